@@ -94,7 +94,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
           points are too few or too close, ``"used, not yet tested"`` or, without a share,
           ``"unclear"``. For all ``"helpful"`` if most are, ``"partly helpful"`` if some are, and
           not by chance; else ``"misleading"`` if a quarter is inverted, and ``"irrelevant"`` if
-          most are.
+          most are and the data do not speak for a helpful one.
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors.
@@ -251,7 +251,9 @@ def history_verdict(
     Of many sources that are unrelated to the target, one or the other looks helpful by chance. So
     few helpful ones count only if the data speak for "at least one of all is helpful", whose Bayes
     factor against none is the mean of theirs; and helpful ones count only if they have together
-    more than a small share of the prediction. Many small ones may so be helpful together.
+    more than a small share of the prediction. Many small ones may so be helpful together. All are
+    irrelevant only if the data do not speak for a helpful one at all: of runs that lie where the
+    old tasks were good, few differ enough to show that they follow them.
 
     Args:
         findings: Those of :func:`source_finding`, at least one.
@@ -268,15 +270,16 @@ def history_verdict(
     """
     num_helpful = findings.count("helpful")
     carried = sum(s for s, finding in zip(shares, findings, strict=True) if finding == "helpful")
+    one_helps = float(np.logaddexp.reduce(helpful)) - math.log(len(helpful))
     if carried >= SMALL_SHARE:
         if 2 * num_helpful > len(findings):
             return "helpful"
-        if float(np.logaddexp.reduce(helpful)) - math.log(len(helpful)) > CLEAR_FACTOR:
+        if one_helps > CLEAR_FACTOR:
             return "partly helpful"
     # Of many sources, one may look inverted by chance.
     if 4 * findings.count("inverted") >= len(findings):
         return "misleading"
-    if 2 * findings.count("irrelevant") > len(findings):
+    if 2 * findings.count("irrelevant") > len(findings) and one_helps <= 0:
         return "irrelevant"
     return NOT_YET_TESTED if sum(shares) >= SMALL_SHARE else "unclear"
 

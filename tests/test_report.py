@@ -197,7 +197,7 @@ def test_findings_and_verdicts():
         (["helpful", "helpful", "inverted"], 0.1, "helpful"),
         (["helpful", "inverted", "inverted"], 0.1, "partly helpful"),
         (["helpful", "inverted", "inverted"], 0.01, "misleading"),
-        (["helpful", "irrelevant", "irrelevant"], 0.01, "irrelevant"),
+        (["helpful", "irrelevant", "irrelevant"], 0.01, "unclear"),
         (["helpful"] * 10, 0.01, "helpful"),  # small ones, but together a tenth
         (["irrelevant", "irrelevant", "irrelevant", "inverted"], 0.1, "misleading"),
         (["irrelevant"] * 4 + ["inverted"], 0.1, "irrelevant"),
@@ -214,12 +214,19 @@ def test_verdicts_on_the_whole(findings, share, expected):
 def test_one_of_many_may_look_helpful_by_chance():
     shares = [0.1] * 10
     verdicts = ["helpful"] + ["irrelevant"] * 9
-    assert history_verdict(verdicts, [4.0] + [-1.0] * 9, shares) == "irrelevant"
+    assert history_verdict(verdicts, [4.0] + [-1.0] * 9, shares) == NOT_YET_TESTED
     assert history_verdict(verdicts, [6.0] + [-1.0] * 9, shares) == "partly helpful"
     # Two that are nearly sure each are surer together.
     both = ["helpful", "helpful"] + ["irrelevant"] * 8
     assert history_verdict(both, [4.8, 4.8] + [-9.0] * 8, shares) == "partly helpful"
-    assert history_verdict(verdicts, [4.8] + [-9.0] * 9, shares) == "irrelevant"
+    assert history_verdict(verdicts, [4.8] + [-9.0] * 9, shares) == NOT_YET_TESTED
+
+
+def test_all_are_irrelevant_only_if_the_data_speak_against_each():
+    findings, shares = ["irrelevant"] * 3, [0.2] * 3
+    assert history_verdict(findings, [-1.0, -0.5, -2.0], shares) == "irrelevant"
+    # Each has no clear sign of a relation, but the runs follow them rather than not.
+    assert history_verdict(findings, [1.5, 0.5, -1.0], shares) == NOT_YET_TESTED
 
 
 SOURCES = SourceGPs.fit(FAMILY.sources(), num_restarts=0)

@@ -52,10 +52,10 @@ WORDS = {
     "used, not yet tested": "used, not clear yet",
 }
 WHOLE = {
-    "helpful": "this study's runs follow them: old runs help",
-    "partly helpful": "this study's runs follow some of them: these help",
-    "misleading": "this study goes against them: old runs mislead here",
-    "irrelevant": "this study does not follow them: old runs do not help here",
+    "helpful": "old runs help: this study's runs follow them",
+    "partly helpful": "some old tasks help: this study's runs follow them",
+    "misleading": "old runs mislead: what was good there is bad here",
+    "irrelevant": "old runs do not help: this study's runs do not follow them",
 }
 """What verdicts on one old task, and on all of them, say in plain words."""
 

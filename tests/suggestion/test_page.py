@@ -104,7 +104,7 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     monkeypatch.setattr(room, "transfer_report", lambda model: report)
     X = torch.rand(4, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), X, X[:, 0])
-    assert sentence == "This study does not follow them: old runs do not help here."
+    assert sentence == "Old runs do not help: this study's runs do not follow them."
     assert [row["words"] for row in rows] == [
         "the runs follow it, by chance maybe: most others they do not",
         "no: the runs do not follow it",
