@@ -44,12 +44,12 @@ ENOUGH_RUNS = 3
 """With fewer runs, nothing is compared with them."""
 
 WORDS = {
-    "helpful": "yes: the runs follow it",
-    "hardly used": "the runs follow it, but the model hardly uses it",
+    "helpful": "yes",
+    "hardly used": "yes, but the model hardly uses it",
     "inverted": "no: what is good there is bad here",
-    "irrelevant": "no: the runs do not follow it",
+    "irrelevant": "no",
     "unclear": "not clear yet",
-    "used, not yet tested": "used, not clear yet",
+    "used, not yet tested": "not clear yet",
 }
 WHOLE = {
     "helpful": "old runs help: this study's runs follow them",
@@ -150,20 +150,20 @@ def _why(suggestion: Suggestion, row: int) -> str:
     outcomes, models = suggestion.tables.outcomes, suggestion.models
     names, sure = surety(models.get(outcomes[0].name), x)
     if names:
-        parts.append(f"{int((sure > 1).sum())} of {len(names)} old tasks do well here")
+        parts.append(f"clearly above average in {int((sure > 1).sum())} of {len(names)} old tasks")
     for i, outcome in enumerate(outcomes):
         if outcome.name not in models:
             continue
         found = _quantiles(outcome, *moments(models[outcome.name], x))
         low, mid, high = (_text(v[0]) for v in found.values())
-        part = f"expected {outcome.name} {mid}, between {low} and {high}"
+        part = f"expected {outcome.name} {mid} (nine times in ten {low} to {high})"
         Y = suggestion.tables.runs.Y[:, i]
         if outcome.is_objective and len(Y):
-            part += f", best so far {_text(float(outcome.original(Y.max())))}"
+            part += f"; best so far {_text(float(outcome.original(Y.max())))}"
         parts.append(part)
     gain = suggestion.rows.get("expected_improvement")
     if gain is not None and math.isfinite(gain.iloc[row]):
-        parts.append(f"expected improvement {_text(gain.iloc[row])}")
+        parts.append(f"average gain over the best {_text(gain.iloc[row])}, where a loss counts as 0")
     return _sentence(parts) or "Chosen without a model."
 
 
@@ -225,7 +225,7 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
         early = f"it is too early to say whether old runs help ({len(Y)} of {POINTS_TO_JUDGE} runs)"
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
-        words["helpful"] = "the runs follow it, by chance maybe: most others they do not"
+        words["helpful"] = "yes, by chance maybe: most others they do not follow"
     names, _ = surety(model, X[:0])
     similar: list[float | None] = [None] * len(told)
     if len(Y) >= ENOUGH_RUNS and names:

@@ -106,8 +106,8 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     sentence, rows = room._tasks(SingleTaskGP(X, X), X, X[:, 0])
     assert sentence == "Old runs do not help: this study's runs do not follow them."
     assert [row["words"] for row in rows] == [
-        "the runs follow it, by chance maybe: most others they do not",
-        "no: the runs do not follow it",
+        "yes, by chance maybe: most others they do not follow",
+        "no",
     ]
 
 
