@@ -30,6 +30,20 @@ DECIMAL_COMMA = rf"^(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*)$"
 """The same with a comma for the point; what is before and after it."""
 
 
+SCALES = {
+    f"{prefix}{unit}": ("L" if unit == "l" else unit, factor, 0.0)
+    for unit in ("g", "L", "l", "mol", "M", "m", "s", "Pa", "bar", "V", "W", "A", "Hz", "J")
+    for prefix, factor in {"": 1.0, "k": 1e3, "m": 1e-3, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}.items()
+} | {
+    "min": ("s", 60.0, 0.0),
+    "h": ("s", 3600.0, 0.0),
+    "K": ("K", 1.0, 0.0),
+    "°C": ("K", 1.0, 273.15),
+    "C": ("K", 1.0, 273.15),
+    "°F": ("K", 5 / 9, 459.67 * 5 / 9),
+}
+"""Of units that can be converted, what they are converted to first, the factor and the offset."""
+
 MAX_SLIPS = 0.1
 """The largest share of cells that may be something else in a column that is taken for numbers."""
 
@@ -130,17 +144,19 @@ def is_text(column: Series) -> bool:
 def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:
     """Reads cells such as ``"110 °C"`` as numbers, and says in the log what their unit is.
 
+    If a column has several units, all numbers are converted to the first of them.
+
     Args:
         frame: A table; it may lack the columns.
         columns: Those that hold numbers. Other text in them stays as it is.
-        whole: Whether to read only columns of such numbers, all of one unit. In a few cells may be
-            something else, which counts as empty; the log says so.
+        whole: Whether to read only columns of such numbers. In a few cells may be something else,
+            which counts as empty; the log says so. If units cannot be converted, it stays text.
 
     Returns:
         A table with the numbers.
 
     Raises:
-        InputDataError: If a column has several units.
+        InputDataError: If a column has several units that cannot be converted.
 
     Example:
         >>> frame = DataFrame({"time": ["10.0 min", "90 min", None], "yield": [0.1, 0.3, 0.2]})
@@ -153,25 +169,32 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         if not is_text(frame[name]):
             continue
         parts = frame[name].astype(str).str.extract(NUMBER)
-        found, kinds = parts["number"].notna(), parts["unit"].dropna().drop_duplicates()
-        slips = frame[name][:0]
+        found, slips = parts["number"].notna(), frame[name][:0]
+        kinds = parts["unit"].map(lambda unit: SCALES.get(unit, [unit])[0], "ignore")
+        first = parts["unit"][kinds.notna() & ~kinds.duplicated()]
+        found_in = ", ".join(f"{unit!r} in row {row}" for row, unit in first.items())
+        problem = f"The column {name!r} has numbers in several units ({found_in})"
         if whole:
-            kinds = parts["unit"].mode()[:1]
-            found &= parts["unit"].isna() | parts["unit"].isin(kinds)
+            words = frame[name].notna() & ~found
+            found &= kinds.isna() | kinds.isin(kinds.mode()[:1])
             slips = frame[name][frame[name].notna() & ~found]
             if len(slips) > MAX_SLIPS * found.sum():
+                if len(first) in (2, 3) and words.sum() <= MAX_SLIPS * found.sum():
+                    logger.warning("%s: convert them to one unit, or they count as text", problem)
                 continue
             frame[name] = frame[name].where(found)
-        if kinds.empty and slips.empty:
+        elif len(first) > 1:
+            raise InputDataError(f"{problem}: convert them to one unit.")
+        named = parts["unit"][found].dropna().unique().tolist()
+        if not named and slips.empty:
             continue
-        if len(kinds) > 1:
-            raise InputDataError(
-                f"The column {name!r} has numbers in {kinds.iloc[0]!r} and, in row "
-                f"{kinds.index[1]}, in {kinds.iloc[1]!r}: convert them to one unit."
-            )
         numbers = pd.to_numeric(parts["number"])
+        for unit in named[1:]:
+            (_, a, b), (_, c, d) = SCALES[unit], SCALES[named[0]]
+            converted = ((a * numbers + b - d) / c).map(lambda x: float(f"{x:.12g}"))
+            numbers = numbers.where(parts["unit"] != unit, converted)
         frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
-        units += [f"{name!r} in {kind}" for kind in kinds]
+        units += [f"{name!r} in {' and (converted) '.join(named)}"] * bool(named)
         if len(slips):
             text = "%r is no such number in %d rows, as %r in row %s: correct it or empty the cell"
             logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])

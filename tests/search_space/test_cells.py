@@ -1,3 +1,6 @@
+import re
+
+import numpy as np
 import pandas as pd
 import pytest
 from botorch.exceptions.errors import InputDataError
@@ -21,13 +24,31 @@ def test_numbers_with_a_unit(caplog):
     assert runs["time"].tolist()[:2] == cells[:2]  # the user's table is left alone
 
 
-def test_several_units_are_refused():
-    runs = pd.DataFrame({"time": ["10 min", "2 h"]}, index=[2, 3])
-    with pytest.raises(InputDataError, match="'time' has numbers in 'min' and, in row 3, in 'h'"):
-        with_numbers(runs, ["time"])
-    assert with_numbers(runs, ["time"], whole=True).equals(runs)
+def test_usual_units_are_converted_to_the_first_one(caplog):
+    cells = {"T": ["80 °C", "353.15 K", None, "176°F"], "time": ["90 min", "2 h", "60 s", "5"]}
+    runs = pd.DataFrame({**cells, "mass": ["1 mg", "0.002 g", "3 μg", "4 mg"]}, index=[7, 7, 8, 9])
+    for whole in (False, True):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            read = with_numbers(runs, runs.columns, whole)
+        assert read["T"].tolist() == [80, 80, pytest.approx(np.nan, nan_ok=True), 80]
+        assert read["time"].tolist() == [90, 120, 1, 5]
+        assert read["mass"].tolist() == [1, 2, 0.003, 4]
+        assert "'T' in °C and (converted) K and (converted) °F" in caplog.text
+
+
+def test_several_units_are_refused(caplog):
+    runs = pd.DataFrame({"load": ["10 mol%", "2 eq"]}, index=[2, 3])
+    told = "The column 'load' has numbers in several units ('mol%' in row 2, 'eq' in row 3): "
+    with pytest.raises(InputDataError, match=re.escape(told + "convert them to one unit.")):
+        with_numbers(runs, ["load"])
+    assert with_numbers(runs, ["load"], whole=True).equals(runs)
+    assert caplog.messages == [told + "convert them to one unit, or they count as text"]
     words = pd.DataFrame({"base": ["DBU", "MTBD"], "well": ["A1", "B2"], "size": ["3x2", "1"]})
     assert with_numbers(words, words.columns, whole=True).equals(words)
+    labels = pd.DataFrame({"compound": ["1a", "1b", "1c", "1d"]})
+    assert with_numbers(labels, labels.columns, whole=True).equals(labels)
+    assert len(caplog.messages) == 1
 
 
 def test_files_of_spreadsheets(tmp_path):
