@@ -125,15 +125,18 @@ def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
     for name in frame.columns:
         if name in choices or not is_numeric_dtype(frame[name]):
             # "None", "null" and "nan" are words.
-            frame[name] = text[name].map(
-                lambda cell: cell.strip() if isinstance(cell, str) else cell
-            )
+            frame[name] = text[name].map(stripped)
         if sep != "," and name not in choices and is_text(frame[name]):
             points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)
             numbers = pd.to_numeric(points, errors="coerce")
             frame[name] = numbers if numbers.notna().equals(points.notna()) else points
     frame.index += 2
     return frame.dropna(how="all")
+
+
+def stripped(cell: Any) -> Any:
+    """Text without blanks around it; other cells as they are."""
+    return cell.strip() if isinstance(cell, str) else cell
 
 
 def is_text(column: Series) -> bool:
@@ -226,6 +229,6 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
         raise InputDataError(
             f"Row {row}{more} has no task in the column {column.name!r}: name it or drop the row."
         )
-    names = column.astype(str).to_numpy()
+    names = column.map(stripped).astype(str).to_numpy()
     positions = Series(np.arange(len(names)))
     return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}

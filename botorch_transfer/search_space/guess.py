@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame, Series, factorize, to_numeric
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
-from botorch_transfer.search_space.cells import is_text, with_numbers
+from botorch_transfer.search_space.cells import is_text, stripped, with_numbers
 from botorch_transfer.search_space.parameters import (
     ActiveIf,
     CategoricalParameter,
@@ -89,6 +89,7 @@ def guess_space(
     check_table(frame, columns)
     columns = list(map(str, columns))
     frame = with_numbers(frame, columns, whole=True)
+    frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
     tasks = None if task is None else frame[task]
     reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
     unused = {name: reason for name, reason in reasons.items() if reason is not None}
@@ -111,6 +112,7 @@ def guess_space(
             unused[name] = guessed
         else:
             found[name] = guessed
+            _compare_spellings(guessed)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
         logger.info("No parameters: %s", listed)
@@ -152,6 +154,16 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 def _share_of_letters(column: Any) -> float:
     text = "".join(map(str, column.dropna().unique()))
     return sum(sign.isalpha() for sign in text) / max(len(text), 1)
+
+
+def _compare_spellings(parameter: Parameter) -> None:
+    """Warns of choices that differ only in upper and lower case."""
+    spellings: dict[str, Any] = {}
+    for value in getattr(parameter, "values", ()):
+        first = spellings.setdefault(str(value).casefold(), value)
+        if first != value:
+            text = "%r has the choices %r and %r: if they mean the same, write them the same way"
+            logger.warning(text, parameter.name, first, value)
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:

@@ -23,6 +23,8 @@ from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from pandas import CategoricalDtype, DataFrame, Series, to_numeric
 
+from botorch_transfer.search_space.cells import stripped
+
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
 
@@ -529,7 +531,8 @@ class _ListedParameter(Parameter):
         """The position in the list of each of ``n`` values; -1 for others."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
         cells = self._cells(column)
-        return np.array([rank_of.get(cell, -1) for cell in cells], dtype=np.intp)
+        ranks = [rank_of.get(cell, rank_of.get(stripped(cell), -1)) for cell in cells]
+        return np.array(ranks, dtype=np.intp)
 
     def _cells(self, column: Series) -> Series:
         """The cells as values, as far as they are; refuses empty ones."""
@@ -712,7 +715,8 @@ class CategoricalParameter(_ListedParameter):
     def place(self, frame: DataFrame) -> Array:
         """Values that are no choices have a place if they have descriptors."""
         nowhere = np.full(len(self.feature_names), np.nan)
-        found = [self._points.get(cell, nowhere) for cell in self._cells(frame[self.name])]
+        points, cells = self._points, self._cells(frame[self.name])
+        found = [points.get(cell, points.get(stripped(cell), nowhere)) for cell in cells]
         return np.array(found).reshape(-1, len(nowhere))
 
     def decode(self, unit: Array) -> DataFrame:

@@ -336,9 +336,10 @@ class SearchSpace:
                 )
             rows = frame if active.all() else frame[active]
             placed = how(parameter)(rows)
-            lost[active] = is_nan = np.isnan(placed).any(axis=1)
-            if is_nan.any():
-                reasons += [(parameter.name, cell) for cell in rows[parameter.name][is_nan]]
+            nowhere = np.asarray(np.isnan(placed).any(axis=1))
+            lost[active] = nowhere
+            if nowhere.any():
+                reasons += [(parameter.name, cell) for cell in rows[parameter.name][nowhere]]
             unit[active, columns] = np.nan_to_num(placed)
         unit[lost] = np.nan
         return unit, reasons

@@ -482,3 +482,13 @@ def test_columns_that_are_not_read_may_have_one_name():
     notes = table()[[]].assign(note="")
     frame = pd.concat([table(), notes, notes], axis=1)
     assert read(frame).keys() == {"a", "b"}
+
+
+def test_blanks_around_choices_and_tasks_do_not_matter():
+    clean = table(kind=["x", "y", "x", "y", "y"])
+    space = SearchSpace([*SPACE.parameters, CategoricalParameter("kind", ("x", "y"))])
+    blanks = table(kind=["x ", " y", "x", "y\t", "y"])
+    blanks["dataset"] = ["b", "a ", "b", "a", " b"]
+    found, expected = read(blanks, space), read(clean, space)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name].X, expected[name].X) for name in expected)

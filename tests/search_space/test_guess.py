@@ -149,3 +149,15 @@ def test_slips_of_a_log_are_told(caplog):
         "Read as numbers: 'bake' in min",
         "No parameters: 'notes' hardly repeats",
     ]
+
+
+def test_spellings_that_differ_in_case_or_blanks(caplog):
+    runs = pd.DataFrame({"cat": ["Pd", "pd ", "Ni", " Ni ", "Pd", "Ni"], "loss": 0.1})
+    space = guess_space(runs, ["loss"])
+    assert space.parameters == (CategoricalParameter("cat", ("Ni", "Pd", "pd")),)
+    told = "'cat' has the choices 'Pd' and 'pd': if they mean the same, write them the same way"
+    assert caplog.messages == [told]
+    assert space.place(runs).argmax(dim=1).tolist() == [1, 2, 0, 0, 1, 0]
+    assert space.encode(runs).tolist() == space.place(runs).tolist()
+    exact = SearchSpace([CategoricalParameter("cat", ("Ni", " Ni "))])
+    assert exact.encode(runs[2:4]).tolist() == [[1, 0], [0, 1]]
