@@ -252,8 +252,8 @@ class _RangeParameter(Parameter):
         """Scales values to the unit interval; see ``Parameter.encode``."""
         unit, column = self.place(frame), frame[self.name]
         problem = (
-            f"outside of its range [{self.lower}, {self.upper}]: widen its range in the search "
-            "space or drop these rows"
+            f"outside of its range [{self.lower}, {self.upper}]: check its unit, widen its range "
+            "in the search space, or drop these rows"
         )
         refuse_where(~((unit[:, 0] >= 0) & (unit[:, 0] <= 1)), column, problem)
         return unit

@@ -512,9 +512,9 @@ def read_tables(
     if history is not None:
         sources = {o.name: read_source(history, space, o, task, missing) for o in outcomes}
         old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
-        for name in names:
-            if runs is not None and (suspicion := wrong_outcomes(history, runs, name)):
-                logger.warning("Maybe another unit: %s", suspicion)
+    for outcome in outcomes:
+        if suspicion := wrong_outcomes(history, runs, outcome.name, outcome.within):
+            logger.warning("Maybe another unit: %s", suspicion)
     read = read_runs(space, runs, outcomes, status)
     return EncodedTables(space, outcomes, sources, read, old_failed, region)
 
