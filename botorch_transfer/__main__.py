@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     guess.set_defaults(command=_space, program=guess.prog)
     guess.add_argument("history", type=Path, help="CSV file of old runs")
     guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
-    guess.add_argument("--task", default="task", help="column of task names (task)")
+    guess.add_argument("--task", help="column of task names (task, if there is one)")
     guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
     return parser
 
@@ -359,14 +359,17 @@ def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
 
 def _space(options: argparse.Namespace) -> None:
     history = read_table(options.history)
-    leave_out = [options.task, *options.outcome, *options.leave_out]
+    task = options.task or ("task" if "task" in history else None)
+    if task is None:
+        print("No column is 'task': name that of the tasks by --task, if any.", file=sys.stderr)
+    leave_out = [*options.outcome, *options.leave_out, *([] if task is None else [task])]
     if absent := [name for name in leave_out if name not in history.columns]:
         raise ValueError(
             f"{options.history} has no column {absent[0]!r}: name the columns of the task by "
             f"--task and of the outcome by --outcome; there are "
             f"{', '.join(map(str, history.columns))}."
         )
-    space = guess_space(history, leave_out, options.task)
+    space = guess_space(history, leave_out, task)
     lines = [
         f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(entries, ensure_ascii=False)}"
         for name, entries in space.to_dict()["params"].items()

@@ -51,6 +51,16 @@ def test_from_a_table_to_suggestions(folder, capsys, caplog):
     assert len(found.out.splitlines()) == 4
 
 
+def test_a_table_without_tasks_has_a_space(folder, capsys):
+    pd.read_csv("old.csv").drop(columns="task").to_csv("old.csv", index=False)
+    assert main(["space", "old.csv", *LOSS, "--leave-out", "accuracy"]) == 0
+    printed = capsys.readouterr()
+    assert list(json.loads(printed.out)) == ["C", "gamma"]
+    assert printed.err == "No column is 'task': name that of the tasks by --task, if any.\n"
+    assert main(["space", "old.csv", *LOSS, "--task", "day"]) == 2
+    assert "old.csv has no column 'day': name the columns of the task by" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("_brief_search")
 def test_files_with_semicolons_and_decimal_commas(folder, capsys):
     frame = pd.read_csv("old.csv")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -63,9 +64,9 @@ def guess_space(
     """Guesses the search space of a table of runs; look it over before you use it.
 
     No parameters are columns with a single value, or one within each task; text that hardly
-    repeats; numbers, places and dates of runs; and columns that name each value of another one in
-    another way, as a CAS number does: of these, the one with most letters is kept. The log says
-    which they are and why. Ranges are those of the table.
+    repeats, such as comments; numbers, places and dates of runs; and columns that name each value
+    of another one in another way, as a CAS number does: of these, the one with most letters is
+    kept. The log says which they are and why. Ranges are those of the table.
 
     Args:
         frame: The table, one row a run. Text such as ``"110 °C"`` is read as a number.
@@ -176,7 +177,10 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
             # Beside numbers it is no choice, such as two layers' sizes.
             refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
         choices = sorted((plain(value) for value in values), key=str)
-        if len(choices) > MAX_CHOICES or (2 * len(choices) > len(column) and num_rows > 4):
+        counts = Counter(map(str, column))
+        sentences = [text for text, n in counts.items() if n == 1 and text.count(" ") >= 2]
+        rare = 2 * len(choices) > len(column) or 2 * len(sentences) > len(choices)
+        if len(choices) > MAX_CHOICES or (rare and num_rows > 4):
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
     numbers = np.sort(column[np.isfinite(column)].unique())

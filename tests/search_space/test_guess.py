@@ -87,6 +87,14 @@ def test_what_is_no_parameter_is_told(caplog):
     assert guess_space(runs.iloc[:8], ["loss"]).columns == ["lr", "count"]
 
 
+def test_comments_are_no_choices(caplog):
+    comments = ["ok"] * 20 + [""] * 10 + [f"stirred for {i} hours, then brown" for i in range(9)]
+    runs = pd.DataFrame({"comment": comments, "base": ["DBU", "MTBD", "BTMG in THF"] * 13})
+    with caplog.at_level("INFO"):
+        assert guess_space(runs.replace("", None)).columns == ["base"]
+    assert caplog.messages == ["No parameters: 'comment' hardly repeats"]
+
+
 def test_what_a_person_would_leave_out(caplog):
     n, rng = 60, np.random.default_rng(0)
     bases = {"DBU": ("6674-22-2", "C1CCC2=NCCCN2CC1"), "MTBD": ("84030-20-6", "CN1CCCN2CCCN=C12")}
