@@ -37,8 +37,9 @@ from botorch_transfer.search_space import (
     cells,
     guess,
     guess_space,
+    read_table,
 )
-from botorch_transfer.search_space.cells import read_table, style
+from botorch_transfer.search_space.cells import style
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,

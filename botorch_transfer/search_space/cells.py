@@ -9,6 +9,7 @@ import logging
 from codecs import BOM_UTF8
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,10 @@ def style(path: Path) -> tuple[str, str]:
     return max(",;\t", key=line.decode(encoding).count), encoding
 
 
-def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
-    r"""Reads a text file; in text and in columns of ``choices`` only an empty cell is empty.
+def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
+    r"""Reads a text file as the command does.
 
+    In text and in columns of ``choices`` only an empty cell is empty: "None" and "nan" are words.
     Cells are separated by commas, or by semicolons or tabs; a comma in a number is then a point.
     Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
 
@@ -107,12 +109,12 @@ def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
 
     Example:
         >>> _ = Path("runs.csv").write_text("solvent;time;yield\nTHF;1,5;80\n")
-        >>> read_table(Path("runs.csv"))
+        >>> read_table("runs.csv")
           solvent  time  yield
         2     THF   1.5     80
     """
     try:
-        sep, _ = style(path)
+        sep, _ = style(Path(path))
         frame = pd.read_csv(path, sep=sep, skipinitialspace=True)
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
         text = pd.read_csv(path, sep=sep, skipinitialspace=True, **options)
@@ -124,7 +126,6 @@ def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
         raise ValueError(f"{path} is no CSV file ({' '.join(str(error).split())}).") from error
     for name in frame.columns:
         if name in choices or not is_numeric_dtype(frame[name]):
-            # "None", "null" and "nan" are words.
             frame[name] = text[name].map(stripped)
         if sep != "," and name not in choices and is_text(frame[name]):
             points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)

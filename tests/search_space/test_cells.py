@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from botorch.exceptions.errors import InputDataError
 
+import botorch_transfer
 from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess_space
 from botorch_transfer.search_space.cells import read_table, with_numbers
 
@@ -62,7 +63,9 @@ def test_files_of_spreadsheets(tmp_path):
     path.write_text("a\tb\n1,5\t2,0\n-1e-3\t3\n", encoding="utf-8-sig")
     assert read_table(path).to_numpy().tolist() == [[1.5, 2.0], [-0.001, 3.0]]
     path.write_text("layers;x\n64,64;1\n")
-    assert read_table(path, choices=["layers"])["layers"].tolist() == ["64,64"]
+    assert botorch_transfer.read_table(str(path), choices=["layers"])["layers"].tolist() == [
+        "64,64"
+    ]
 
 
 def test_an_empty_cell_is_a_choice_where_many_are(caplog):
