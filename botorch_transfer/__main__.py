@@ -39,7 +39,7 @@ from botorch_transfer.search_space import (
     guess_space,
     read_table,
 )
-from botorch_transfer.search_space.cells import style
+from botorch_transfer.search_space.cells import NUMBER, style
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
@@ -217,7 +217,7 @@ def _suggest(options: argparse.Namespace) -> None:
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
         like = options.old or options.history or options.candidates
-        _append(options.runs, like, suggestion)
+        _append(options.runs, like, suggestion, options.task)
         print(f"Added to {options.runs}.")
 
 
@@ -298,11 +298,12 @@ def _choices(space: SearchSpace | None) -> list[str]:
     return [p.name for p in parameters if isinstance(p, CategoricalParameter)]
 
 
-def _append(path: Path, like: Path | None, suggestion: Suggestion) -> None:
+def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
     """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
 
-    Numbers without a step have six digits, or twelve where a constraint depends on them. A new
-    table has the separators of ``like``.
+    Numbers without a step have six digits, or twelve where a constraint depends on them, and the
+    column's unit. If all runs are of one task, so are the rows. A new table has the separators of
+    ``like``.
     """
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
@@ -320,6 +321,13 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion) -> None:
     written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
     new = pd.read_csv(io.StringIO(written), sep=sep, **text)
     old = pd.read_csv(path, sep=sep, **text) if is_table else new.iloc[:0]
+    for name in old.columns:
+        cells = old.loc[old[name] != "", name].drop_duplicates()
+        units = cells.str.replace(",", ".").str.extract(NUMBER)["unit"].dropna().unique()
+        if name == task and len(cells) == 1:
+            new[name] = cells.item()
+        elif name in tables.space.number_columns and len(units) == 1:
+            new[name] = new[name].where(new[name] == "", new[name] + f" {units[0]}")
     part = path.with_name(f"{path.name}.part")
     table = pd.concat([old, new], ignore_index=True).fillna("")
     table.to_csv(part, index=False, sep=sep, encoding=encoding)

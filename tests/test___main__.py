@@ -134,6 +134,20 @@ def test_appending_leaves_what_the_table_says(folder):
 
 
 @pytest.mark.usefixtures("_brief_search")
+def test_appended_cells_are_written_as_those_above(folder):
+    (folder / "runs.csv").write_text("task;C;gamma;log_loss\nnew;1,5 mL;0,1;0,30\n;2 mL;1;0,2\n")
+    rule = [*LOSS, "--fixed", "C=2.5 mL", "gamma=1"]
+    assert main([*COMMAND, "runs.csv", "--append", *rule, "--model", "ScaMLGP"]) == 0
+    assert (folder / "runs.csv").read_text().splitlines()[-1] == "new;2,5 mL;1,0;"
+    (folder / "runs.csv").write_text("task,C,gamma\na,1 mL,1\nb,2 g,1\n")
+    space = {"C": {"type": "categorical", "choices": ["1 mL", "2 g"]}}
+    (folder / "space.json").write_text(json.dumps(space))
+    first = ["suggest", "space.json", "--runs", "runs.csv", *LOSS, "--fixed", "C=2 g", "--repeats"]
+    assert main([*first, "--append"]) == 0
+    assert (folder / "runs.csv").read_text().splitlines()[-1] == ",2 g,,"
+
+
+@pytest.mark.usefixtures("_brief_search")
 def test_an_empty_file_is_a_table_to_start(folder):
     (folder / "runs.csv").touch()
     assert main([*COMMAND, "runs.csv", "--append", *LOSS, "--model", "ScaMLGP"]) == 0
