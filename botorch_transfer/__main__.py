@@ -68,13 +68,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    handler, said = logging.StreamHandler(), dict[str, logging.LogRecord]()
+    handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     # What was left out of a table, what the history does not record, and what takes long.
     for room in (tables, guess, cells, reading, progress):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
     try:
         with cached_in(options.cache), showing(options.progress):
             options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `head` and the like have seen enough
+        sys.stdout = io.StringIO()  # what is left to write at the end of the program goes there
     except KeyboardInterrupt:
         print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
         return 130

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import runpy
 import sys
 from pathlib import Path
@@ -49,6 +51,27 @@ def test_from_a_table_to_suggestions(folder, capsys, caplog):
     found = capsys.readouterr()
     assert GOAL.strip() in caplog.messages
     assert len(found.out.splitlines()) == 4
+
+
+def test_a_message_is_said_once(capsys, monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    old = pd.read_csv("old.csv").assign(C="1 mL")
+    old.loc[::9, ["log_loss", "accuracy"]] = None
+    old.to_csv("old.csv", index=False)
+    outcomes = ["--rows", "old.csv", "--outcome", "log_loss", "accuracy", "--model", "ScaMLGP"]
+    assert main(["predict", "space.json", "old.csv", *outcomes]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "Read as numbers: 'C' in mL" in said
+    assert len(said) == len(set(said))
+
+
+def test_a_reader_that_leaves_early_is_no_error(monkeypatch):
+    class Left(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Left())
+    assert main(["space", "old.csv", *LOSS]) == 0
 
 
 def test_a_table_without_tasks_has_a_space(folder, capsys):
