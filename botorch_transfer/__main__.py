@@ -74,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What was left out of a table, what the history does not record, and what takes long.
     for room in (tables, guess, cells, reading, progress):
         logging.getLogger(room.__name__).setLevel(logging.INFO)
+    options.history, options.runs = options.old or options.history, options.own or options.runs
     try:
         with cached_in(options.cache), showing(options.progress):
             options.command(options)
@@ -83,9 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
         return 130
-    except FileNotFoundError as error:
-        print(f"{options.program}: There is no file {error.filename}.", file=sys.stderr)
-        return 2
     except (BotorchError, OSError, ValueError, TypeError, ImportError) as error:
         print(f"{options.program}: {_sentence(error)}", file=sys.stderr)
         return 2
@@ -96,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
     )
-    parser.set_defaults(cache=None, progress=None)
+    parser.set_defaults(cache=None, progress=None, old=None, own=None, runs=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
     add.set_defaults(command=_suggest, program=add.prog)
@@ -196,6 +194,8 @@ def _add_meaning(add: argparse.ArgumentParser) -> None:
 
 def _sentence(error: Exception) -> str:
     """The message, with options of the command line in place of arguments of Python."""
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {error.filename}."
     text = " ".join(str(error).split()) or type(error).__name__
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
@@ -209,7 +209,6 @@ def _sentence(error: Exception) -> str:
 
 
 def _suggest(options: argparse.Namespace) -> None:
-    options.runs = options.own or options.runs
     if options.append and options.runs is None:
         raise ValueError("--append needs the table of runs to add the rows to: name its file.")
     tables, runs = _tables(options, options.append)
@@ -221,13 +220,11 @@ def _suggest(options: argparse.Namespace) -> None:
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
-        like = options.old or options.history or options.candidates
-        _append(options.runs, like, suggestion, options.task)
+        _append(options.runs, options.history or options.candidates, suggestion, options.task)
         print(f"Added to {options.runs}.")
 
 
 def _predict(options: argparse.Namespace) -> None:
-    options.runs = options.own or options.runs
     tables, _ = _tables(options)
     rows = read_table(options.rows, _choices(tables.space))
     print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
@@ -256,8 +253,7 @@ def _tables(
 ) -> tuple[EncodedTables, pd.DataFrame | None]:
     """Reads the files that are named, and the table of runs, which may not exist yet."""
     space = None if options.space is None else SearchSpace.from_json(options.space)
-    files = {"history": options.old or options.history, "runs": options.runs}
-    files["candidates"] = options.candidates
+    files = {name: getattr(options, name) for name in ("history", "runs", "candidates")}
     if may_start and not (options.runs.exists() and options.runs.stat().st_size):
         files["runs"] = None
     elif options.runs is not None and not options.runs.exists():

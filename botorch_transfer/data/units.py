@@ -21,6 +21,7 @@ from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import rows_of_tasks
 
 Array = NDArray[np.float64]
+Range = tuple[float, float]
 
 CONVERSIONS = {
     **{f"divided by {k:,}": (1 / k, 0.0) for k in (60, 100, 1_000)},
@@ -90,10 +91,7 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
 
 
 def wrong_outcomes(
-    history: DataFrame | None,
-    runs: DataFrame | None,
-    name: str,
-    within: tuple[float, float] | None = None,
+    history: DataFrame | None, runs: DataFrame | None, name: str, within: Range | None = None
 ) -> str | None:
     """Finds out whether outcomes are in fractions where they should be in per cent, or vice versa.
 

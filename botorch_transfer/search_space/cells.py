@@ -127,10 +127,12 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
     for name in frame.columns:
         if name in choices or not is_numeric_dtype(frame[name]):
             frame[name] = text[name].map(stripped)
-        if sep != "," and name not in choices and is_text(frame[name]):
+        if sep != "," and is_text(frame[name]):
             points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)
             numbers = pd.to_numeric(points, errors="coerce")
-            frame[name] = numbers if numbers.notna().equals(points.notna()) else points
+            if numbers.notna().equals(points.notna()):
+                points = frame[name] if name in choices else numbers
+            frame[name] = points
     frame.index += 2
     return frame.dropna(how="all")
 

@@ -11,6 +11,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,11 @@ def guess_space(
             unused[name] = guessed
         else:
             found[name] = guessed
-            _compare_spellings(guessed)
+            choices = sorted(getattr(guessed, "values", ()), key=_in_lower_case)
+            for one, other in pairwise(choices):
+                if _in_lower_case(one) == _in_lower_case(other):
+                    message = "%r has both %r and %r: if they mean the same, write them alike"
+                    logger.warning(message, name, one, other)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
         logger.info("No parameters: %s", listed)
@@ -157,14 +162,8 @@ def _share_of_letters(column: Any) -> float:
     return sum(sign.isalpha() for sign in text) / max(len(text), 1)
 
 
-def _compare_spellings(parameter: Parameter) -> None:
-    """Warns of choices that differ only in upper and lower case."""
-    spellings: dict[str, Any] = {}
-    for value in getattr(parameter, "values", ()):
-        first = spellings.setdefault(str(value).casefold(), value)
-        if first != value:
-            text = "%r has the choices %r and %r: if they mean the same, write them the same way"
-            logger.warning(text, parameter.name, first, value)
+def _in_lower_case(value: Any) -> str:
+    return str(value).casefold()
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:

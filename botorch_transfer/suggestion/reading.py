@@ -34,7 +34,7 @@ from botorch_transfer.data.tables import (
     renamed,
     variances,
 )
-from botorch_transfer.data.units import wrong_outcomes
+from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import errors_in, with_numbers
@@ -44,7 +44,6 @@ from botorch_transfer.suggestion.region import Region
 logger = logging.getLogger(__name__)
 
 Goal = Literal["min", "max"]
-Range = tuple[float, float]
 
 LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
 """Probabilities of equally likely quantiles, by which what has no closed form is averaged."""

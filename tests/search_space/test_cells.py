@@ -63,9 +63,11 @@ def test_files_of_spreadsheets(tmp_path):
     path.write_text("a\tb\n1,5\t2,0\n-1e-3\t3\n", encoding="utf-8-sig")
     assert read_table(path).to_numpy().tolist() == [[1.5, 2.0], [-0.001, 3.0]]
     path.write_text("layers;x\n64,64;1\n")
-    assert botorch_transfer.read_table(str(path), choices=["layers"])["layers"].tolist() == [
-        "64,64"
-    ]
+    frame = botorch_transfer.read_table(str(path), choices=["layers"])
+    assert frame["layers"].tolist() == ["64,64"]
+    path.write_text("load;x\n0,5 eq;1\n5 mol%;2\n")
+    for choices in ((), ["load"]):  # as guessed and as read with the guessed space
+        assert read_table(path, choices)["load"].tolist() == ["0.5 eq", "5 mol%"]
 
 
 def test_an_empty_cell_is_a_choice_where_many_are(caplog):
