@@ -27,15 +27,11 @@ from typing import Any
 import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
-from botorch_transfer import progress
-from botorch_transfer.data import tables
 from botorch_transfer.progress import showing
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
     SearchSpace,
-    cells,
-    guess,
     guess_space,
     read_table,
 )
@@ -47,7 +43,6 @@ from botorch_transfer.suggestion import (
     backtest,
     predict_rows,
     read_study,
-    reading,
     suggest_rows,
 )
 from botorch_transfer.suggestion.page import suggestion_page
@@ -72,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     # What was left out of a table, what the history does not record, and what takes long.
-    for room in (tables, guess, cells, reading, progress):
-        logging.getLogger(room.__name__).setLevel(logging.INFO)
+    for room in ("data", "search_space", "suggestion", "progress"):
+        logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     options.history, options.runs = options.old or options.history, options.own or options.runs
     try:
         with cached_in(options.cache), showing(options.progress):
@@ -284,8 +279,6 @@ def _tables(
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """What the columns of old runs mean, as arguments of Python."""
     given = {name: getattr(options, name) for name in ("goal", "task", "step", "run")}
-    if options.goal is not None and len(options.goal) == 1:
-        given["goal"] = options.goal[0]
     return given | {
         "log": options.log is not None and (options.log or True),
         "missing": _values(options.missing, "--missing", space),

@@ -58,8 +58,8 @@ def test_a_message_is_said_once(capsys, monkeypatch):
     old = pd.read_csv("old.csv").assign(C="1 mL")
     old.loc[::9, ["log_loss", "accuracy"]] = None
     old.to_csv("old.csv", index=False)
-    outcomes = ["--rows", "old.csv", "--outcome", "log_loss", "accuracy", "--model", "ScaMLGP"]
-    assert main(["predict", "space.json", "old.csv", *outcomes]) == 0
+    outcomes = ["--candidates", "old.csv", "--outcome", "log_loss", "accuracy"]
+    assert main([*COMMAND, *outcomes, "--model", "sorted"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert "Read as numbers: 'C' in mL" in said
     assert len(said) == len(set(said))

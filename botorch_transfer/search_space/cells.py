@@ -178,7 +178,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         found, slips = parts["number"].notna(), frame[name][:0]
         kinds = parts["unit"].map(lambda unit: SCALES.get(unit, [unit])[0], "ignore")
         first = parts["unit"][kinds.notna() & ~kinds.duplicated()]
-        found_in = ", ".join(f"{unit!r} in row {row}" for row, unit in first.items())
+        found_in = ", ".join(f"{unit!r} in row {row}" for row, unit in first.head(2).items())
         problem = f"The column {name!r} has numbers in several units ({found_in})"
         if whole:
             words = frame[name].notna() & ~found
@@ -200,7 +200,8 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             converted = ((a * numbers + b - d) / c).map(lambda x: float(f"{x:.12g}"))
             numbers = numbers.where(parts["unit"] != unit, converted)
         frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
-        units += [f"{name!r} in {' and (converted) '.join(named)}"] * bool(named)
+        if named:
+            units.append(f"{name!r} in {' and (converted) '.join(named)}")
         if len(slips):
             text = "%r is no such number in %d rows, as %r in row %s: correct it or empty the cell"
             logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])

@@ -11,7 +11,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -114,11 +113,12 @@ def guess_space(
             unused[name] = guessed
         else:
             found[name] = guessed
-            choices = sorted(getattr(guessed, "values", ()), key=_in_lower_case)
-            for one, other in pairwise(choices):
-                if _in_lower_case(one) == _in_lower_case(other):
+            spellings: dict[str, Any] = {}
+            for value in getattr(guessed, "values", ()):
+                other = spellings.setdefault(str(value).casefold(), value)
+                if other != value:
                     message = "%r has both %r and %r: if they mean the same, write them alike"
-                    logger.warning(message, name, one, other)
+                    logger.warning(message, name, other, value)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
         logger.info("No parameters: %s", listed)
@@ -162,10 +162,6 @@ def _share_of_letters(column: Any) -> float:
     return sum(sign.isalpha() for sign in text) / max(len(text), 1)
 
 
-def _in_lower_case(value: Any) -> str:
-    return str(value).casefold()
-
-
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
     """Guesses a parameter from the filled cells of a column, or says why it is none."""
     name, values = str(column.name), column.unique()
@@ -176,8 +172,8 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
             # Beside numbers it is no choice, such as two layers' sizes.
             refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
         choices = sorted((plain(value) for value in values), key=str)
-        counts = Counter(map(str, column))
-        sentences = [text for text, n in counts.items() if n == 1 and text.count(" ") >= 2]
+        once = [text for text, number in Counter(map(str, column)).items() if number == 1]
+        sentences = [text for text in once if text.count(" ") >= 2]
         rare = 2 * len(choices) > len(column) or 2 * len(sentences) > len(choices)
         if len(choices) > MAX_CHOICES or (rare and num_rows > 4):
             return "hardly repeats"

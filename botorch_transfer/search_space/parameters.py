@@ -531,12 +531,12 @@ class _ListedParameter(Parameter):
         """The position in the list of each of ``n`` values; -1 for others."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
         cells = self._cells(column)
-        ranks = [rank_of.get(cell, rank_of.get(stripped(cell), -1)) for cell in cells]
-        return np.array(ranks, dtype=np.intp)
+        return np.array([rank_of.get(cell, -1) for cell in cells], dtype=np.intp)
 
     def _cells(self, column: Series) -> Series:
-        """The cells as values, as far as they are; refuses empty ones."""
-        return read_values(column)
+        """The cells as values, without blanks around others; refuses empty ones."""
+        cells = read_values(column)
+        return cells.where(cells.isin(self.values), cells.map(stripped))
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
         """The values of these ranks, each of its own Python type."""
@@ -715,8 +715,7 @@ class CategoricalParameter(_ListedParameter):
     def place(self, frame: DataFrame) -> Array:
         """Values that are no choices have a place if they have descriptors."""
         nowhere = np.full(len(self.feature_names), np.nan)
-        points, cells = self._points, self._cells(frame[self.name])
-        found = [points.get(cell, points.get(stripped(cell), nowhere)) for cell in cells]
+        found = [self._points.get(cell, nowhere) for cell in self._cells(frame[self.name])]
         return np.array(found).reshape(-1, len(nowhere))
 
     def decode(self, unit: Array) -> DataFrame:
@@ -746,7 +745,7 @@ class CategoricalParameter(_ListedParameter):
     def _cells(self, column: Series) -> Series:
         """The cells, with ``"none"`` or a value that is never in the list for empty ones."""
         no_value = next((value for value in self.values if is_none(value)), object())
-        return column.astype(object).where(column.notna(), no_value)
+        return super()._cells(column.astype(object).where(column.notna(), no_value))
 
 
 def _read_descriptors(
