@@ -530,13 +530,16 @@ class _ListedParameter(Parameter):
     def _ranks(self, column: Series) -> NDArray[np.intp]:
         """The position in the list of each of ``n`` values; -1 for others."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
+        return self._look_up(column, rank_of, -1).astype(np.intp)
+
+    def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
+        """What belongs to each of ``n`` cells; blanks around count only where places have them."""
         cells = self._cells(column)
-        return np.array([rank_of.get(cell, -1) for cell in cells], dtype=np.intp)
+        return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
 
     def _cells(self, column: Series) -> Series:
-        """The cells as values, without blanks around others; refuses empty ones."""
-        cells = read_values(column)
-        return cells.where(cells.isin(self.values), cells.map(stripped))
+        """The cells as values, as far as they are; refuses empty ones."""
+        return read_values(column)
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
         """The values of these ranks, each of its own Python type."""
@@ -715,8 +718,7 @@ class CategoricalParameter(_ListedParameter):
     def place(self, frame: DataFrame) -> Array:
         """Values that are no choices have a place if they have descriptors."""
         nowhere = np.full(len(self.feature_names), np.nan)
-        found = [self._points.get(cell, nowhere) for cell in self._cells(frame[self.name])]
-        return np.array(found).reshape(-1, len(nowhere))
+        return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
     def decode(self, unit: Array) -> DataFrame:
         """Takes the nearest value: that with the largest share; see ``Parameter.decode``."""
@@ -745,7 +747,7 @@ class CategoricalParameter(_ListedParameter):
     def _cells(self, column: Series) -> Series:
         """The cells, with ``"none"`` or a value that is never in the list for empty ones."""
         no_value = next((value for value in self.values if is_none(value)), object())
-        return super()._cells(column.astype(object).where(column.notna(), no_value))
+        return column.astype(object).where(column.notna(), no_value)
 
 
 def _read_descriptors(
