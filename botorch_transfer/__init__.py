@@ -35,6 +35,7 @@ from botorch_transfer.search_space import (
     OrdinalParameter,
     SearchSpace,
     SimplexParameter,
+    read_table,
 )
 from botorch_transfer.suggestion import backtest, predict, suggest
 
@@ -75,6 +76,7 @@ __all__ = [
     "backtest",
     "from_dataframe",
     "predict",
+    "read_table",
     "suggest",
     "transfer_models",
 ]

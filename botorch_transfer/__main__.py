@@ -27,18 +27,15 @@ from typing import Any
 import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
-from botorch_transfer import progress
-from botorch_transfer.data import tables
 from botorch_transfer.progress import showing
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
     SearchSpace,
-    cells,
-    guess,
     guess_space,
+    read_table,
 )
-from botorch_transfer.search_space.cells import read_table, style
+from botorch_transfer.search_space.cells import NUMBER, style
 from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
@@ -46,7 +43,6 @@ from botorch_transfer.suggestion import (
     backtest,
     predict_rows,
     read_study,
-    reading,
     suggest_rows,
 )
 from botorch_transfer.suggestion.page import suggestion_page
@@ -67,19 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    handler, said = logging.StreamHandler(), dict[str, logging.LogRecord]()
+    handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     # What was left out of a table, what the history does not record, and what takes long.
-    for room in (tables, guess, cells, reading, progress):
-        logging.getLogger(room.__name__).setLevel(logging.INFO)
+    for room in ("data", "search_space", "suggestion", "progress"):
+        logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
+    options.history, options.runs = options.old or options.history, options.own or options.runs
     try:
         with cached_in(options.cache), showing(options.progress):
             options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `head` and the like have seen enough
+        sys.stdout = io.StringIO()  # what is left to write at the end of the program goes there
     except KeyboardInterrupt:
         print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
         return 130
-    except FileNotFoundError as error:
-        print(f"{options.program}: There is no file {error.filename}.", file=sys.stderr)
-        return 2
     except (BotorchError, OSError, ValueError, TypeError, ImportError) as error:
         print(f"{options.program}: {_sentence(error)}", file=sys.stderr)
         return 2
@@ -90,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
     )
-    parser.set_defaults(cache=None, progress=None)
+    parser.set_defaults(cache=None, progress=None, old=None, own=None, runs=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
     add.set_defaults(command=_suggest, program=add.prog)
@@ -122,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     guess.set_defaults(command=_space, program=guess.prog)
     guess.add_argument("history", type=Path, help="CSV file of old runs")
     guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
-    guess.add_argument("--task", default="task", help="column of task names (task)")
+    guess.add_argument("--task", help="column of task names (task, if there is one)")
     guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
     return parser
 
@@ -190,6 +189,8 @@ def _add_meaning(add: argparse.ArgumentParser) -> None:
 
 def _sentence(error: Exception) -> str:
     """The message, with options of the command line in place of arguments of Python."""
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {error.filename}."
     text = " ".join(str(error).split()) or type(error).__name__
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
@@ -203,7 +204,6 @@ def _sentence(error: Exception) -> str:
 
 
 def _suggest(options: argparse.Namespace) -> None:
-    options.runs = options.own or options.runs
     if options.append and options.runs is None:
         raise ValueError("--append needs the table of runs to add the rows to: name its file.")
     tables, runs = _tables(options, options.append)
@@ -215,13 +215,11 @@ def _suggest(options: argparse.Namespace) -> None:
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
-        like = options.old or options.history or options.candidates
-        _append(options.runs, like, suggestion)
+        _append(options.runs, options.history or options.candidates, suggestion, options.task)
         print(f"Added to {options.runs}.")
 
 
 def _predict(options: argparse.Namespace) -> None:
-    options.runs = options.own or options.runs
     tables, _ = _tables(options)
     rows = read_table(options.rows, _choices(tables.space))
     print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
@@ -251,8 +249,7 @@ def _tables(
 ) -> tuple[EncodedTables, pd.DataFrame | None]:
     """Reads the files that are named, and the table of runs, which may not exist yet."""
     space = None if options.space is None else SearchSpace.from_json(options.space)
-    files = {"history": options.old or options.history, "runs": options.runs}
-    files["candidates"] = options.candidates
+    files = {name: getattr(options, name) for name in ("history", "runs", "candidates")}
     if may_start and not (options.runs.exists() and options.runs.stat().st_size):
         files["runs"] = None
     elif options.runs is not None and not options.runs.exists():
@@ -283,8 +280,6 @@ def _tables(
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """What the columns of old runs mean, as arguments of Python."""
     given = {name: getattr(options, name) for name in ("goal", "task", "step", "run")}
-    if options.goal is not None and len(options.goal) == 1:
-        given["goal"] = options.goal[0]
     return given | {
         "log": options.log is not None and (options.log or True),
         "missing": _values(options.missing, "--missing", space),
@@ -298,11 +293,12 @@ def _choices(space: SearchSpace | None) -> list[str]:
     return [p.name for p in parameters if isinstance(p, CategoricalParameter)]
 
 
-def _append(path: Path, like: Path | None, suggestion: Suggestion) -> None:
+def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
     """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
 
-    Numbers without a step have six digits, or twelve where a constraint depends on them. A new
-    table has the separators of ``like``.
+    Numbers without a step have six digits, or twelve where a constraint depends on them, and the
+    column's unit. If all runs are of one task, so are the rows. A new table has the separators of
+    ``like``.
     """
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
@@ -320,6 +316,13 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion) -> None:
     written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
     new = pd.read_csv(io.StringIO(written), sep=sep, **text)
     old = pd.read_csv(path, sep=sep, **text) if is_table else new.iloc[:0]
+    for name in old.columns:
+        cells = old.loc[old[name] != "", name].drop_duplicates()
+        units = cells.str.replace(",", ".").str.extract(NUMBER)["unit"].dropna().unique()
+        if name == task and len(cells) == 1:
+            new[name] = cells.item()
+        elif name in tables.space.number_columns and len(units) == 1:
+            new[name] = new[name].where(new[name] == "", new[name] + f" {units[0]}")
     part = path.with_name(f"{path.name}.part")
     table = pd.concat([old, new], ignore_index=True).fillna("")
     table.to_csv(part, index=False, sep=sep, encoding=encoding)
@@ -360,14 +363,17 @@ def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
 
 def _space(options: argparse.Namespace) -> None:
     history = read_table(options.history)
-    leave_out = [options.task, *options.outcome, *options.leave_out]
+    task = options.task or ("task" if "task" in history else None)
+    if task is None:
+        print("No column is 'task': name that of the tasks by --task, if any.", file=sys.stderr)
+    leave_out = [*options.outcome, *options.leave_out, *([] if task is None else [task])]
     if absent := [name for name in leave_out if name not in history.columns]:
         raise ValueError(
             f"{options.history} has no column {absent[0]!r}: name the columns of the task by "
             f"--task and of the outcome by --outcome; there are "
             f"{', '.join(map(str, history.columns))}."
         )
-    space = guess_space(history, leave_out, options.task)
+    space = guess_space(history, leave_out, task)
     lines = [
         f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(entries, ensure_ascii=False)}"
         for name, entries in space.to_dict()["params"].items()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import runpy
 import sys
 from pathlib import Path
@@ -49,6 +51,37 @@ def test_from_a_table_to_suggestions(folder, capsys, caplog):
     found = capsys.readouterr()
     assert GOAL.strip() in caplog.messages
     assert len(found.out.splitlines()) == 4
+
+
+def test_a_message_is_said_once(capsys, monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    old = pd.read_csv("old.csv").assign(C="1 mL")
+    old.loc[::9, ["log_loss", "accuracy"]] = None
+    old.to_csv("old.csv", index=False)
+    outcomes = ["--candidates", "old.csv", "--outcome", "log_loss", "accuracy"]
+    assert main([*COMMAND, *outcomes, "--model", "sorted"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "Read as numbers: 'C' in mL" in said
+    assert len(said) == len(set(said))
+
+
+def test_a_reader_that_leaves_early_is_no_error(monkeypatch):
+    class Left(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Left())
+    assert main(["space", "old.csv", *LOSS]) == 0
+
+
+def test_a_table_without_tasks_has_a_space(folder, capsys):
+    pd.read_csv("old.csv").drop(columns="task").to_csv("old.csv", index=False)
+    assert main(["space", "old.csv", *LOSS, "--leave-out", "accuracy"]) == 0
+    printed = capsys.readouterr()
+    assert list(json.loads(printed.out)) == ["C", "gamma"]
+    assert printed.err == "No column is 'task': name that of the tasks by --task, if any.\n"
+    assert main(["space", "old.csv", *LOSS, "--task", "day"]) == 2
+    assert "old.csv has no column 'day': name the columns of the task by" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_brief_search")
@@ -121,6 +154,20 @@ def test_appending_leaves_what_the_table_says(folder):
     assert lines[2].startswith(",")
     assert lines[2].endswith(",,")
     assert len(lines) == 3
+
+
+@pytest.mark.usefixtures("_brief_search")
+def test_appended_cells_are_written_as_those_above(folder):
+    (folder / "runs.csv").write_text("task;C;gamma;log_loss\nnew;1,5 mL;0,1;0,30\n;2 mL;1;0,2\n")
+    rule = [*LOSS, "--fixed", "C=2.5 mL", "gamma=1"]
+    assert main([*COMMAND, "runs.csv", "--append", *rule, "--model", "ScaMLGP"]) == 0
+    assert (folder / "runs.csv").read_text().splitlines()[-1] == "new;2,5 mL;1,0;"
+    (folder / "runs.csv").write_text("task,C,gamma\na,1 mL,1\nb,2 g,1\n")
+    space = {"C": {"type": "categorical", "choices": ["1 mL", "2 g"]}}
+    (folder / "space.json").write_text(json.dumps(space))
+    first = ["suggest", "space.json", "--runs", "runs.csv", *LOSS, "--fixed", "C=2 g", "--repeats"]
+    assert main([*first, "--append"]) == 0
+    assert (folder / "runs.csv").read_text().splitlines()[-1] == ",2 g,,"
 
 
 @pytest.mark.usefixtures("_brief_search")

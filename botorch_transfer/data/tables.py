@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, to_numeric
+from pandas import DataFrame, Series, isna, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
 
 from botorch_transfer.data.units import wrong_units
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 FAILED = ("failed", "failure", "error", "crashed")
 """What the status of a failed run says, in upper or lower case; others have no meaning."""
+
+MAX_COUNTED = 4
+"""The most values to name in a log line."""
 
 MANY_TIMES = 10.0
 """How many times the best loss a median one has to be before a log line advises logarithms."""
@@ -154,11 +158,10 @@ def from_dataframe(
     Y = sign * numbers(frame, outcome)
     is_finite = np.isfinite(Y)
     datasets: dict[str, SupervisedDataset] = {}
-    without_outcome, displaced, outside = list[str](), list[str](), list[str]()
-    choices = [p.name for p in space.parameters if not (p.is_numeric or p.may_be_empty)]
+    without_outcome = list[str]()
+    displaced, lost, outside = (list[tuple[str, Any]]() for _ in range(3))
     always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
     needed = [column for parameter in always for column in parameter.columns]
-    empty = Series(0, [*choices, *needed])
     for name, rows in rows_of_tasks(frame[task]).items():
         finite = rows[is_finite[rows]]
         if len(finite) == 0:
@@ -171,14 +174,15 @@ def from_dataframe(
         with errors_in(f"Task {name!r}"):
             X[torch.tensor(filled)] = space.place(runs[filled])
         has_place = X.isfinite().all(dim=-1).numpy()
-        lost = runs.loc[~has_place, runs.columns.isin(empty.index)]
-        empty = empty.add(lost.isna().sum(), fill_value=0).astype(int)
-        displaced += [f"{name!r}, row {row}" for row in runs.index[~has_place]]
+        if not has_place.all():
+            lost += [(column, None) for column in needed for cell in runs[column] if isna(cell)]
+            lost += space.without_place(runs[filled & ~has_place])
+            displaced += [(name, row) for row in runs.index[~has_place]]
         kept, runs, X = kept[has_place], runs[has_place], X[has_place]
         if not is_finite[kept].any():
             continue
         beyond = ((X < 0) | (X > 1)).any(dim=-1).numpy()
-        outside += [f"{name!r}, row {row}" for row in runs.index[beyond]]
+        outside += [(name, row) for row in runs.index[beyond]]
         y = np.where(is_finite[kept], Y[kept], Y[finite].min())
         with errors_in(f"Task {name!r}"):
             noises = variances(runs, noise, measured=is_finite[kept])
@@ -202,18 +206,18 @@ def from_dataframe(
             outcome,
         )
     if displaced:
-        cells = ", ".join(f"{number} in {column!r}" for column, number in empty.items() if number)
+        cells = DataFrame(lost).groupby(0, sort=False)[1]
         logger.warning(
-            "%d runs have a value that the search space has no place for%s: left out (task %s)",
+            "%d runs have a value that the search space has no place for, as %s: left out (%s)",
             len(displaced),
-            f" (empty cells: {cells})" if cells else "",
+            "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells),
             _some(displaced),
         )
     if outside:
         expected = changed or encode is not None
         message = (
             "%d runs lie outside of the search space, and are kept where they are: check its ranges"
-            f"{'' if expected else ', or say changed=True'} (task %s)"
+            f"{'' if expected else ', or say changed=True'} (%s)"
         )
         level = logging.INFO if expected else logging.WARNING
         logger.log(level, message, len(outside), _some(outside))
@@ -595,8 +599,17 @@ def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
         )
 
 
-def _some(places: Sequence[str]) -> str:
-    return places[0] if len(places) == 1 else f"{places[0]} and others"
+def _counted(values: Iterable[Any]) -> str:
+    """The most frequent values with their numbers, and how many others there are."""
+    counts = Counter("empty" if isna(value) else repr(plain(value)) for value in values)
+    common = [f"{value} ({number:,})" for value, number in counts.most_common(MAX_COUNTED)]
+    more = len(counts) - len(common)
+    return ", ".join(common) + (f" and {more:,} more" if more else "")
+
+
+def _some(runs: Sequence[tuple[str, Any]]) -> str:
+    """The tasks of runs, and the first row."""
+    return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
 
 def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
@@ -614,10 +627,9 @@ def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome:
     message = (
         f"{count:,} of {len(Y):,} runs failed (empty or infinite outcome) and were {treatment}"
     )
-    text = np.isnan(Y) & outcomes.notna().to_numpy()
-    if text.any():
-        example = outcomes.iloc[int(text.argmax())]
-        message += f"; {int(text.sum()):,} of them with text that is no number, such as {example!r}"
+    text = outcomes[np.isnan(Y) & outcomes.notna().to_numpy()]
+    if len(text):
+        message += f"; {len(text):,} of them with text that is no number: {_counted(text)}"
     if without_outcome:
         message += f"; left out without any finite outcome: {', '.join(map(repr, without_outcome))}"
-    logger.log(logging.WARNING if without_outcome or text.any() else logging.INFO, message)
+    logger.log(logging.WARNING if without_outcome or len(text) else logging.INFO, message)

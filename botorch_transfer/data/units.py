@@ -14,13 +14,14 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, to_numeric
+from pandas import DataFrame, concat, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import rows_of_tasks
 
 Array = NDArray[np.float64]
+Range = tuple[float, float]
 
 CONVERSIONS = {
     **{f"divided by {k:,}": (1 / k, 0.0) for k in (60, 100, 1_000)},
@@ -89,26 +90,34 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
     ]
 
 
-def wrong_outcomes(history: DataFrame, runs: DataFrame, name: str) -> str | None:
-    """Finds out whether one table has its outcomes in fractions and the other one in per cent.
+def wrong_outcomes(
+    history: DataFrame | None, runs: DataFrame | None, name: str, within: Range | None = None
+) -> str | None:
+    """Finds out whether outcomes are in fractions where they should be in per cent, or vice versa.
 
     Args:
-        history: Old runs.
-        runs: The runs of this study.
+        history: Old runs, maybe none.
+        runs: The runs of this study, maybe none.
         name: The column of the outcome, which a table may lack.
+        within: The least and the largest value that it can have.
 
     Returns:
-        A sentence if at least two outcomes of one table are between 0 and 1, those of the other one
-        between 0 and 100, and as many of these would hardly be that small by chance.
+        A sentence if more than a third of the outcomes lie outside of what they can be. Or if at
+        least two outcomes of one table are between 0 and 1, those of the other one between 0 and
+        100, and as many of these would hardly be that small by chance.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
         >>> wrong_outcomes(old, runs, "yield")
         "'yield' is in fractions in this study and in per cent in old runs: multiply it by 100"
     """
-    if name not in history.columns or name not in runs.columns:
+    tables = [table for table in (history, runs) if table is not None and name in table.columns]
+    found = [to_numeric(table[name], errors="coerce").dropna() for table in tables]
+    if within is not None and found and (~concat(found).between(*within)).mean() > MAX_OUTSIDE:
+        return f"much of {name!r} lies outside of outcome_range, {within[0]:g} to {within[1]:g}"
+    if len(found) < 2:
         return None
-    old, own = (to_numeric(table[name], errors="coerce").dropna() for table in (history, runs))
+    old, own = found
     for x, y, text in (
         (own, old, "in fractions in this study and in per cent in old runs: multiply it by 100"),
         (old, own, "in per cent in this study and in fractions in old runs: divide it by 100"),

@@ -1,5 +1,6 @@
 """Search spaces: from tables of runs to the inputs of models, and back."""
 
+from botorch_transfer.search_space.cells import read_table
 from botorch_transfer.search_space.guess import guess_space
 from botorch_transfer.search_space.parameters import (
     CategoricalParameter,
@@ -21,4 +22,5 @@ __all__ = [
     "SearchSpace",
     "SimplexParameter",
     "guess_space",
+    "read_table",
 ]

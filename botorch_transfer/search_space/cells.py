@@ -9,6 +9,7 @@ import logging
 from codecs import BOM_UTF8
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,20 @@ NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit
 DECIMAL_COMMA = rf"^(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*)$"
 """The same with a comma for the point; what is before and after it."""
 
+
+SCALES = {
+    f"{prefix}{unit}": ("L" if unit == "l" else unit, factor, 0.0)
+    for unit in ("g", "L", "l", "mol", "M", "m", "s", "Pa", "bar", "V", "W", "A", "Hz", "J")
+    for prefix, factor in {"": 1.0, "k": 1e3, "m": 1e-3, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}.items()
+} | {
+    "min": ("s", 60.0, 0.0),
+    "h": ("s", 3600.0, 0.0),
+    "K": ("K", 1.0, 0.0),
+    "°C": ("K", 1.0, 273.15),
+    "C": ("K", 1.0, 273.15),
+    "°F": ("K", 5 / 9, 459.67 * 5 / 9),
+}
+"""Of units that can be converted, what they are converted to first, the factor and the offset."""
 
 MAX_SLIPS = 0.1
 """The largest share of cells that may be something else in a column that is taken for numbers."""
@@ -75,9 +90,10 @@ def style(path: Path) -> tuple[str, str]:
     return max(",;\t", key=line.decode(encoding).count), encoding
 
 
-def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
-    r"""Reads a text file; in text and in columns of ``choices`` only an empty cell is empty.
+def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
+    r"""Reads a text file as the command does.
 
+    In text and in columns of ``choices`` only an empty cell is empty: "None" and "nan" are words.
     Cells are separated by commas, or by semicolons or tabs; a comma in a number is then a point.
     Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
 
@@ -93,12 +109,12 @@ def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
 
     Example:
         >>> _ = Path("runs.csv").write_text("solvent;time;yield\nTHF;1,5;80\n")
-        >>> read_table(Path("runs.csv"))
+        >>> read_table("runs.csv")
           solvent  time  yield
         2     THF   1.5     80
     """
     try:
-        sep, _ = style(path)
+        sep, _ = style(Path(path))
         frame = pd.read_csv(path, sep=sep, skipinitialspace=True)
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
         text = pd.read_csv(path, sep=sep, skipinitialspace=True, **options)
@@ -110,16 +126,20 @@ def read_table(path: Path, choices: Container[str] = ()) -> DataFrame:
         raise ValueError(f"{path} is no CSV file ({' '.join(str(error).split())}).") from error
     for name in frame.columns:
         if name in choices or not is_numeric_dtype(frame[name]):
-            # "None", "null" and "nan" are words.
-            frame[name] = text[name].map(
-                lambda cell: cell.strip() if isinstance(cell, str) else cell
-            )
-        if sep != "," and name not in choices and is_text(frame[name]):
+            frame[name] = text[name].map(stripped)
+        if sep != "," and is_text(frame[name]):
             points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)
             numbers = pd.to_numeric(points, errors="coerce")
-            frame[name] = numbers if numbers.notna().equals(points.notna()) else points
+            if numbers.notna().equals(points.notna()):
+                points = frame[name] if name in choices else numbers
+            frame[name] = points
     frame.index += 2
     return frame.dropna(how="all")
+
+
+def stripped(cell: Any) -> Any:
+    """Text without blanks around it; other cells as they are."""
+    return cell.strip() if isinstance(cell, str) else cell
 
 
 def is_text(column: Series) -> bool:
@@ -130,17 +150,19 @@ def is_text(column: Series) -> bool:
 def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:
     """Reads cells such as ``"110 °C"`` as numbers, and says in the log what their unit is.
 
+    If a column has several units, all numbers are converted to the first of them.
+
     Args:
         frame: A table; it may lack the columns.
         columns: Those that hold numbers. Other text in them stays as it is.
-        whole: Whether to read only columns of such numbers, all of one unit. In a few cells may be
-            something else, which counts as empty; the log says so.
+        whole: Whether to read only columns of such numbers. In a few cells may be something else,
+            which counts as empty; the log says so. If units cannot be converted, it stays text.
 
     Returns:
         A table with the numbers.
 
     Raises:
-        InputDataError: If a column has several units.
+        InputDataError: If a column has several units that cannot be converted.
 
     Example:
         >>> frame = DataFrame({"time": ["10.0 min", "90 min", None], "yield": [0.1, 0.3, 0.2]})
@@ -153,25 +175,33 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         if not is_text(frame[name]):
             continue
         parts = frame[name].astype(str).str.extract(NUMBER)
-        found, kinds = parts["number"].notna(), parts["unit"].dropna().drop_duplicates()
-        slips = frame[name][:0]
+        found, slips = parts["number"].notna(), frame[name][:0]
+        kinds = parts["unit"].map(lambda unit: SCALES.get(unit, [unit])[0], "ignore")
+        first = parts["unit"][kinds.notna() & ~kinds.duplicated()]
+        found_in = ", ".join(f"{unit!r} in row {row}" for row, unit in first.head(2).items())
+        problem = f"The column {name!r} has numbers in several units ({found_in})"
         if whole:
-            kinds = parts["unit"].mode()[:1]
-            found &= parts["unit"].isna() | parts["unit"].isin(kinds)
+            words = frame[name].notna() & ~found
+            found &= kinds.isna() | kinds.isin(kinds.mode()[:1])
             slips = frame[name][frame[name].notna() & ~found]
             if len(slips) > MAX_SLIPS * found.sum():
+                if len(first) in (2, 3) and words.sum() <= MAX_SLIPS * found.sum():
+                    logger.warning("%s: convert them to one unit, or they count as text", problem)
                 continue
             frame[name] = frame[name].where(found)
-        if kinds.empty and slips.empty:
+        elif len(first) > 1:
+            raise InputDataError(f"{problem}: convert them to one unit.")
+        named = parts["unit"][found].dropna().unique().tolist()
+        if not named and slips.empty:
             continue
-        if len(kinds) > 1:
-            raise InputDataError(
-                f"The column {name!r} has numbers in {kinds.iloc[0]!r} and, in row "
-                f"{kinds.index[1]}, in {kinds.iloc[1]!r}: convert them to one unit."
-            )
         numbers = pd.to_numeric(parts["number"])
+        for unit in named[1:]:
+            (_, a, b), (_, c, d) = SCALES[unit], SCALES[named[0]]
+            converted = ((a * numbers + b - d) / c).map(lambda x: float(f"{x:.12g}"))
+            numbers = numbers.where(parts["unit"] != unit, converted)
         frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
-        units += [f"{name!r} in {kind}" for kind in kinds]
+        if named:
+            units.append(f"{name!r} in {' and (converted) '.join(named)}")
         if len(slips):
             text = "%r is no such number in %d rows, as %r in row %s: correct it or empty the cell"
             logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])
@@ -203,6 +233,6 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
         raise InputDataError(
             f"Row {row}{more} has no task in the column {column.name!r}: name it or drop the row."
         )
-    names = column.astype(str).to_numpy()
+    names = column.map(stripped).astype(str).to_numpy()
     positions = Series(np.arange(len(names)))
     return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}

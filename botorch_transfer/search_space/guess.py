@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame, Series, factorize, to_numeric
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
-from botorch_transfer.search_space.cells import is_text, with_numbers
+from botorch_transfer.search_space.cells import is_text, stripped, with_numbers
 from botorch_transfer.search_space.parameters import (
     ActiveIf,
     CategoricalParameter,
@@ -63,9 +64,9 @@ def guess_space(
     """Guesses the search space of a table of runs; look it over before you use it.
 
     No parameters are columns with a single value, or one within each task; text that hardly
-    repeats; numbers, places and dates of runs; and columns that name each value of another one in
-    another way, as a CAS number does: of these, the one with most letters is kept. The log says
-    which they are and why. Ranges are those of the table.
+    repeats, such as comments; numbers, places and dates of runs; and columns that name each value
+    of another one in another way, as a CAS number does: of these, the one with most letters is
+    kept. The log says which they are and why. Ranges are those of the table.
 
     Args:
         frame: The table, one row a run. Text such as ``"110 °C"`` is read as a number.
@@ -89,6 +90,7 @@ def guess_space(
     check_table(frame, columns)
     columns = list(map(str, columns))
     frame = with_numbers(frame, columns, whole=True)
+    frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
     tasks = None if task is None else frame[task]
     reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
     unused = {name: reason for name, reason in reasons.items() if reason is not None}
@@ -111,6 +113,12 @@ def guess_space(
             unused[name] = guessed
         else:
             found[name] = guessed
+            spellings: dict[str, Any] = {}
+            for value in getattr(guessed, "values", ()):
+                other = spellings.setdefault(str(value).casefold(), value)
+                if other != value:
+                    message = "%r has both %r and %r: if they mean the same, write them alike"
+                    logger.warning(message, name, other, value)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
         logger.info("No parameters: %s", listed)
@@ -164,7 +172,10 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
             # Beside numbers it is no choice, such as two layers' sizes.
             refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
         choices = sorted((plain(value) for value in values), key=str)
-        if len(choices) > MAX_CHOICES or (2 * len(choices) > len(column) and num_rows > 4):
+        once = [text for text, number in Counter(map(str, column)).items() if number == 1]
+        sentences = [text for text in once if text.count(" ") >= 2]
+        rare = 2 * len(choices) > len(column) or 2 * len(sentences) > len(choices)
+        if len(choices) > MAX_CHOICES or (rare and num_rows > 4):
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
     numbers = np.sort(column[np.isfinite(column)].unique())

@@ -23,6 +23,8 @@ from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from pandas import CategoricalDtype, DataFrame, Series, to_numeric
 
+from botorch_transfer.search_space.cells import stripped
+
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
 
@@ -250,8 +252,8 @@ class _RangeParameter(Parameter):
         """Scales values to the unit interval; see ``Parameter.encode``."""
         unit, column = self.place(frame), frame[self.name]
         problem = (
-            f"outside of its range [{self.lower}, {self.upper}]: widen its range in the search "
-            "space or drop these rows"
+            f"outside of its range [{self.lower}, {self.upper}]: check its unit, widen its range "
+            "in the search space, or drop these rows"
         )
         refuse_where(~((unit[:, 0] >= 0) & (unit[:, 0] <= 1)), column, problem)
         return unit
@@ -528,8 +530,12 @@ class _ListedParameter(Parameter):
     def _ranks(self, column: Series) -> NDArray[np.intp]:
         """The position in the list of each of ``n`` values; -1 for others."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
+        return self._look_up(column, rank_of, -1).astype(np.intp)
+
+    def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
+        """What belongs to each of ``n`` cells; blanks around count only where places have them."""
         cells = self._cells(column)
-        return np.array([rank_of.get(cell, -1) for cell in cells], dtype=np.intp)
+        return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
 
     def _cells(self, column: Series) -> Series:
         """The cells as values, as far as they are; refuses empty ones."""
@@ -712,8 +718,7 @@ class CategoricalParameter(_ListedParameter):
     def place(self, frame: DataFrame) -> Array:
         """Values that are no choices have a place if they have descriptors."""
         nowhere = np.full(len(self.feature_names), np.nan)
-        found = [self._points.get(cell, nowhere) for cell in self._cells(frame[self.name])]
-        return np.array(found).reshape(-1, len(nowhere))
+        return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
     def decode(self, unit: Array) -> DataFrame:
         """Takes the nearest value: that with the largest share; see ``Parameter.decode``."""

@@ -274,7 +274,7 @@ class SearchSpace:
                 outside of its range or not one of its values; the message names the parameter, the
                 value and the row.
         """
-        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.encode))
+        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.encode)[0])
 
     def place(self, frame: DataFrame) -> Tensor:
         """Places the runs of an earlier search space, which may have had other bounds or choices.
@@ -299,13 +299,31 @@ class SearchSpace:
                     [1.5000, 1.0000],
                     [   nan,    nan]], dtype=torch.float64)
         """
-        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.place))
+        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.place)[0])
+
+    def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
+        """Finds out because of which values rows have no place; see ``place``.
+
+        Args:
+            frame: As in ``encode``.
+
+        Returns:
+            Of each such row the first column that has one, and the value.
+
+        Example:
+            >>> from pandas import DataFrame
+            >>> space = SearchSpace([CategoricalParameter("solvent", ("THF", "DMF"))])
+            >>> space.without_place(DataFrame({"solvent": ["THF", "DMSO"]}))
+            [('solvent', 'DMSO')]
+        """
+        return self._encode(frame, lambda parameter: parameter.place)[1]
 
     def _encode(
         self, frame: DataFrame, how: Callable[[Parameter], Callable[[DataFrame], Array]]
-    ) -> Array:
+    ) -> tuple[Array, list[tuple[str, Any]]]:
         check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
+        reasons: list[tuple[str, Any]] = []
         for parameter, columns in self._places:
             active = self._active(parameter, unit) & ~lost
             unit[:, columns] = parameter.neutral
@@ -316,11 +334,15 @@ class SearchSpace:
                     f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add "
                     "it, or take the parameter out of the search space."
                 )
-            placed = how(parameter)(frame if active.all() else frame[active])
-            lost[active] = np.isnan(placed).any(axis=1)
+            rows = frame if active.all() else frame[active]
+            placed = how(parameter)(rows)
+            nowhere = np.asarray(np.isnan(placed).any(axis=1))
+            lost[active] = nowhere
+            if nowhere.any():
+                reasons += [(parameter.name, cell) for cell in rows[parameter.name][nowhere]]
             unit[active, columns] = np.nan_to_num(placed)
         unit[lost] = np.nan
-        return unit
+        return unit, reasons
 
     def decode(self, X: Tensor) -> DataFrame:
         """Turns points of the unit cube into configurations; the inverse of ``encode``.

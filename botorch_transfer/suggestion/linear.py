@@ -233,7 +233,7 @@ class Repair:
                 if not (variable.is_linear or variable.is_whole):
                     raise ValueError(
                         f"The constraint {constraint.text!r} is not linear in the logarithm of "
-                        f"{column!r}: leave log out, or narrow its range instead."
+                        f"{column!r}: write this parameter without log in the search space."
                     )
         self._fixed = np.isin(self._columns, list(fixed))
         self._offsets = np.array([v.offset for v in variables])

@@ -34,7 +34,7 @@ from botorch_transfer.data.tables import (
     renamed,
     variances,
 )
-from botorch_transfer.data.units import wrong_outcomes
+from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import errors_in, with_numbers
@@ -44,7 +44,6 @@ from botorch_transfer.suggestion.region import Region
 logger = logging.getLogger(__name__)
 
 Goal = Literal["min", "max"]
-Range = tuple[float, float]
 
 LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
 """Probabilities of equally likely quantiles, by which what has no closed form is averaged."""
@@ -244,7 +243,8 @@ def read_outcomes(
                 "Small values of %s are taken to be good; else say goal='max' (--goal max)",
                 " and ".join(map(str, names)),
             )
-    goals = [goal] * len(names) if isinstance(goal, str) else list(goal)
+    goals = [goal] if isinstance(goal, str) else list(goal)
+    goals = goals * len(names) if len(goals) == 1 else goals
     if not names or len(goals) != len(names):
         raise ValueError(
             f"There are {len(names)} outcomes and {len(goals)} goals: give one goal for each "
@@ -471,8 +471,7 @@ def read_tables(
         >>> tables.sources["loss"]["monday"].Y.flatten().tolist()
         [-0.5, -0.2, -0.4]
     """
-    tables = {"history": history, "runs": runs, "candidates": candidates}
-    for name, table in tables.items():
+    for name, table in {"history": history, "runs": runs, "candidates": candidates}.items():
         if table is not None and not isinstance(table, DataFrame):
             raise TypeError(
                 f"{name} is a {type(table).__name__}: give a DataFrame, as pandas.read_csv does."
@@ -485,7 +484,10 @@ def read_tables(
     if isinstance(space, Mapping):
         space = SearchSpace.from_dict(space)
     if space is None and candidates is not None:
-        space = _guess_from(history, candidates, runs, [task, status, *columns])
+        both = [candidates] if history is None else [candidates, history]
+        known = concat(both, join="inner", ignore_index=True)
+        known = known if runs is None else concat([known, runs.filter(list(known))])
+        space = guess_space(known, [task, status, *columns])
     if not isinstance(space, SearchSpace):
         raise TypeError(
             f"space is a {type(space).__name__}: give a SearchSpace or a dictionary; only "
@@ -512,24 +514,11 @@ def read_tables(
     if history is not None:
         sources = {o.name: read_source(history, space, o, task, missing) for o in outcomes}
         old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
-        for name in names:
-            if runs is not None and (suspicion := wrong_outcomes(history, runs, name)):
-                logger.warning("Maybe another unit: %s", suspicion)
+    for outcome in outcomes:
+        if suspicion := wrong_outcomes(history, runs, outcome.name, outcome.within):
+            logger.warning("Maybe another unit: %s", suspicion)
     read = read_runs(space, runs, outcomes, status)
     return EncodedTables(space, outcomes, sources, read, old_failed, region)
-
-
-def _guess_from(
-    history: DataFrame | None,
-    candidates: DataFrame,
-    runs: DataFrame | None,
-    others: Sequence[str],
-) -> SearchSpace:
-    """Guesses the space from the columns that history and candidates share."""
-    shared = [name for name in candidates.columns if history is None or name in history]
-    tables = [table for table in (history, candidates, runs) if table is not None]
-    together = concat([table.filter(shared) for table in tables], ignore_index=True)
-    return guess_space(together.drop(columns=others, errors="ignore"))
 
 
 def _check_names(

@@ -21,7 +21,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.cells import errors_in
+from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.suggestion.linear import LinearConstraint, Repair
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Region:
 
     Args:
         space: The search space.
-        fixed: Values of parameters by name, in the user's units.
+        fixed: Values of parameters by name, in the user's units; ``"80 °C"`` is a number, too.
         constraints: Linear constraints between parameters.
         table: A table of candidates, if these are all there are. It may have further columns. Of
             candidates with equal parameters, the first one counts.
@@ -115,7 +115,8 @@ class Region:
                     "the constraints instead."
                 )
             with errors_in("In the fixed values"):
-                unit = parameter.encode(DataFrame({name: [value]}))[0]
+                cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
+                unit = parameter.encode(cell)[0]
             found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
         return found
 

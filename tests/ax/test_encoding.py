@@ -208,13 +208,16 @@ def encode_choice(values, choices, kind, **options):
     return data["old"][0]
 
 
-@pytest.mark.parametrize("changes", [{"kind": ["a", "d", "c"]}, {"rate": [1.0, 0.0, 1.0]}])
-def test_runs_that_the_space_has_no_place_for_are_counted(changes, caplog):
+@pytest.mark.parametrize(
+    ("changes", "cell"),
+    [({"kind": ["a", "d", "c"]}, "'kind' is 'd'"), ({"rate": [1.0, 0.0, 1.0]}, "'rate' is 0.0")],
+)
+def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data, _, _ = encode_history(mixed_space(), RUNS.assign(**changes), "loss")
     assert caplog.messages == [
-        "1 runs have a value that the search space has no place for: left out "
-        "(task 'monday', row 1)"
+        f"1 runs have a value that the search space has no place for, as {cell} (1): left out "
+        "(task 'monday' (1), from row 1 on)"
     ]
     assert sum(len(task[0]) for task in data.values()) == 2
     assert sorted(float(y) for task in data.values() for y in task[1]) == [1.0, 3.0]

@@ -149,7 +149,14 @@ def test_outcomes_in_words_are_failures_that_are_warned_of(caplog):
     assert read(frame)["b"].Y.tolist() == [[0.1]]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "2 of 5 runs failed" in caplog.text
-    assert "1 of them with text that is no number, such as 'crashed'" in caplog.text
+    assert "1 of them with text that is no number: 'crashed' (1)" in caplog.text
+
+
+def test_all_texts_that_are_no_outcomes_are_told(caplog):
+    words = ["<5", "failed", "<5", "?", "n.d.", "late", "0.3"]
+    read(pd.concat([table(), table()], ignore_index=True).iloc[:7].assign(accuracy=words))
+    told = "6 of them with text that is no number: '<5' (2), 'failed' (1), '?' (1), 'n.d.' (1)"
+    assert f"{told} and 1 more" in caplog.text
 
 
 def test_standard_errors_become_variances():
@@ -224,21 +231,22 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     assert data["a"].X.max().item() == pytest.approx(1.5)
     assert caplog.messages == [
         "1 runs lie outside of the search space, and are kept where they are: check its ranges, or "
-        "say changed=True (task 'a', row 3)"
+        "say changed=True (task 'a' (1), from row 3 on)"
     ]
     caplog.clear()
     read(frame, changed=True)
     assert caplog.messages == []
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         read(frame, changed=True)
-    assert caplog.messages[0].endswith("check its ranges (task 'a', row 3)")
+    assert caplog.messages[0].endswith("check its ranges (task 'a' (1), from row 3 on)")
 
 
 def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]
     assert caplog.messages == [
-        "1 runs have a value that the search space has no place for: left out (task 'a', row 3)"
+        "1 runs have a value that the search space has no place for, as 'C' is -1.0 (1): "
+        "left out (task 'a' (1), from row 3 on)"
     ]
 
 
@@ -351,10 +359,10 @@ def test_values_outside_of_a_changed_space(caplog):
     assert caplog.messages == [
         "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of its range: divided by "
         "100 it fits",
-        "2 runs have a value that the search space has no place for: left out (task 'a', row 0 and "
-        "others)",
+        "2 runs have a value that the search space has no place for, as 'kind' is 'b' (2): "
+        "left out (task 'a' (1), 'b' (1), from row 0 on)",
         "10 runs lie outside of the search space, and are kept where they are: check its ranges "
-        "(task 'a', row 2 and others)",
+        "(task 'a' (5), 'b' (5), from row 2 on)",
     ]
     assert [len(task.X) for task in data.values()] == [11, 11]
     assert data["a"].X[:, 1].max().item() == pytest.approx(1.2)
@@ -370,11 +378,12 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     assert [len(task.X) for task in data.values()] == [10, 11]
     assert all(task.X.isfinite().all() for task in data.values())
     assert "3 runs have a value that the search space has no place for" in caplog.text
-    assert "(empty cells: 2 in 'x', 2 in 'wd'): left out (task 'a', row 2" in caplog.text
+    told = "as 'x' is empty (2); 'wd' is empty (2): left out (task 'a' (2), 'b' (1), from row 2 on)"
+    assert told in caplog.text
     caplog.clear()
     malt = CategoricalParameter("malt", ("yes", "none"))  # an empty cell is a choice
     read(frame.assign(malt=None), SearchSpace([*LINE.parameters, malt]), changed=True)
-    assert "(empty cells: 2 in 'x', 2 in 'wd')" in caplog.text
+    assert told in caplog.text
 
 
 def test_runs_without_a_place_take_their_standard_errors_with_them():
@@ -453,8 +462,8 @@ def test_empty_cells_of_choices_are_counted(caplog):
     )
     assert len(source["a"].X) == 2
     assert caplog.messages == [
-        "1 runs have a value that the search space has no place for (empty cells: 1 in 'kind'): "
-        "left out (task 'a', row 2)"
+        "1 runs have a value that the search space has no place for, as 'kind' is empty "
+        "(1): left out (task 'a' (1), from row 2 on)"
     ]
     space = SearchSpace([CategoricalParameter("kind", ("x", "y", "none"))])
     source = from_dataframe(runs, space, "loss", "task")
@@ -473,3 +482,13 @@ def test_columns_that_are_not_read_may_have_one_name():
     notes = table()[[]].assign(note="")
     frame = pd.concat([table(), notes, notes], axis=1)
     assert read(frame).keys() == {"a", "b"}
+
+
+def test_blanks_around_choices_and_tasks_do_not_matter():
+    clean = table(kind=["x", "y", "x", "y", "y"])
+    space = SearchSpace([*SPACE.parameters, CategoricalParameter("kind", ("x", "y"))])
+    blanks = table(kind=["x ", " y", "x", "y\t", "y"])
+    blanks["dataset"] = ["b", "a ", "b", "a", " b"]
+    found, expected = read(blanks, space), read(clean, space)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name].X, expected[name].X) for name in expected)

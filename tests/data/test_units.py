@@ -17,6 +17,7 @@ from botorch_transfer.search_space import (
     OrdinalParameter,
     SearchSpace,
 )
+from botorch_transfer.suggestion import read_study
 from tests.suggestion.brief_search import brief_search
 
 COLUMNS = {
@@ -128,6 +129,18 @@ def test_outcomes_that_are_only_small():
     losses = pd.DataFrame({"y": rng.lognormal(0, 2, 50)})
     assert wrong_outcomes(losses, pd.DataFrame({"y": [0.2, 0.9, 0.4]}), "y") is None
     assert wrong_outcomes(percent, percent, "y") is None
+
+
+def test_outcomes_outside_of_what_they_can_be(caplog):
+    percent = pd.DataFrame({"y": [0.5, 3, 40, 90, 70]})
+    told = "much of 'y' lies outside of outcome_range, 0 to 1"
+    assert wrong_outcomes(percent, None, "y", (0, 1)) == told
+    assert wrong_outcomes(None, percent, "y", [0.0, 1.0]) == told
+    assert wrong_outcomes(percent, percent, "y", (0, 80)) is None
+    assert wrong_outcomes(None, None, "y", (0, 1)) is None
+    runs, space = percent.assign(x=0.5), SearchSpace([FloatParameter("x", 0, 1)])
+    read_study(space, None, runs, "y", "max", outcome_range=(0, 1))
+    assert caplog.messages == [f"Maybe another unit: {told}"]
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])

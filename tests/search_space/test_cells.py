@@ -1,7 +1,11 @@
+import re
+
+import numpy as np
 import pandas as pd
 import pytest
 from botorch.exceptions.errors import InputDataError
 
+import botorch_transfer
 from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess_space
 from botorch_transfer.search_space.cells import read_table, with_numbers
 
@@ -21,13 +25,31 @@ def test_numbers_with_a_unit(caplog):
     assert runs["time"].tolist()[:2] == cells[:2]  # the user's table is left alone
 
 
-def test_several_units_are_refused():
-    runs = pd.DataFrame({"time": ["10 min", "2 h"]}, index=[2, 3])
-    with pytest.raises(InputDataError, match="'time' has numbers in 'min' and, in row 3, in 'h'"):
-        with_numbers(runs, ["time"])
-    assert with_numbers(runs, ["time"], whole=True).equals(runs)
+def test_usual_units_are_converted_to_the_first_one(caplog):
+    cells = {"T": ["80 °C", "353.15 K", None, "176°F"], "time": ["90 min", "2 h", "60 s", "5"]}
+    runs = pd.DataFrame({**cells, "mass": ["1 mg", "0.002 g", "3 μg", "4 mg"]}, index=[7, 7, 8, 9])
+    for whole in (False, True):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            read = with_numbers(runs, runs.columns, whole)
+        assert read["T"].tolist() == [80, 80, pytest.approx(np.nan, nan_ok=True), 80]
+        assert read["time"].tolist() == [90, 120, 1, 5]
+        assert read["mass"].tolist() == [1, 2, 0.003, 4]
+        assert "'T' in °C and (converted) K and (converted) °F" in caplog.text
+
+
+def test_several_units_are_refused(caplog):
+    runs = pd.DataFrame({"load": ["10 mol%", "2 eq"]}, index=[2, 3])
+    told = "The column 'load' has numbers in several units ('mol%' in row 2, 'eq' in row 3): "
+    with pytest.raises(InputDataError, match=re.escape(told + "convert them to one unit.")):
+        with_numbers(runs, ["load"])
+    assert with_numbers(runs, ["load"], whole=True).equals(runs)
+    assert caplog.messages == [told + "convert them to one unit, or they count as text"]
     words = pd.DataFrame({"base": ["DBU", "MTBD"], "well": ["A1", "B2"], "size": ["3x2", "1"]})
     assert with_numbers(words, words.columns, whole=True).equals(words)
+    labels = pd.DataFrame({"compound": ["1a", "1b", "1c", "1d"]})
+    assert with_numbers(labels, labels.columns, whole=True).equals(labels)
+    assert len(caplog.messages) == 1
 
 
 def test_files_of_spreadsheets(tmp_path):
@@ -41,7 +63,11 @@ def test_files_of_spreadsheets(tmp_path):
     path.write_text("a\tb\n1,5\t2,0\n-1e-3\t3\n", encoding="utf-8-sig")
     assert read_table(path).to_numpy().tolist() == [[1.5, 2.0], [-0.001, 3.0]]
     path.write_text("layers;x\n64,64;1\n")
-    assert read_table(path, choices=["layers"])["layers"].tolist() == ["64,64"]
+    frame = botorch_transfer.read_table(str(path), choices=["layers"])
+    assert frame["layers"].tolist() == ["64,64"]
+    path.write_text("load;x\n0,5 eq;1\n5 mol%;2\n")
+    for choices in ((), ["load"]):  # as guessed and as read with the guessed space
+        assert read_table(path, choices)["load"].tolist() == ["0.5 eq", "5 mol%"]
 
 
 def test_an_empty_cell_is_a_choice_where_many_are(caplog):

@@ -87,6 +87,14 @@ def test_what_is_no_parameter_is_told(caplog):
     assert guess_space(runs.iloc[:8], ["loss"]).columns == ["lr", "count"]
 
 
+def test_comments_are_no_choices(caplog):
+    comments = ["ok"] * 20 + [""] * 10 + [f"stirred for {i} hours, then brown" for i in range(9)]
+    runs = pd.DataFrame({"comment": comments, "base": ["DBU", "MTBD", "BTMG in THF"] * 13})
+    with caplog.at_level("INFO"):
+        assert guess_space(runs.replace("", None)).columns == ["base"]
+    assert caplog.messages == ["No parameters: 'comment' hardly repeats"]
+
+
 def test_what_a_person_would_leave_out(caplog):
     n, rng = 60, np.random.default_rng(0)
     bases = {"DBU": ("6674-22-2", "C1CCC2=NCCCN2CC1"), "MTBD": ("84030-20-6", "CN1CCCN2CCCN=C12")}
@@ -149,3 +157,15 @@ def test_slips_of_a_log_are_told(caplog):
         "Read as numbers: 'bake' in min",
         "No parameters: 'notes' hardly repeats",
     ]
+
+
+def test_spellings_that_differ_in_case_or_blanks(caplog):
+    runs = pd.DataFrame({"cat": ["Pd", "pd ", "Ni", " Ni ", "Pd", "Ni"], "loss": 0.1})
+    space = guess_space(runs, ["loss"])
+    assert space.parameters == (CategoricalParameter("cat", ("Ni", "Pd", "pd")),)
+    told = "'cat' has both 'Pd' and 'pd': if they mean the same, write them alike"
+    assert caplog.messages == [told]
+    assert space.place(runs).argmax(dim=1).tolist() == [1, 2, 0, 0, 1, 0]
+    assert space.encode(runs).tolist() == space.place(runs).tolist()
+    exact = SearchSpace([CategoricalParameter("cat", ("Ni", " Ni "))])
+    assert exact.encode(runs[2:4]).tolist() == [[1, 0], [0, 1]]

@@ -122,7 +122,7 @@ def test_impossible_ranges_are_refused(make, message):
         (
             FloatParameter("p", 0.0, 1.0),
             (0.5, 2.0, 3.0, 4.0),
-            r"'p' is 2.0 in row 1 \(and 2 more rows\), outside of its range \[0.0, 1.0\]: widen",
+            r"'p' is 2.0 in row 1 \(and 2 more rows\), outside of its range \[0.0, 1.0\]: check",
         ),
         (FloatParameter("p", 0.0, 1.0), (np.inf,), "'p' is inf in row 0, outside of its range"),
         (FloatParameter("p", 0.0, 1.0), ("0.5", "x"), "'p' is 'x' in row 1, not a number"),

@@ -64,7 +64,7 @@ def test_a_chain_is_two_constraints():
         ("__import__('os').getcwd() <= a", "not a linear one"),
         ("a - a <= 1", "names no parameter"),
         ("c <= 1", "'c', which does not have a number"),
-        ("a + lr <= 1", "not linear in the logarithm of 'lr'"),
+        ("a + lr <= 1", "logarithm of 'lr': write this parameter without log"),
         ("a + b >= 3", "No configuration of the search space satisfies 'a \\+ b >= 3'"),
         ("2 * k == 5", "contradict one another"),
     ],

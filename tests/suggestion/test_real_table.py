@@ -65,7 +65,9 @@ def test_a_table_of_a_laboratory(tmp_path, monkeypatch, capsys, caplog):
             assert (tmp_path / "runs.csv").read_text(encoding="utf-8").startswith("\ufeffligand;")
             # The outcome is typed in with its unit, and the temperature was not quite met.
             runs = pd.read_csv("runs.csv", sep=";", dtype=str, keep_default_na=False)
-            assert float(runs["temperature"].iloc[-1].replace(",", ".")) % 0.5 == 0
+            cell, *unit = runs["temperature"].iloc[-1].split()
+            assert float(cell.replace(",", ".")) % 0.5 == 0
+            assert unit == ["°C"] * number  # as in the cell above
             assert len(runs["time"].iloc[-1]) <= 8
             runs.loc[number, "yield"] = f"{60 + number} %"
             runs.loc[number, "temperature"] = "101 °C"

@@ -161,12 +161,17 @@ def test_fixed_values_are_kept_and_old_runs_still_count():
         suggest(SPACE, HISTORY, last, fixed=every, **FAST)
 
 
+def test_fixed_values_may_have_a_unit():
+    region = Region(SPACE, {"temperature": "20 °C", "base": "KOH", "load": "3"})
+    assert region.fixed_columns == {0: 0.2, 1: 0.25, 2: 1, 3: 0, 4: 0}
+
+
 @pytest.mark.parametrize(
     ("fixed", "message"),
     [
         (
             {"temperature": 200},
-            "fixed values: Parameter 'temperature' is 200 in row 0, outside",
+            r"fixed values: .* 200 in row 0, outside of its range \[0, 100\]: check its unit",
         ),
         ({"base": "LiOH"}, "fixed values: Parameter 'base' is 'LiOH' in row 0, not one of"),
         ({"heat": 1}, "fixed names 'heat', which is no parameter"),
