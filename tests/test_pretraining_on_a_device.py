@@ -57,7 +57,7 @@ FITS = {
     "ABLR": partial(pretrained, "ablr", "nll"),
     "Hyperprior": partial(hyperprior, "universal", max_iter=4),
     "MPHD": partial(hyperprior, "mphd", max_iter=4),
-    "Hyperprior, some points": partial(hyperprior, "universal", max_points=3, max_iter=4),
+    "Hyperprior, some points": partial(hyperprior, "universal", fit_points=3, max_iter=4),
 }
 
 

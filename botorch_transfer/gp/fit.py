@@ -141,8 +141,6 @@ class MAPOptions:
         max_bytes: How much memory the source GPs may take in all; more is refused.
         fit_points: Hyperparameters are fitted to at most so many points of a task, from its worst
             outcome to its best.
-        max_inducing: Tasks with more points are conditioned on all of them, and kept on at most so
-            many inducing points.
         n_jobs: How many processes joblib fits chunks in; ``None`` follows
             ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
             fits a chunk on each of PyTorch's threads, and they share ``chunk_elements``.
@@ -163,21 +161,15 @@ class MAPOptions:
     chunk_elements: int = 2**20
     max_bytes: float = MAX_PADDED_BYTES
     fit_points: int = 256
-    max_inducing: int = 256
     n_jobs: int | None = 1
     progress: bool | None = None
 
     def __post_init__(self) -> None:
-        positive = "max_iter", "chunk_elements", "fit_points", "max_inducing"
+        positive = "max_iter", "chunk_elements", "fit_points"
         if self.num_restarts < 0 or min(getattr(self, name) for name in positive) < 1:
             raise ValueError(
                 f"num_restarts must not be negative; {', '.join(positive)} must be positive."
             )
-
-    @property
-    def largest_matrix(self) -> int:
-        """How many points of a task enter a covariance matrix at most."""
-        return max(self.fit_points, self.max_inducing)
 
 
 @dataclass(frozen=True)

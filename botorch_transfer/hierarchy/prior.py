@@ -102,7 +102,7 @@ class SourceHierarchy(ConditionedPrior):
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
-            **options: See :class:`~.pretraining.MAPOptions`.
+            **options: See :class:`~.pretraining.MAPOptions`. All points are kept.
 
         Returns:
             The prior, in the dtype and on the device of the data.

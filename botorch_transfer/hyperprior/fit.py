@@ -21,6 +21,7 @@ from typing import NamedTuple, cast
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.fit import MAPOptions, TaskObjective, draw_starts, log_bounds
@@ -30,10 +31,7 @@ from botorch_transfer.gp.hyperpriors import (
     LogDensityLogNormalPrior,
 )
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, nll
-from botorch_transfer.gp.optimize import (
-    minimize_batched,
-    single_threaded_scipy,
-)
+from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
 from botorch_transfer.input_transforms import warn_outside_unit_cube
@@ -153,7 +151,7 @@ class DomainFitOptions(MAPOptions):
     """How the hyperparameters of the domains are fitted.
 
     Args:
-        max_points: The most points of a task; of larger ones so many, spread over inputs and
+        fit_points: The most points of a task; of larger ones so many, spread over inputs and
             outcomes, count.
         num_restarts: The number of further starts of L-BFGS-B, drawn at random.
         max_iter: The most L-BFGS-B iterations of one start.
@@ -171,11 +169,11 @@ class DomainFitOptions(MAPOptions):
         ValueError: If a number is out of range.
 
     Example:
-        >>> DomainFitOptions(num_restarts=0).max_points
+        >>> DomainFitOptions(num_restarts=0).fit_points
         512
     """
 
-    max_points: int = 512
+    fit_points: int = 512
     num_restarts: int = 1
     max_iter: int = 500
     lengthscale_spread: float = 1.5
@@ -183,8 +181,8 @@ class DomainFitOptions(MAPOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not min(self.max_points, self.lengthscale_spread) > 0:
-            raise ValueError("max_points and lengthscale_spread must be positive.")
+        if not self.lengthscale_spread > 0:
+            raise ValueError("lengthscale_spread must be positive.")
 
 
 def fit_domains(
@@ -270,7 +268,7 @@ def _fit_domain(
     tasks: PaddedTasks, kernel: str, options: DomainFitOptions
 ) -> tuple[Tensor, float, float, float, float]:
     """Fits one domain: lengthscales, constant, outputscale, noise and log likelihood."""
-    tasks = tasks.typical(options.max_points)
+    tasks = tasks.typical(options.fit_points)
     outcomes = tasks.Y[tasks.mask]
     offset, scale = float(outcomes.mean()), float(outcomes.std(correction=0))
     everywhere = torch.ones(len(tasks.X), dtype=torch.double, device=tasks.X.device)
@@ -308,20 +306,13 @@ def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> Ta
 
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
     """Runs L-BFGS-B from all starts at once, and keeps the best optimum."""
-    objective, starts = _objective(tasks, kernel, options), _starts(tasks, options)
-    theta, value = minimize_batched(objective, starts, _bounds(tasks.X.shape[-1]), options.max_iter)
+    objective, dim = _objective(tasks, kernel, options), tasks.X.shape[-1]
+    # All starts have the outcomes' mean, zero, as constant.
+    starts = pad(draw_starts(DOMAIN_HYPERPARAMETERS, dim, options), (0, 1)).to(tasks.X.device)
+    constant = torch.tensor([[-_MAX_CONSTANT], [_MAX_CONSTANT]], dtype=torch.double)
+    bounds = torch.cat([log_bounds(DOMAIN_HYPERPARAMETERS, dim), constant], dim=-1)
+    theta, value = minimize_batched(objective, starts, bounds, options.max_iter)
     best = int(value.argmin())
     scales = theta[best : best + 1, :-1].to(starts).exp()
     log_prior, _ = objective.log_prior(scales, torch.zeros(1, dtype=torch.long))
     return theta[best], float(value[best]) * int(tasks.num_points.sum()) + float(log_prior)
-
-
-def _starts(tasks: PaddedTasks, options: DomainFitOptions) -> Tensor:
-    """Draws the starts, all with the outcomes' mean as constant."""
-    drawn = draw_starts(DOMAIN_HYPERPARAMETERS, tasks.X.shape[-1], options)
-    return torch.cat([drawn, drawn.new_zeros(len(drawn), 1)], dim=-1).to(tasks.X.device)
-
-
-def _bounds(dim: int) -> Tensor:
-    constant = torch.tensor([[-_MAX_CONSTANT], [_MAX_CONSTANT]], dtype=torch.double)
-    return torch.cat([log_bounds(DOMAIN_HYPERPARAMETERS, dim), constant], dim=-1)

@@ -35,6 +35,8 @@ from botorch_transfer.gp.tasks import (
 )
 from botorch_transfer.prior import ConditionedPrior, Observations
 
+_MAX_INDUCING = 256
+
 
 class SourceGPs(ConditionedPrior):
     r"""One GP for each source task: the prior of ScaML-GP and of ensembles.
@@ -77,6 +79,7 @@ class SourceGPs(ConditionedPrior):
         hyperparameters: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
+        max_inducing: int = _MAX_INDUCING,
         **options: Any,
     ) -> Self:
         """Fits the GPs by maximum a posteriori, all tasks and starts in one batched optimization.
@@ -93,9 +96,11 @@ class SourceGPs(ConditionedPrior):
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
+            max_inducing: Tasks with more points are conditioned on all of them, and kept on at
+                most so many inducing points.
             **options: See :class:`~.pretraining.MAPOptions`: ``num_restarts``, ``max_iter``,
-                ``seed``, ``fit_points``, ``max_inducing``, ``chunk_elements``, ``max_bytes``,
-                ``n_jobs`` and ``progress``.
+                ``seed``, ``fit_points``, ``chunk_elements``, ``max_bytes``, ``n_jobs`` and
+                ``progress``.
 
         Returns:
             The prior, in the dtype and on the device of the data.
@@ -110,10 +115,11 @@ class SourceGPs(ConditionedPrior):
             >>> X = torch.rand(20, 2, dtype=torch.double)
             >>> sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))], num_restarts=2)
         """
-        map_options = MAPOptions(**options)
-        check_size = partial(
-            check_padded_size, max_bytes=map_options.max_bytes, most=map_options.largest_matrix
-        )
+        chosen = MAPOptions(**options)
+        if max_inducing < 1:
+            raise ValueError(f"max_inducing={max_inducing} must be positive.")
+        most = max(chosen.fit_points, max_inducing)
+        check_size = partial(check_padded_size, max_bytes=chosen.max_bytes, most=most)
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
         if hyperparameters is None:
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
@@ -121,8 +127,8 @@ class SourceGPs(ConditionedPrior):
             raise TypeError(
                 f"hyperparameters must be GPHyperparameters, or None; it is {hyperparameters!r}."
             )
-        result = fit_map(tasks, kernel, hyperparameters, map_options)
-        gps = result.condition(tasks, kernel, units.names, map_options.max_inducing)
+        result = fit_map(tasks, kernel, hyperparameters, chosen)
+        gps = result.condition(tasks, kernel, units.names, max_inducing)
         data = Observations.of(tasks, tasks.known_or(result.noise))
         return cls(gps, units, data, result.log_posterior.to(tasks.X))
 
@@ -168,6 +174,7 @@ class SourceGPs(ConditionedPrior):
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
         hyperparameters: GPHyperparameters | None = SOURCE_HYPERPARAMETERS,
+        max_inducing: int = _MAX_INDUCING,
         **options: Any,
     ) -> Self:
         """Adds source tasks without fitting the others again.
@@ -176,6 +183,7 @@ class SourceGPs(ConditionedPrior):
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
                 Tasks without a name of their own get a number.
             hyperparameters: As in :meth:`fit`.
+            max_inducing: As in :meth:`fit`.
             **options: As in :meth:`fit`.
 
         Returns:
@@ -206,6 +214,7 @@ class SourceGPs(ConditionedPrior):
                 hyperparameters=hyperparameters,
                 outcome_scale=self.outcome_scale,
                 input_transform=self.input_transform,
+                max_inducing=max_inducing,
                 **options,
             )
             .to(self.outcome_mean)
@@ -213,7 +222,8 @@ class SourceGPs(ConditionedPrior):
         units = self.units.join(new.units)
         chosen = MAPOptions(**options)
         sizes = torch.cat([self.num_points, new.num_points]).tolist()
-        check_padded_size(units.names, sizes, chosen.max_bytes, chosen.largest_matrix)
+        most = max(chosen.fit_points, max_inducing)
+        check_padded_size(units.names, sizes, chosen.max_bytes, most)
         log_posterior = torch.cat([self.log_posterior, new.log_posterior])
         gps = self.gps.join(new.gps, units.names)
         data = self.observed.join(new.observed, self.num_tasks)

@@ -590,7 +590,7 @@ def test_no_progress_unless_asked_for(capsys) -> None:
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("options", [{"num_restarts": -1}, {"max_iter": 0}, {"max_inducing": 0}])
+@pytest.mark.parametrize("options", [{"num_restarts": -1}, {"max_iter": 0}, {"fit_points": 0}])
 def test_options_out_of_range(options) -> None:
     with pytest.raises(ValueError, match="num_restarts must not be negative; max_iter, chunk"):
         MAPOptions(**options)

@@ -321,6 +321,12 @@ def test_unknown_kernel_and_scale() -> None:
         _fit(outcome_scale="log")
 
 
+def test_levels_have_no_inducing_points() -> None:
+    X = torch.rand(4, 2, dtype=torch.double)
+    with pytest.raises(TypeError, match="max_inducing"):
+        SourceHierarchy.fit([(X, X[:, :1])], max_inducing=3)
+
+
 def test_unfit_data() -> None:
     X = points(4, 2)
     history = {"fine": (X, X[:, :1]), "broken": (X, X[:, :1] * torch.nan)}

@@ -220,9 +220,14 @@ def test_lengthscales_that_do_not_matter_stay():
 def test_of_large_tasks_some_points_count():
     domain = draw_domain([0.3, 0.6], sizes=(60,) * 8, noise=0.1)
     expected = fit([domain])
-    found = fit([domain], max_points=30)
+    found = fit([domain], fit_points=30)
     assert float(value(domain, found)) > float(expected.log_likelihood) - 12
     assert float(value(domain, found)) < float(expected.log_likelihood)
+
+
+def test_domains_have_no_inducing_points():
+    with pytest.raises(TypeError, match="max_inducing"):
+        fit(draw_domains(), max_inducing=3)
 
 
 def test_known_noise():
@@ -288,7 +293,7 @@ def test_too_large_domains_are_refused():
     ("options", "message"),
     [
         ({"num_restarts": -1}, "must not be negative"),
-        ({"max_points": 0}, "must be positive"),
+        ({"fit_points": 0}, "must be positive"),
         ({"lengthscale_spread": 0.0}, "must be positive"),
     ],
 )
