@@ -25,12 +25,13 @@ import torch
 from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods.noise_models import MultitaskHomoskedasticNoise
 from gpytorch.means import Mean
 from gpytorch.module import Module as GPyTorchModule
 from gpytorch.priors import Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
-from torch.nn import ModuleList, Parameter
+from torch.nn import ModuleList
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import Conditioned, naming
@@ -113,8 +114,10 @@ class SourcePoints(NamedState):
         return list(zip(points, rows, strict=True))
 
 
-class SourceNoise(GPyTorchModule):
+class SourceNoise(MultitaskHomoskedasticNoise):
     """The noise variances of source data: known for some tasks, inferred for the others.
+
+    Its ``noise`` are the inferred ones, one for each task without known ones.
 
     Args:
         known: A flag for each task: whether its noise is known.
@@ -123,8 +126,6 @@ class SourceNoise(GPyTorchModule):
         batch_shape: The batch shape of the model.
     """
 
-    raw_noise: Parameter
-
     def __init__(
         self,
         known: Sequence[bool],
@@ -132,24 +133,10 @@ class SourceNoise(GPyTorchModule):
         prior: Prior | None = None,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> None:
-        super().__init__()
+        count = list(known).count(False)
+        super().__init__(count, prior if count > 0 else None, constraint, batch_shape)
         self.known = tuple(known)
-        count = self.known.count(False)
-        raw = torch.zeros(*batch_shape, count)
-        self.register_parameter("raw_noise", Parameter(raw, requires_grad=count > 0))
-        self.register_constraint("raw_noise", constraint)
-        if prior is not None and count > 0:
-            self.register_prior("noise_prior", prior, _get_noise, _set_noise)
-
-    @property
-    def noise(self) -> Tensor:
-        """The inferred noise variances, one for each task without known ones."""
-        return self.raw_noise_constraint.transform(self.raw_noise)
-
-    @noise.setter
-    def noise(self, value: Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_noise).expand_as(self.raw_noise)
-        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
+        self.raw_noise.requires_grad_(count > 0)
 
     def variances(self, points: SourcePoints) -> Tensor:
         """Each point's noise variance.
@@ -171,14 +158,6 @@ class SourceNoise(GPyTorchModule):
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch."""
         return select_batch(self, index)
-
-
-def _get_noise(module: SourceNoise) -> Tensor:
-    return module.noise
-
-
-def _set_noise(module: SourceNoise, value: Tensor) -> None:
-    module.noise = value
 
 
 @dataclass(frozen=True)
