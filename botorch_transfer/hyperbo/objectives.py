@@ -27,6 +27,7 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from botorch_transfer.gp.conditioned import groups_of_like_size
 from botorch_transfer.gp.likelihood import gaussian_loss
 from botorch_transfer.gp.optimize import RandomBatches
 from botorch_transfer.gp.tasks import PaddedTasks, check_choice
@@ -267,8 +268,9 @@ class TaskNLL:
         seed: int = 0,
     ) -> None:
         self.tasks = tasks
-        self.sizes: list[int] = tasks.num_points.tolist()
-        self.batches = RandomBatches(tasks, batch_size or max(self.sizes), task_batch_size, seed)
+        self.sizes = tasks.num_points
+        largest = int(self.sizes.max())
+        self.batches = RandomBatches(tasks, batch_size or largest, task_batch_size, seed)
         self._any_known_noise = bool(tasks.fixed_noise.any())
 
     def sampled(self, parts: GPParts, step: int) -> Tensor:
@@ -292,13 +294,9 @@ class TaskNLL:
         Yields:
             Differentiable tensors, together one value a task; tasks of similar size come together.
         """
-        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__)
-        while order:
-            largest = self.sizes[order[-1]]
-            count = max(1, CHUNK_ELEMENTS // largest**2)
-            chunk, order = order[-count:], order[:-count]
-            tasks = self.tasks[torch.tensor(chunk, device=self.tasks.X.device)]
-            yield self._values(parts, tasks, is_padded=True)
+        every = torch.arange(len(self.sizes), device=self.sizes.device)
+        for chunk in groups_of_like_size(self.sizes, every, CHUNK_ELEMENTS):
+            yield self._values(parts, self.tasks[chunk], is_padded=True)
 
     def _values(self, parts: GPParts, tasks: PaddedTasks, is_padded: bool) -> Tensor:
         noise = tasks.known_or(parts.noise) if self._any_known_noise else None
