@@ -7,14 +7,14 @@ as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from botorch_transfer.gp.conditioned import ConditionedGPs, groups_of_like_size
+from botorch_transfer.gp.conditioned import groups_of_like_size
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, LogPrior
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
 from botorch_transfer.gp.objective import FitObjective, Hyperparameters
@@ -187,36 +187,6 @@ class MAPResult:
     outputscale: Tensor
     noise: Tensor
     log_posterior: Tensor
-
-    def condition(
-        self,
-        tasks: PaddedTasks,
-        kernel: str,
-        task_names: Sequence[str] | None = None,
-        max_inducing: int | None = None,
-    ) -> ConditionedGPs:
-        """Conditions the fitted GPs on their tasks.
-
-        Args:
-            tasks: The padded tasks that were fitted.
-            kernel: The stationary kernel's name.
-            task_names: The tasks' names, for error messages.
-            max_inducing: See :meth:`ConditionedGPs.from_data`.
-
-        Returns:
-            The conditioned GPs, in the dtype and on the device of the tasks.
-        """
-        return ConditionedGPs.from_data(
-            train_X=tasks.X,
-            train_Y=tasks.Y,
-            mask=tasks.mask,
-            lengthscale=self.lengthscale.to(tasks.X),
-            outputscale=self.outputscale.to(tasks.X),
-            noise=tasks.known_or(self.noise),
-            kernel=kernel,
-            task_names=task_names,
-            max_inducing=max_inducing,
-        )
 
 
 def fit_map(

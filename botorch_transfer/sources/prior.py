@@ -128,8 +128,19 @@ class SourceGPs(ConditionedPrior):
                 f"hyperparameters must be GPHyperparameters, or None; it is {hyperparameters!r}."
             )
         result = fit_map(tasks, kernel, hyperparameters, chosen)
-        gps = result.condition(tasks, kernel, units.names, max_inducing)
-        data = Observations.of(tasks, tasks.known_or(result.noise))
+        noise = tasks.known_or(result.noise)
+        gps = ConditionedGPs.from_data(
+            train_X=tasks.X,
+            train_Y=tasks.Y,
+            mask=tasks.mask,
+            lengthscale=result.lengthscale.to(tasks.X),
+            outputscale=result.outputscale.to(tasks.X),
+            noise=noise,
+            kernel=kernel,
+            task_names=units.names,
+            max_inducing=max_inducing,
+        )
+        data = Observations.of(tasks, noise)
         return cls(gps, units, data, result.log_posterior.to(tasks.X))
 
     @classmethod

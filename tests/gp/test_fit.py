@@ -23,7 +23,7 @@ from botorch_transfer.gp.fit import MAPResult, TaskObjective, draw_starts, fit_m
 from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS, SOURCE_HYPERPARAMETERS
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.memo import Memo
-from botorch_transfer.pretraining import MAPOptions, clear_memos
+from botorch_transfer.pretraining import MAPOptions, SourceGPs, clear_memos
 from tests.gp.padded import KERNELS, points
 from tests.gp.single_task import build_mll, doubles, negative_log_posterior, set_theta
 from tests.gp.tasks import draw_data, padded
@@ -274,10 +274,7 @@ def test_away_from_an_inputs_only_value_the_prediction_is_the_outcomes_mean_and_
     Y = 10 - (X[..., :2] - 0.4).square().sum(dim=-1, keepdim=True)
     X[0, :, 2] = 0.1
     data = {"at one value": (X[0], Y[0]), "everywhere": (X[1], Y[1])}
-    tasks = padded(data)
-    gps = fit_map(tasks, "rbf", SOURCE_HYPERPARAMETERS, MAPOptions(num_restarts=1)).condition(
-        tasks, "rbf"
-    )
+    gps = SourceGPs.fit(data, num_restarts=1).gps
     best = torch.tensor([[0.4, 0.4, u] for u in (0.1, 0.3, 0.55, 1.0)], dtype=torch.double)
     mean, variance = (part[0] for part in gps.moments(best))
     assert mean[0] > 1.0
