@@ -15,7 +15,7 @@ from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.gp.tasks import PaddedTasks, scaled_tasks
+from botorch_transfer.gp.tasks import scaled_tasks
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.population.fit import (
     PopulationOptions,
@@ -96,7 +96,8 @@ class SourcePopulation(ConditionedPrior):
         """
         chosen = PopulationOptions(**options)
         padded, units = scaled_tasks(source_data, "per_task", input_transform)
-        tasks = _stacked(padded.double())
+        rows = Observations.of(padded.double(), padded.Yvar.double())
+        tasks = StackedTasks(rows.X, rows.Y, rows.noise, rows.task, padded.fixed_noise)
         found, _ = fit_population(tasks, kernel, chosen)
         data = Observations(tasks.X, tasks.Y, tasks.noise(found.task_noise), tasks.task)
         gps = ConditionedPopulation.from_data(data, found, kernel, units.names, chosen.max_inducing)
@@ -231,11 +232,3 @@ class SourcePopulation(ConditionedPrior):
         biased = self.typical_scale * ((count - 1) / count) ** 0.5 if count > 1 else 1.0
         mean, spread = like.new_tensor(self.typical_level), like.new_tensor(biased)
         return PooledStandardize.from_moments(count, mean, spread, False, batch_shape)
-
-
-def _stacked(tasks: PaddedTasks) -> StackedTasks:
-    """Stacks padded tasks, without the padding."""
-    mask = tasks.mask
-    task = torch.arange(len(mask), device=mask.device).unsqueeze(-1).expand(mask.shape)
-    X, Y, Yvar, task = (part[mask] for part in (tasks.X, tasks.Y, tasks.Yvar, task))
-    return StackedTasks(X, Y, Yvar, task, tasks.fixed_noise)
