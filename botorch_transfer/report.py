@@ -28,7 +28,7 @@ from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedBatch
-from botorch_transfer.gp.likelihood import average_log_density
+from botorch_transfer.gp.likelihood import log_densities_of_slopes
 from botorch_transfer.gp.stationary import squared_distance
 from botorch_transfer.model import TransferModel
 from botorch_transfer.outcome_transforms import usable_std
@@ -305,13 +305,7 @@ def slope_evidence(
     means, covariances = gps.mean(X), gps.covariance(X)
     num = len(SLOPES)
     slopes = Y.new_tensor([*(-slope for slope in SLOPES), 0.0, *SLOPES])
-    densities = torch.stack(
-        [
-            average_log_density(Y - slope * means, slope**2 * covariances, residual)
-            for slope in slopes
-        ],
-        dim=-1,
-    )
+    densities = log_densities_of_slopes(slopes, Y, means, covariances, residual)
     weighted = densities - (slopes != 0) * math.log(num)
     negative, none, positive = (
         part.logsumexp(dim=-1) for part in weighted.split([num, 1, num], dim=-1)

@@ -90,6 +90,30 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
     return torch.cat(densities) - math.log(len(residual))
 
 
+def log_densities_of_slopes(
+    slopes: Tensor, Y: Tensor, mean: Tensor, covariance: Tensor, residual: Tensor
+) -> Tensor:
+    """Evaluates the log density of outcomes that are multiples of sources, plus a residual.
+
+    Args:
+        slopes: The ``S`` factors.
+        Y: An ``n`` tensor of outcomes.
+        mean: An ``M x n`` tensor: the means of the sources.
+        covariance: An ``M x n x n`` tensor: their covariances.
+        residual: A ``G x n x n`` tensor, see :func:`average_log_density`.
+
+    Returns:
+        An ``M x S`` tensor.
+
+    Example:
+        >>> one = torch.ones(1, 1, 1)
+        >>> log_densities_of_slopes(torch.tensor([0.0, 1.0]), one[0, 0], one[0], 0 * one, one)
+        tensor([[-1.4189, -0.9189]])
+    """
+    densities = [average_log_density(Y - s * mean, s**2 * covariance, residual) for s in slopes]
+    return torch.stack(densities, dim=-1)
+
+
 def nll(
     mean: Tensor,
     covariance: Tensor,

@@ -43,6 +43,25 @@ _BYTES_OF_ROW = 500
 """Memory for a row of a padded batch, with a dozen inputs."""
 
 
+def lexical_order(*keys: Tensor) -> Tensor:
+    """Sorts by the last key; where it agrees, by the one before.
+
+    Args:
+        keys: ``batch_shape x n`` tensors.
+
+    Returns:
+        A ``batch_shape x n`` tensor of indices.
+
+    Example:
+        >>> lexical_order(torch.tensor([2, 1, 3]), torch.tensor([5, 5, 4]))
+        tensor([2, 1, 0])
+    """
+    order = torch.arange(keys[0].shape[-1], device=keys[0].device).expand(keys[0].shape)
+    for key in keys:
+        order = order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
+    return order
+
+
 def typical_rows(X: Tensor, Y: Tensor, most: int) -> Tensor:
     """Chooses rows of a task that are evenly spaced from its worst outcome to its best.
 
@@ -59,10 +78,7 @@ def typical_rows(X: Tensor, Y: Tensor, most: int) -> Tensor:
         >>> typical_rows(X, Y, most=2)
         tensor([1, 3])
     """
-    order = torch.arange(len(Y), device=Y.device)
-    for key in (*X.mT, Y):
-        order = order[key[order].argsort(stable=True)]
-    return order[evenly_spaced(len(Y), most)]
+    return lexical_order(*X.mT, Y)[evenly_spaced(len(Y), most)]
 
 
 def check_padded_size(

@@ -32,7 +32,7 @@ from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
 from botorch_transfer.gp.objective import CONVERGED, FitObjective, Hyperparameters
 from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
-from botorch_transfer.gp.tasks import typical_rows
+from botorch_transfer.gp.tasks import lexical_order, typical_rows
 from botorch_transfer.population.kernel import (
     LEVEL_VARIANCE,
     MAX_REFERENCE,
@@ -141,11 +141,10 @@ class StackedTasks:
         tasks, counts = self.task.unique(return_counts=True)
         if len(tasks) <= most:
             return tasks
-        for key in (self.X.sum(dim=-1), self.Y.abs()):  # outcomes decide, inputs where they agree
-            sums = key.new_zeros(len(self.fixed_noise)).index_add_(0, self.task, key)
-            order = (sums[tasks] / counts).argsort(stable=True)
-            tasks, counts = tasks[order], counts[order]
-        return tasks[evenly_spaced(len(tasks), most)].sort().values
+        none = self.Y.new_zeros(len(self.fixed_noise))
+        keys = self.X.sum(dim=-1), self.Y.abs()  # outcomes decide, inputs where they agree
+        means = [none.index_add(0, self.task, key)[tasks] / counts for key in keys]
+        return tasks[lexical_order(*means)[evenly_spaced(len(tasks), most)]].sort().values
 
     def noise(self, inferred: Tensor) -> Tensor:
         """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""

@@ -39,6 +39,7 @@ from botorch_transfer.gp.paths import (
     kernel_paths,
     model_paths,
 )
+from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
@@ -285,7 +286,8 @@ class RankWeightedGP(EnsembleGP):
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         if X.shape[-2] < 2:
             return torch.ones_like(self.ensemble_weights.shares)
-        order = canonical_order(X, Y)
+        # In this order each point gets the same random numbers, however the data are sorted.
+        order = lexical_order(*X.flip(-1).unbind(dim=-1), Y)
         X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
         noise = self._noise_variance().gather(-1, order)
         Y = Y.gather(-1, order)
@@ -306,25 +308,6 @@ class RankWeightedGP(EnsembleGP):
             draws = draws + mean[..., None, None, :]
             own_losses.append(misranked_by_the_left_out(draws, Y))
         return misranked_pairs(values, Y), torch.cat(own_losses, dim=-1)
-
-
-def canonical_order(X: Tensor, Y: Tensor) -> Tensor:
-    """Sorts points by their outcomes, then by their inputs.
-
-    In this order each point gets the same random numbers, so results do not depend on the order of
-    the data.
-
-    Args:
-        X: A ``batch_shape x n x d`` tensor of inputs.
-        Y: A ``batch_shape x n`` tensor of outcomes.
-
-    Returns:
-        A ``batch_shape x n`` tensor of indices.
-    """
-    order = torch.arange(Y.shape[-1], device=Y.device).expand(Y.shape)
-    for key in (*X.flip(-1).unbind(dim=-1), Y):
-        order = order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
-    return order
 
 
 def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:

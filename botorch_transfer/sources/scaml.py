@@ -33,11 +33,11 @@ from botorch_transfer.gp.hyperpriors import (
     HyperparameterChoice,
     weight_prior,
 )
-from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, average_log_density
+from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, log_densities_of_slopes
 from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.gp.tasks import typical_rows
+from botorch_transfer.gp.tasks import lexical_order, typical_rows
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
@@ -256,12 +256,9 @@ def screened_tasks(
     n, d = X.shape[-2:]
     members = zip(X.reshape(-1, n, d), Y.reshape(-1, n), residual.reshape(-1, n, n), strict=True)
     evidence = torch.stack([_log_evidence_of_all(gps, *member) for member in members]).mean(dim=0)
-    order = torch.arange(gps.num_tasks, device=X.device)
-    for key in (gps.points.sum(dim=-1), gps.alpha):
-        values = (key * gps.mask).sum(dim=-1)
-        order = order[values[order].argsort(stable=True)]
-    by_evidence = evidence.round(decimals=_DECIMALS)[order].argsort(descending=True, stable=True)
-    return order[by_evidence[:number]].sort().values
+    ties = [(key * gps.mask).sum(dim=-1) for key in (gps.points.sum(dim=-1), gps.alpha)]
+    order = lexical_order(*ties, -evidence.round(decimals=_DECIMALS))
+    return order[:number].sort().values
 
 
 def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
@@ -277,8 +274,6 @@ def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Te
 def _log_evidence(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
     """The log evidence of each task, an ``M`` tensor."""
     means, covariances = gps.mean(X), gps.covariance(X)
-    densities = [
-        average_log_density(Y - weight * means, weight**2 * covariances, residual.unsqueeze(0))
-        for weight in SCREENING_WEIGHTS
-    ]
-    return torch.stack(densities).logsumexp(dim=0) - math.log(len(SCREENING_WEIGHTS))
+    weights, residuals = Y.new_tensor(SCREENING_WEIGHTS), residual.unsqueeze(0)
+    densities = log_densities_of_slopes(weights, Y, means, covariances, residuals)
+    return densities.logsumexp(dim=-1) - math.log(len(weights))

@@ -8,10 +8,10 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import RankWeightedGP, SourceGPs, TwoStageTransferGP
+from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.sources import ensembles as ensemble
 from botorch_transfer.sources.ensembles import (
     base_samples,
-    canonical_order,
     epanechnikov,
     leave_one_out_draws,
     misranked_by_the_left_out,
@@ -164,6 +164,10 @@ def direct_weights(model, X, y, noise, num_samples, seed):
             losses[m] = torch.inf
     best = losses == losses.amin(dim=0)
     return (best / best.sum(dim=0)).mean(dim=1)
+
+
+def canonical_order(X, Y):
+    return lexical_order(*X.flip(-1).unbind(-1), Y)
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])
