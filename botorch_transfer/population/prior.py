@@ -96,7 +96,7 @@ class SourcePopulation(ConditionedPrior):
         """
         chosen = PopulationOptions(**options)
         padded, units = scaled_tasks(source_data, "per_task", input_transform)
-        rows = Observations.of(padded.double(), padded.Yvar.double())
+        rows = Observations.of(padded, padded.Yvar)
         tasks = StackedTasks(rows.X, rows.Y, rows.noise, rows.task, padded.fixed_noise)
         found, _ = fit_population(tasks, kernel, chosen)
         data = Observations(tasks.X, tasks.Y, tasks.noise(found.task_noise), tasks.task)

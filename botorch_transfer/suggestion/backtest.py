@@ -39,8 +39,7 @@ from botorch_transfer.suggestion.reading import (
     Goal,
     Outcome,
     Runs,
-    read_outcomes,
-    read_tables,
+    read_study,
 )
 from botorch_transfer.suggestion.region import Region
 
@@ -191,9 +190,8 @@ def backtest(
     usual = [getattr(DEFAULT_MODEL, "__name__", ""), SORTED]
     names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
-    read = read_outcomes(outcome, goal, log=log)
     options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
-    tables = read_tables(space, read, history, task=task, **options)
+    tables = read_study(space, history, None, outcome, goal, log=log, task=task, **options)
     sources, rng = tables.sources[outcome], np.random.default_rng(seed)
     if len(sources) < 2:
         raise InputDataError(
@@ -210,14 +208,14 @@ def backtest(
             "nothing to choose from."
         )
     replayed = _some(sources, enough, MAX_TASKS, rng)
-    file = _Finished(resume, content_key(tables.space, read, data, seed))
+    file = _Finished(resume, content_key(tables.space, tables.outcomes, data, seed))
     priors: dict[str, Any] = {}
     quiet = None if progress is None else not progress
     bar = tqdm(total=len(replayed) * len(names), desc="backtest", disable=quiet)
     curves: dict[tuple[str, str], Array] = {}
     for left_out in replayed:
         rows, values = pools[left_out]
-        given = read[0], Region(tables.space, table=rows), values, seed
+        given = tables.outcomes[0], Region(tables.space, table=rows), values, seed
         for name in names:
             bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
             found = file.recall(left_out, name, _length(values))
@@ -231,7 +229,7 @@ def backtest(
         curves[left_out, RANDOM] = _at_random(values, seed)
     bar.close()
     spreads = {name: pools[name][1] for name in replayed}
-    table, needed = _tabulate(read[0], curves, spreads)
+    table, needed = _tabulate(tables.outcomes[0], curves, spreads)
     words = f"Replayed: {len(replayed)} of {len(sources)} tasks, at most {MAX_ROWS} rows each"
     words += f", with {len(kept)} tasks to learn from." if len(kept) < len(sources) else "."
     return Backtest(table, _recommended(table, names), names[0], needed, words)
