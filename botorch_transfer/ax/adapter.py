@@ -1,4 +1,4 @@
-"""Ax's adapter with source tasks: from a table, from old experiments, or from saved priors.
+"""Ax's adapter with source tasks, from a table or from old experiments.
 
 An adapter turns an experiment into data sets, fits the models and asks for candidates. Read this to
 see what Ax does differently where there is a history. :class:`TransferAdapter` overrides what is
@@ -32,19 +32,14 @@ from ax.utils.common.constants import Keys
 from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer.ax import experiments
-from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
+from botorch_transfer.ax.encoding import encode_runs
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory, auxiliary_table
-from botorch_transfer.ax.model_inputs import (
-    TransferDataset,
-    Transferred,
-    load_prior_file,
-    prior_moments,
-)
+from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
 
-Moments = dict[str, tuple[float, float] | None]
-"""Mean and standard deviation by metric; ``None``: those of the target's own outcomes."""
+Moments = dict[str, tuple[float, float]]
+"""Mean and standard deviation by metric."""
 
 
 class StandardizeByHistory(StandardizeY):
@@ -65,15 +60,14 @@ class StandardizeByHistory(StandardizeY):
 
     def __init__(self, *, experiment_data: Any, adapter: Any, **options: Any) -> None:
         Transform.__init__(self, experiment_data=experiment_data, adapter=adapter, **options)
-        moments: dict[str, tuple[float, float] | None] = adapter.history_moments()
+        moments: Moments = adapter.history_moments()
         data, own = experiment_data.observation_data, {}
         for name in [] if data.empty else data["mean"].columns:
             finite = data["mean", name][np.isfinite(data["mean", name])]
-            if len(finite) and moments.get(name) is None:
+            if len(finite) and name not in moments:
                 own[name] = finite.values
         self.Ymean, self.Ystd = compute_standardization_parameters(own)
-        for name, known in moments.items():
-            mean, std = known or (self.Ymean.get(name, 0.0), self.Ystd.get(name, 1.0))
+        for name, (mean, std) in moments.items():
             self.Ymean[name], self.Ystd[name] = mean, std
 
     def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
@@ -94,12 +88,11 @@ class StandardizeByHistory(StandardizeY):
 
 
 class TransferAdapter(TorchAdapter):
-    """Ax's ``TorchAdapter`` with old runs, or with priors from files.
+    """Ax's ``TorchAdapter`` with old runs.
 
     Args:
         experiment: The experiment.
         history: A :class:`TransferHistory` or its key, or an :class:`AuxiliaryHistory`.
-        priors: What :func:`describe_prior_file` returned, by metric.
         pretraining: Options of pre-training.
         **options: Those of Ax's ``TorchAdapter``.
     """
@@ -109,7 +102,6 @@ class TransferAdapter(TorchAdapter):
         *,
         experiment: Experiment,
         history: TransferHistory | AuxiliaryHistory | str | None = None,
-        priors: dict[str, dict[str, str]] | None = None,
         pretraining: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -117,26 +109,23 @@ class TransferAdapter(TorchAdapter):
             history.attach(experiment)
             history = auxiliary_table(experiment)
         self.history = None if history is None else TransferHistory.recall(history)
-        self.priors = {name: load_prior_file(file) for name, file in (priors or {}).items()}
         self.pretraining = pretraining or {}
         super().__init__(experiment=experiment, **options)
 
     def history_moments(self) -> Moments:
         """Mean and standard deviation of old outcomes, by metric with history."""
-        if self.history is not None:
-            known = self.history.metrics(experiments.metrics_of(self._experiment))
-            return {name: self.history.moments(name) for name in known}
-        return {name: prior_moments(prior, self._sign(name)) for name, prior in self.priors.items()}
+        if self.history is None:
+            return {}
+        known = self.history.metrics(experiments.metrics_of(self._experiment))
+        return {name: self.history.moments(name) for name in known}
 
     def _sign(self, metric: str) -> float:
-        """-1 for a metric to minimize: priors are about its negative."""
+        """-1 for a metric to minimize."""
         return experiments.directions(self._optimization_config).get(metric, 1.0)
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
         """Gives metrics without history a plain model, before the first fit."""
         metrics, known = experiments.metrics_of(self._experiment), self.history_moments()
-        for name in self.priors:
-            experiments.refuse_other_metrics([name], metrics)
         experiments.refuse_other_metrics(known, metrics)
         generator = cast(BoTorchGenerator, self.generator)
         spec = generator.surrogate_spec
@@ -287,9 +276,6 @@ class TransferAdapter(TorchAdapter):
     def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         mean, std = t.Ymean[metric], t.Ystd[metric]
-        if metric in self.priors:
-            refuse_other_inputs(self.priors[metric], metric, self.model_space, parameters)
-            return Transferred(self.priors[metric], self._sign(metric), mean, std)
         assert self.history is not None
         space, device = self.model_space, self.device
         sources = encode_runs(
@@ -303,6 +289,6 @@ _own = signature(TransferAdapter.__init__).parameters
 TransferAdapter.__signature__ = Signature(  # type: ignore[attr-defined]
     [
         *signature(TorchAdapter).parameters.values(),
-        *(_own[name] for name in ("history", "priors", "pretraining")),
+        *(_own[name] for name in ("history", "pretraining")),
     ]
 )

@@ -8,32 +8,23 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 import torch
-from ax.adapter.adapter_utils import extract_search_space_digest
-from ax.adapter.registry import MBM_X_trans_base
 from ax.adapter.transforms.base import Transform
-from ax.adapter.transforms.cast import Cast
-from ax.api.client import Client
-from ax.api.configs import ChoiceParameterConfig, DerivedParameterConfig, RangeParameterConfig
-from ax.core import ChoiceParameter, Experiment, ObservationFeatures, SearchSpace
+from ax.core import ChoiceParameter, ObservationFeatures, SearchSpace
 from ax.core.parameter import FixedParameter, RangeParameter
 from ax.exceptions.core import UserInputError
 from botorch.models.transforms.input import Normalize
 from torch import Tensor
 
 from botorch_transfer import search_space as own
-from botorch_transfer.ax.experiments import search_space_of
 from botorch_transfer.ax.history import TransferHistory, user_errors
-from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
-from botorch_transfer.input_transforms import input_labels, label_inputs
+from botorch_transfer.data import SourceData, from_dataframe
 from botorch_transfer.memo import Memo, content_key
-from botorch_transfer.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
 
@@ -207,66 +198,6 @@ def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationF
     return ObservationFeatures(active)
 
 
-def labels_of(search_space: SearchSpace, parameters: Sequence[str]) -> list[str]:
-    """Describes the encoded parameters, so that priors can check their inputs.
-
-    Args:
-        search_space: The raw search space.
-        parameters: The names of the encoded columns; where a choice has several, they begin with
-            its name.
-
-    Returns:
-        One label a column: the name, how it is scaled, and of a choice its values.
-    """
-    space, labels = search_space.parameters, list[str]()
-    for column in parameters:
-        raw = space[max(filter(column.startswith, space), key=len)]
-        is_log = isinstance(raw, RangeParameter) and raw.log_scale
-        of = f" of {raw.values}" if isinstance(raw, ChoiceParameter) else ""
-        labels.append(f"log {column}" if is_log else f"{column}{of}")
-    return labels
-
-
-def refuse_other_inputs(
-    prior: TransferPrior, metric: str, search_space: SearchSpace, parameters: Sequence[str]
-) -> None:
-    """Refuses a prior whose inputs are not the experiment's, in this order.
-
-    Args:
-        prior: The prior; a hyperprior serves any search space and is never refused.
-        metric: The metric that it is for.
-        search_space: The raw search space.
-        parameters: The names of the encoded columns.
-
-    Raises:
-        UserInputError: If the prior knows its inputs, and they are others, or another number.
-    """
-    if prior.dim is None:
-        return
-    expected, known = labels_of(search_space, parameters), input_labels(prior.input_transform)
-    if prior.dim != len(expected) or known not in (None, tuple(expected)):
-        raise UserInputError(
-            f"The prior of {metric!r} was made for the inputs {list(known or range(prior.dim))}, "
-            f"and the experiment has {expected}: configure the parameters alike and in the same "
-            "order, or fit a prior on encode_history(...) of this experiment."
-        )
-    if known is None:
-        warnings.warn(
-            f"The prior of {metric!r} does not know its inputs: they are taken to be {expected}, "
-            "in this order and on these scales. Pre-train with the input_transform of "
-            "encode_history to have them checked.",
-            stacklevel=2,
-        )
-
-
-Space = (
-    Client
-    | Experiment
-    | SearchSpace
-    | Sequence[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
-)
-
-
 def to_unit_cube(bounds: Tensor, X: Tensor) -> Normalize:
     """Scales a search space to the unit cube, widened to the inputs that lie outside of it.
 
@@ -277,119 +208,3 @@ def to_unit_cube(bounds: Tensor, X: Tensor) -> Normalize:
     lower = torch.minimum(bounds[0], X.amin(dim=0))
     upper = torch.maximum(bounds[1], X.amax(dim=0))
     return Normalize(bounds.shape[-1], bounds=torch.stack([lower, upper]))
-
-
-class EncodedHistory(NamedTuple):
-    """Old runs in Ax's model space.
-
-    Args:
-        source_data: ``(X, Y)`` or ``(X, Y, Yvar)`` by old task; outcomes are to be maximized.
-        input_transform: From Ax's model space to the unit cube. Pre-train with it: the prior then
-            knows its scale, and which parameters its inputs are.
-        discrete_dims: Which inputs take only finitely many values.
-
-    Example:
-        See :func:`encode_history`, which makes them.
-    """
-
-    source_data: dict[str, SourceData]
-    input_transform: Normalize
-    discrete_dims: tuple[int, ...]
-
-
-def encode_history(
-    space: Space,
-    runs: pd.DataFrame,
-    outcome: str,
-    task: str = "task",
-    goal: Literal["max", "min"] = "max",
-    missing: Mapping[str, Any] | None = None,
-) -> EncodedHistory:
-    """Encodes old runs exactly as Ax will encode those of a new experiment.
-
-    Use it to pre-train a prior beforehand, for ``transfer_generation_strategy(prior=...)``.
-
-    Args:
-        space: The search space: a ``Client``, an ``Experiment``, Ax's ``SearchSpace``, or the
-            parameter configurations that ``Client.configure_experiment`` takes.
-        runs: The table of old runs, one row a run, parameters as they are. Numbers outside of
-            their bounds keep their place. Runs with a choice that is gone, or a number that a
-            logarithm does not reach, have none and are left out, with a warning in the log.
-        outcome: The column with the outcome. Rows without a finite value are left out.
-        task: The column with the name of the old task.
-        goal: Whether the outcome is to be large or small. Priors are about outcomes to maximize, so
-            ``"min"`` negates it.
-        missing: Values of parameters that old runs lack; ``None`` if a value is unknown.
-
-    Returns:
-        The encoded runs, and the transform that scales them.
-
-    Raises:
-        UserInputError: If a column or a value is missing, or is none of its parameter's.
-
-    Example:
-        >>> from ax.api.configs import RangeParameterConfig
-        >>> space = [RangeParameterConfig("C", (0.1, 1000.0), parameter_type="float")]
-        >>> runs = pd.DataFrame({"task": "monday", "C": [1.0, 9.0], "loss": [0.5, 0.2]})
-        >>> encoded = encode_history(space, runs, "loss", goal="min")
-        >>> SourceGPs.fit(encoded.source_data, input_transform=encoded.input_transform).task_names
-        ('monday',)
-    """
-    if goal not in ("max", "min"):
-        raise ValueError(f"goal is {goal!r}: choose 'max' or 'min'.")
-    raw = search_space_of(space)
-    encoded_space, transforms = raw.clone(), dict[str, Transform]()
-    kinds: list[type[Transform]] = [Cast, *MBM_X_trans_base]
-    for kind in kinds:
-        transforms[kind.__name__] = kind(search_space=encoded_space.clone())
-        encoded_space = transforms[kind.__name__].transform_search_space(encoded_space)
-    parameters = list(encoded_space.parameters)
-    history = TransferHistory.from_frame(runs, task, missing)
-    std = 1.0 if goal == "max" else -1.0
-    data = encode_runs(history, outcome, raw, transforms, parameters, 0.0, std)
-    digest = extract_search_space_digest(encoded_space, parameters)
-    X = torch.cat([dataset.X for dataset in as_datasets(data)])
-    transform = to_unit_cube(torch.tensor(digest.bounds, dtype=torch.double).T, X)
-    label_inputs(transform, labels_of(raw, parameters))
-    discrete = sorted({*digest.ordinal_features, *digest.categorical_features})
-    return EncodedHistory(data, transform, tuple(discrete))
-
-
-def domain_from_ax(
-    space: Space,
-    runs: pd.DataFrame,
-    outcome: str,
-    task: str = "task",
-    goal: Literal["max", "min"] = "max",
-    missing: Mapping[str, Any] | None = None,
-    name: str | None = None,
-) -> Domain:
-    """Makes a domain of an Ax search space and a table of old runs in it.
-
-    It is what ``Hyperprior.fit`` learns from, for ``HyperpriorGP``: several domains, with search
-    spaces of their own.
-
-    Args:
-        space: The search space; see :func:`encode_history`.
-        runs: The table of old runs, one row a run.
-        outcome: The column with the outcome.
-        task: The column with the name of the old task.
-        goal: Whether the outcome is to be large or small.
-        missing: Values of parameters that old runs lack; ``None`` if a value is unknown.
-        name: The domain's name.
-
-    Returns:
-        The domain; its inputs are those of Ax's models, its context says which are discrete.
-
-    Raises:
-        UserInputError: If a column or a value is missing, or is none of its parameter's.
-
-    Example:
-        >>> from ax.api.configs import RangeParameterConfig
-        >>> space = [RangeParameterConfig("depth", (1, 9), parameter_type="int")]
-        >>> runs = pd.DataFrame({"task": "monday", "depth": [1, 9], "score": [0.5, 0.2]})
-        >>> domain_from_ax(space, runs, "score", name="trees").discrete_dims
-        (0,)
-    """
-    data, transform, discrete = encode_history(space, runs, outcome, task, goal, missing)
-    return Domain(data, discrete_dims=discrete, name=name, input_transform=transform)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 from ax.api.client import Client
-from ax.core import Arm, BatchTrial, Data, Experiment, Objective, ObservationFeatures, SearchSpace
+from ax.core import Arm, BatchTrial, Data, Experiment, Objective, ObservationFeatures
 from ax.core.base_trial import BaseTrial
 from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
@@ -27,17 +27,6 @@ from botorch_transfer.curves.reading import Curve
 def experiment_of(target: Client | Experiment) -> Experiment:
     """The experiment of a client, or the experiment itself."""
     return target._experiment if isinstance(target, Client) else target
-
-
-def search_space_of(space: Client | Experiment | SearchSpace | Sequence[Any]) -> SearchSpace:
-    """The search space of a client, an experiment, or a list of parameter configurations."""
-    if isinstance(space, SearchSpace):
-        return space
-    if not isinstance(space, Client | Experiment):
-        configured = Client()
-        configured.configure_experiment(parameters=space)
-        space = configured
-    return experiment_of(space).search_space
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:

@@ -1,19 +1,16 @@
-"""From Ax's data to the arguments of a transfer model, and the priors that models take from files.
+"""From Ax's data to the arguments of a transfer model.
 
 Ax calls :func:`transfer_inputs_for_ax` for each metric, whenever it builds a model. Source tasks
-come with the data set (:class:`TransferDataset`), or as an option of the model. A generation
-strategy stores the path and hash of a prior file, not its tensors. It uses what is private to Ax:
+come with the data set (:class:`TransferDataset`), or as an option of the model. It uses
+what is private to Ax:
 ``_construct_submodules`` of its surrogate.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -26,12 +23,10 @@ from ax.generators.torch.botorch_modular.surrogate import (
 )
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
-from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.average.guarded import GuardedTransferGP
 from botorch_transfer.average.transfer import MEMBERS, TransferGP
 from botorch_transfer.ax.encoding import to_unit_cube
@@ -39,34 +34,24 @@ from botorch_transfer.data import SourceData, as_datasets, default_context
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.hyperprior.prior import Hyperprior
-from botorch_transfer.memo import Memo
 from botorch_transfer.model import TransferModel
-from botorch_transfer.outcome_transforms import TargetStandardize
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
 
 logger = logging.getLogger(__name__)
 
-_loaded = Memo(size=8)
-
 
 @dataclass(frozen=True, eq=False)
 class Transferred:
-    """What the model of one metric learns from, and the units of its outcomes in Ax.
+    """What the model of one metric learns from.
 
     Args:
         sources: The source tasks by name, in Ax's model space and in the units of Ax's
-            standardized outcomes; or a prior, in its own units.
-        sign: 1, or -1 if the prior is about the negated metric.
-        mean: The mean that Ax's transform subtracts from the metric.
-        std: The standard deviation that it divides by.
+            standardized outcomes; or a prior of such outcomes.
         pretraining: Options of pre-training.
     """
 
     sources: Mapping[str, SourceData] | Sequence[SourceData] | TransferPrior
-    sign: float = 1.0
-    mean: float = 0.0
-    std: float = 1.0
     pretraining: dict[str, Any] = field(default_factory=dict)
 
 
@@ -181,7 +166,7 @@ def transfer_model_inputs(
             described = {"transfer_options": described | (options.get("transfer_options") or {})}
         inputs |= described
     if isinstance(prior, TransferPrior) and isinstance(given.sources, TransferPrior):
-        inputs["outcome_transform"] = _outcome_transform(prior, given)
+        inputs["outcome_transform"] = prior.default_outcome_transform(torch.Size())
     return inputs
 
 
@@ -232,60 +217,6 @@ def _pretrained(
     return prior_class.fit_once(sources, input_transform=transform, **options)
 
 
-class ToPriorUnits(TargetStandardize):
-    r"""Brings Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere.
-
-    It is the fixed map ``y ↦ sign · (std · y + mean)``: it undoes Ax's standardization, and negates
-    a metric to minimize, as priors are about outcomes to maximize.
-
-    Args:
-        sign: 1 or -1.
-        mean: The mean that Ax's transform subtracts from the metric.
-        std: The standard deviation that it divides by.
-
-    Example:
-        >>> units = ToPriorUnits(sign=-1.0, mean=10.0, std=2.0)
-        >>> units(torch.tensor([[1.5]]))[0]
-        tensor([[-13.]])
-    """
-
-    def __init__(self, sign: float, mean: float, std: float) -> None:
-        super().__init__(m=1)
-        # Standardize divides: y' = (y - mean) / std.
-        self._fixed = -mean / std, 1.0 / (sign * std)
-
-    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        mean, std = self._fixed
-        return Y.new_tensor(mean), Y.new_tensor(std)
-
-
-def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | None:
-    """Mean and standard deviation of a metric by the source tasks of a prior.
-
-    Args:
-        prior: The prior.
-        sign: -1 if the prior is about the negated metric.
-
-    Returns:
-        The moments in the metric's units; 0 and 1 for a prior in raw units, and ``None`` for a
-        hyperprior, whose source tasks may have had other units.
-    """
-    if isinstance(prior, Hyperprior):
-        return None
-    transform: Any = prior.default_outcome_transform(torch.Size())
-    if transform is None:
-        return 0.0, 1.0
-    transform.train()(torch.empty(0, 1, dtype=torch.double))
-    return sign * float(transform.means), float(transform.stdvs)
-
-
-def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTransform:
-    """From Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere."""
-    units = ToPriorUnits(given.sign, given.mean, given.std)
-    default = prior.default_outcome_transform(torch.Size())
-    return units if default is None else ChainedOutcomeTransform(units=units, prior=default)
-
-
 def guarded_class(
     model_class: type[TransferModel], options: Mapping[str, Any]
 ) -> type[TransferModel]:
@@ -293,101 +224,3 @@ def guarded_class(
     if not issubclass(model_class, GuardedTransferGP):
         return model_class
     return cast(type[TransferModel], options.get("transfer_model", ScaMLGP))
-
-
-def describe_prior_file(
-    path: str | os.PathLike[str],
-    model_class: type[TransferModel],
-    members: Mapping[str, Any] | None = None,
-) -> dict[str, str]:
-    """Makes the reference to a prior's file that a generation strategy stores.
-
-    Args:
-        path: The file, as ``prior.save(path)`` wrote it.
-        model_class: The model that the prior is for.
-        members: The members of a ``TransferGP``, if they are not the default ones.
-
-    Returns:
-        Its absolute ``"path"`` and the ``"sha256"`` of its content.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        UserInputError: If it is another kind of prior than the model takes.
-        ValueError: If it is damaged, or holds no prior.
-    """
-    described = {"path": str(Path(path).absolute()), "sha256": _sha256(path)}
-    if model_class.prior_class is None and not issubclass(model_class, AveragedGP):
-        raise UserInputError(
-            f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
-        )
-    prior, models = load_prior_file(described), [model_class]
-    if issubclass(model_class, TransferGP):
-        models = list((members or MEMBERS).values())
-    expected = tuple(filter(None, (getattr(model, "prior_class", None) for model in models)))
-    if expected and not isinstance(prior, expected):
-        raise UserInputError(
-            f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "
-            f"{' or a '.join(each.__name__ for each in expected)}: choose another model, or make "
-            "that prior."
-        )
-    return described
-
-
-def load_prior_file(described: dict[str, Any]) -> TransferPrior:
-    """Loads a prior that a generation strategy refers to, once in a process.
-
-    Args:
-        described: What :func:`describe_prior_file` returned.
-
-    Returns:
-        The prior; treat it as immutable.
-
-    Raises:
-        UserInputError: If the file is gone, or another one has taken its place.
-        ValueError: If it is damaged, or holds no prior.
-    """
-    path, expected = described["path"], described["sha256"]
-
-    def load() -> TransferPrior:
-        place = _places.get(expected, path)
-        if not Path(place).is_file():
-            raise UserInputError(
-                f"The experiment was started with the prior file {place!r}, which is gone: put it "
-                "back, or say where it is by botorch_transfer.ax.locate_prior(path)."
-            )
-        if _sha256(place) != expected:
-            raise UserInputError(
-                f"The prior file {place!r} is not the one that the experiment was started with: "
-                "put that back, or start another experiment."
-            )
-        return TransferPrior.load(place)
-
-    return _loaded.recall(expected, load)
-
-
-def locate_prior(path: str | os.PathLike[str]) -> None:
-    """Tells where a prior's file is now, if it has moved since an experiment was started with it.
-
-    Call it before the experiment goes on, in each process. The file is known by its content.
-
-    Args:
-        path: The file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-
-    Example:
-        >>> X = torch.rand(9, 1, dtype=torch.double)
-        >>> SourceGPs.fit({"monday": (X, X)}).save("moved.safetensors")
-        >>> locate_prior("moved.safetensors")
-    """
-    _places[_sha256(path)] = str(Path(path).absolute())
-
-
-_places: dict[str, str] = {}
-
-
-def _sha256(path: str | os.PathLike[str]) -> str:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -8,7 +8,6 @@ uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``, and
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,13 +39,11 @@ from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.experiments import curves_of
 from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
-from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.model import TransferModel
 
 logger = logging.getLogger(__name__)
 
-Path = str | os.PathLike[str]
 History = (
     pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Client | Experiment | AuxiliarySource]
 )
@@ -86,7 +83,6 @@ def register() -> None:
 def transfer_generation_strategy(
     model: type[TransferModel] = TransferGP,
     history: History | None = None,
-    prior: Mapping[str, Path] | None = None,
     *,
     task: str = "task",
     missing: Mapping[str, Any] | None = None,
@@ -106,7 +102,7 @@ def transfer_generation_strategy(
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 
     The strategy is stored with the experiment, in JSON files and databases: a table in full, old
-    experiments by name, priors by path and hash. Import ``botorch_transfer.ax`` before loading. A
+    experiments by name. Import ``botorch_transfer.ax`` before loading. A
     loaded experiment goes on as it would have under the same seed of PyTorch. Ax stores ten
     decimals of each outcome, and no ``random_seed`` of a ``Client``: if there was one, call
     ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
@@ -119,12 +115,6 @@ def transfer_generation_strategy(
             their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
             from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
             the order of the search space. Of (b) and (c), runs without a finite value are left out.
-        prior: Instead of a history, the files of saved priors, by metric. With the default model
-            each holds ``SourceGPs`` or a ``SourcePopulation``, and only the member that takes it is
-            averaged with a plain GP. Fit them on
-            ``encode_history(...)``: they then know their parameters, and others are refused. Priors
-            are about outcomes to maximize: for a metric to minimize, negate it; for one that is
-            only constrained, take it as it is.
         task: The column of the table with the name of the old task.
         missing: Values of parameters that the old runs of a table lack; ``None`` if unknown.
         model_options: Further arguments of the models.
@@ -136,14 +126,11 @@ def transfer_generation_strategy(
             carefully, and take longer.
 
     Returns:
-        The strategy; with neither old runs nor a prior, Ax's default one.
+        The strategy; without old runs, Ax's default one.
 
     Raises:
-        UserInputError: If both history and prior are given, one of them does not fit the model, or
-            an option has no effect.
-        FileNotFoundError: If there is no such file.
-        ValueError: If a file is damaged, or holds no prior.
-        TypeError: If the model, the history or the prior is of another kind.
+        UserInputError: If the history cannot be read, or an option has no effect.
+        TypeError: If the model or the history is of another kind.
 
     Example:
         >>> from ax.api.client import Client
@@ -158,7 +145,7 @@ def transfer_generation_strategy(
         >>> list(client.get_next_trials(1)[0])
         ['C']
     """
-    _check_arguments(model, history, prior)
+    _check_arguments(model, history)
     is_table = isinstance(history, pd.DataFrame)
     given = {
         "task": task != "task",
@@ -169,27 +156,17 @@ def transfer_generation_strategy(
         "optimizer_options": optimizer_options,
     }
     used = [name for name, value in given.items() if value]
-    if history is None and prior is None and used:
-        raise UserInputError(
-            f"Without a history or priors the strategy is Ax's own: leave out {used[0]}."
-        )
+    if history is None and used:
+        raise UserInputError(f"Without a history the strategy is Ax's own: leave out {used[0]}.")
     if not is_table and (unread := [name for name in ("task", "missing") if name in used]):
         raise UserInputError(f"{unread[0]} is only for histories that are tables: leave it out.")
-    if history is None and pretraining:
-        raise UserInputError("A prior from a file is pre-trained already: leave out pretraining.")
     read = None if history is None else _read(history, task, missing)
-    if prior is None and not read:
+    if not read:
         if history is not None:
             logger.warning("The history has no runs: the strategy is Ax's own, without one.")
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     options, name = dict(model_options or {}), model.__name__
     adapter_options: dict[str, Any] = {"history": read}
-    if read is None:
-        guarded, members = guarded_class(model, options), options.get("members")
-        priors = {
-            m: describe_prior_file(path, guarded, members) for m, path in (prior or {}).items()
-        }
-        adapter_options = {"priors": priors}
     if pretraining:
         adapter_options["pretraining"] = dict(pretraining)
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
@@ -212,11 +189,9 @@ def transfer_generation_strategy(
     return GenerationStrategy(name=f"Transfer: {name}", nodes=[node])
 
 
-def _check_arguments(model: Any, history: Any, prior: Any) -> None:
+def _check_arguments(model: Any, history: Any) -> None:
     if not (isinstance(model, type) and issubclass(model, TransferModel)):
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
-    if history is not None and prior is not None:
-        raise UserInputError("Give either a history or priors, not both.")
     kinds = pd.DataFrame | Mapping | list | tuple
     if history is not None and not isinstance(history, kinds):
         raise TypeError(
@@ -227,9 +202,6 @@ def _check_arguments(model: Any, history: Any, prior: Any) -> None:
         raise TypeError(
             "The history's tensors are given by metric and task: {metric: {task: ...}}."
         )
-    paths = prior.values() if isinstance(prior, Mapping) and prior else [None]
-    if prior is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise TypeError("prior is a mapping from metrics to files: {metric: path}.")
 
 
 def _read(
