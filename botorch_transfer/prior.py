@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
+from typing import Any, NamedTuple, Self, cast, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError

@@ -1,7 +1,6 @@
 """Old runs in Ax's model space: encoded by the same transforms that encode the target.
 
-:func:`encode_history` and :func:`domain_from_ax` encode a table for pre-training beforehand.
-:func:`encode_runs` encodes the history of an experiment whenever Ax fits its models.
+Ax calls :func:`encode_runs` through its adapter, whenever it fits models.
 """
 
 from __future__ import annotations

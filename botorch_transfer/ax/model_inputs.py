@@ -1,9 +1,8 @@
 """From Ax's data to the arguments of a transfer model.
 
 Ax calls :func:`transfer_inputs_for_ax` for each metric, whenever it builds a model. Source tasks
-come with the data set (:class:`TransferDataset`), or as an option of the model. It uses
-what is private to Ax:
-``_construct_submodules`` of its surrogate.
+come with the data set (:class:`TransferDataset`), or as an option of the model. It uses what is
+private to Ax: ``_construct_submodules`` of its surrogate.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What both adapters share."""
+"""What the adapter makes of an experiment and its history."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,15 @@ from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import Normalize
 
-from botorch_transfer import ScaMLGP, SourceGPs
-from botorch_transfer.ax import attach_history, encode_history
+from botorch_transfer import ScaMLGP
+from botorch_transfer.ax import attach_history
 from botorch_transfer.ax.adapter import TransferAdapter
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory, auxiliary_names
-from botorch_transfer.ax.model_inputs import TransferDataset, describe_prior_file
-from tests.ax.adapters import adapter_of, datasets_of, generated
-from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space, plain_space
+from botorch_transfer.ax.model_inputs import TransferDataset
+from tests.ax.adapters import adapter_of, datasets_of, encoded_runs, generated
+from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space
 from tests.ax.old_experiments import GAMMA, SHRINK, C, old_experiment
 from tests.ax.signatures import parameters
 
@@ -100,8 +98,7 @@ def avoided(client: Any) -> dict[str, list[list[float]]]:
 def encoded(configs: list[dict[str, Any]]) -> np.ndarray:
     """Rows in the model's space."""
     frame = pd.DataFrame(configs).assign(task="all", loss=0.0)
-    X, _ = encode_history(mixed_space(), frame, "loss").source_data["all"]
-    return X.numpy()
+    return encoded_runs(mixed_space(), frame)["all"][0].numpy()
 
 
 def test_what_failed_or_is_pending_is_avoided_in_the_models_space(make_client, mixed_runs):
@@ -157,19 +154,6 @@ def history(runs) -> TransferHistory:
     return TransferHistory.from_frame(runs)
 
 
-@pytest.fixture(scope="module")
-def prior_file(runs, tmp_path_factory) -> dict[str, str]:
-    """A prior of the negated loss."""
-    return saved(runs, tmp_path_factory.mktemp("prior") / "a.safetensors")
-
-
-def saved(runs: Any, path: Path, **options: Any) -> dict[str, str]:
-    encoded = encode_history(plain_space(), runs, "loss", goal="min")
-    options = {"input_transform": encoded.input_transform, **options}
-    SourceGPs.fit(encoded.source_data, num_restarts=0, **options).save(path)
-    return describe_prior_file(path, ScaMLGP)
-
-
 def test_axs_torch_adapter_is_as_it_is_overridden():
     assert parameters(TorchAdapter._fit) == ["self", "search_space", "experiment_data", "kwargs"]
     assert parameters(TorchAdapter._convert_experiment_data) == [
@@ -182,7 +166,7 @@ def test_axs_torch_adapter_is_as_it_is_overridden():
 
 
 def test_it_takes_all_that_axs_takes():
-    further = {"history", "priors", "pretraining"}
+    further = {"history", "pretraining"}
     assert set(parameters(TransferAdapter)) == set(parameters(TorchAdapter)) | further
     assert parameters(TransferAdapter.gen) == parameters(TorchAdapter.gen)
 
@@ -193,21 +177,6 @@ def test_moments_of_a_table_are_those_of_all_old_runs(make_client, runs, history
     assert adapter.history_moments() == {n: pytest.approx(m) for n, m in expected.items()}
     again = adapter_of(make_client(), history=history.key)
     assert again.history is history
-
-
-@pytest.mark.parametrize(("objective", "sign"), [("-loss", -1.0), ("loss", 1.0), ("cost", 1.0)])
-def test_a_prior_speaks_of_what_is_maximized(make_client, runs, prior_file, objective, sign):
-    constraints = ["loss <= 3"] if objective == "cost" else None
-    trial = {"cost": 1.0} if objective == "cost" else {}
-    client = make_client(objective=objective, constraints=constraints)
-    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": 2.0, **trial})
-    adapter = adapter_of(client, priors={"loss": prior_file})
-    mean, std = adapter.history_moments()["loss"]
-    means = [rows["loss"].mean() for _, rows in runs.groupby("task")]
-    assert -10 < -sign * mean - np.mean(means) < 10
-    transferred = datasets_of(adapter)["loss"].transferred
-    assert (transferred.sign, transferred.mean, transferred.std) == (sign, mean, std)
-    assert isinstance(transferred.sources, SourceGPs)
 
 
 def test_data_before_there_are_any(make_client, runs, history):
@@ -258,27 +227,6 @@ def test_a_metric_with_history_may_have_no_outcome_yet(make_client, history, mon
     assert {name: len(data.X) for name, data in datasets.items()} == {"cost": 0, "loss": 1}
     none, one = given["candidate_metadata"]
     assert (len(none), len(one)) == (0, 1)
-
-
-def test_a_prior_of_other_inputs_is_refused(make_client, runs, prior_file, tmp_path):
-    priors = {"loss": prior_file}
-    for space, names in (
-        (plain_space()[::-1], r"\['log gamma', 'log C'\]"),
-        (mixed_space(), r"\['log rate', 'depth', .*kind"),
-        (plain_space()[:1], r"\['log C'\]"),
-    ):
-        with pytest.raises(UserInputError, match=rf"\['log C', 'log gamma'\], .* has {names}"):
-            adapter_of(make_client(space), priors=priors)
-    unlabelled = Normalize(2, bounds=torch.tensor([[-2.0, -5.0], [3.0, 1.0]]))
-    unnamed = saved(runs, tmp_path / "b.safetensors", input_transform=unlabelled)
-    with pytest.warns(UserWarning, match="does not know its inputs"):
-        adapter_of(make_client(), priors={"loss": unnamed})
-
-
-def test_a_prior_of_an_unknown_metric_is_refused(make_client, prior_file):
-    priors = {"loss": prior_file, "accuracy": prior_file}
-    with pytest.raises(UserInputError, match=r"has \['accuracy'\]: name them alike"):
-        adapter_of(make_client(), priors=priors)
 
 
 def with_history(client: Any, *old: Any, **options: Any) -> Any:

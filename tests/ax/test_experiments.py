@@ -19,10 +19,9 @@ from botorch_transfer.ax.experiments import (
     metrics_of,
     refuse_other_metrics,
     restricted_to,
-    search_space_of,
     without_abandoned,
 )
-from tests.ax.conftest import dependent_space, derived_space, mixed_space, plain_space
+from tests.ax.conftest import dependent_space, derived_space
 from tests.ax.signatures import parameters
 
 
@@ -151,15 +150,6 @@ def test_the_experiment_of_a_client_or_itself(make_client):
     experiment = experiment_of(client)
     assert experiment.name == "new"
     assert experiment_of(experiment) is experiment
-
-
-@pytest.mark.parametrize("space", [plain_space, mixed_space])
-def test_the_search_space_of_whatever_says_it(make_client, space):
-    client = make_client(space())
-    expected = experiment_of(client).search_space
-    assert list(expected.parameters) == [config.name for config in space()]
-    for says in (client, experiment_of(client), expected, space()):
-        assert search_space_of(says) == expected
 
 
 def test_axs_objectives_are_as_they_are_used(make_client):

@@ -11,30 +11,21 @@ from botorch_transfer import (
     Hyperprior,
     HyperpriorGP,
     JointHierarchicalGP,
-    JointScaMLGP,
-    MeanHierarchicalGP,
     PopulationGP,
     PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
-    SourceHierarchy,
-    SourcePopulation,
     WeightedSourceGP,
 )
-from botorch_transfer.ax import model_inputs
 from botorch_transfer.ax.model_inputs import (
     TransferDataset,
     Transferred,
-    describe_prior_file,
     guarded_class,
-    load_prior_file,
-    locate_prior,
     transfer_model_inputs,
 )
 from botorch_transfer.data import Domain
-from botorch_transfer.memo import clear_memos
 
 SPACE = SearchSpaceDigest(
     feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]
@@ -116,22 +107,6 @@ def test_options_of_any_generator_do():
         assert inputs["prior"] is SOURCES
     with pytest.raises(ValueError, match="no option 'sauce'"):
         transfer_model_inputs(ScaMLGP, target(), SPACE, {"prior": SOURCES, "sauce": 1})
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("n", [0, 1, 4])
-def test_priors_speak_their_own_units(sign, n):
-    raw = {name: (X, 30.0 + 5.0 * Y) for name, (X, Y) in SOURCES.items()}
-    prior = SourceGPs.fit(raw, input_transform=Normalize(2, bounds=torch.tensor(SPACE.bounds).T))
-    X, Y = data(n)
-    shown = (sign * (30.0 + 5.0 * Y) - 2.0) / 4.0
-    dataset = dataset_of(X, shown, Transferred(prior, sign, mean=2.0, std=4.0))
-    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, dataset, SPACE, {})).eval()
-    twin = ScaMLGP(X, 30.0 + 5.0 * Y, prior).eval()
-    test_X = data(5, 7)[0]
-    found, expected = model.posterior(test_X), twin.posterior(test_X)
-    torch.testing.assert_close(found.mean, (sign * expected.mean - 2.0) / 4.0)
-    torch.testing.assert_close(found.variance, expected.variance / 16.0)
 
 
 def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
@@ -226,77 +201,12 @@ def test_pretraining_of_a_guard_is_that_of_the_model_it_weighs():
 
 def test_copies_and_folds_keep_the_source_tasks():
     X = torch.rand(4, 2)
-    transferred = Transferred({"monday": (X, X[:, :1])}, sign=-1.0)
+    transferred = Transferred({"monday": (X, X[:, :1])})
     dataset = dataset_of(X, X[:, 1:], transferred)
     fold = dataset.clone(mask=torch.tensor([True, False, True, True]))
     assert fold.transferred is transferred
     assert len(fold.X) == 3
     assert dataset.clone(deepcopy=True) == dataset
-
-
-@pytest.fixture
-def path(tmp_path):
-    X = torch.rand(6, 2, dtype=torch.double)
-    SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0).save(tmp_path / "a.safetensors")
-    return tmp_path / "a.safetensors"
-
-
-def test_loaded_once_by_what_it_holds(path):
-    described = describe_prior_file(path, ScaMLGP)
-    assert described["path"] == str(path)
-    prior = load_prior_file(described)
-    assert isinstance(prior, SourceGPs)
-    assert load_prior_file(dict(described)) is prior
-
-
-def test_another_file_in_its_place_is_refused(path):
-    described = describe_prior_file(path, ScaMLGP)
-    X = torch.rand(6, 2, dtype=torch.double)
-    SourceHierarchy.fit({"sunday": (X, X[:, 1:])}, propagate="mean").save(path)
-    clear_memos()
-    with pytest.raises(UserInputError, match="not the one"):
-        load_prior_file(described)
-    assert isinstance(
-        load_prior_file(describe_prior_file(path, MeanHierarchicalGP)), SourceHierarchy
-    )
-
-
-def test_which_model_takes_which_prior(path):
-    classes = [ScaMLGP, PopulationGP, MeanHierarchicalGP, GuardedTransferGP, JointScaMLGP]
-    found = [getattr(model, "prior_class", None) for model in classes]
-    assert found == [SourceGPs, SourcePopulation, SourceHierarchy, None, None]
-    assert describe_prior_file(path, GuardedTransferGP) == describe_prior_file(path, ScaMLGP)
-    with pytest.raises(UserInputError, match="a SourceGPs, and PretrainedGP takes a Pretrained"):
-        describe_prior_file(path, PretrainedGP)
-    with pytest.raises(UserInputError, match="JointScaMLGP takes no prior"):
-        describe_prior_file(path, JointScaMLGP)
-
-
-def test_a_file_that_moved_is_found_again(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_inputs, "_places", {})
-    described, new = describe_prior_file(path, ScaMLGP), tmp_path / "elsewhere.safetensors"
-    path.rename(new)
-    clear_memos()
-    with pytest.raises(UserInputError, match="say where it is by botorch_transfer"):
-        load_prior_file(described)
-    with pytest.raises(FileNotFoundError, match="no prior file"):
-        locate_prior(path)
-    locate_prior(new)
-    assert isinstance(load_prior_file(described), SourceGPs)
-
-
-def test_missing_and_damaged_files_are_refused(path, tmp_path):
-    described = describe_prior_file(path, ScaMLGP)
-    path.unlink()
-    clear_memos()
-    with pytest.raises(UserInputError, match="put it back"):
-        load_prior_file(described)
-    with pytest.raises(FileNotFoundError, match="no prior file"):
-        describe_prior_file(path, ScaMLGP)
-    other = tmp_path / "text.safetensors"
-    other.write_text("no prior")
-    with pytest.raises(ValueError, match="damaged"):
-        describe_prior_file(other, ScaMLGP)
 
 
 def test_a_guard_takes_what_the_model_takes_that_it_weighs():

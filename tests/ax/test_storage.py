@@ -15,8 +15,8 @@ import torch
 
 pytest.importorskip("sqlalchemy")
 
-from botorch_transfer import ScaMLGP, SourceGPs
-from botorch_transfer.ax import attach_history, encode_history, transfer_generation_strategy
+from botorch_transfer import ScaMLGP
+from botorch_transfer.ax import attach_history, transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
 from tests.ax.conftest import FAST, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
@@ -27,9 +27,6 @@ from tests.brief import brief_optimization
 def stored(tmp_path_factory, make_client, old_clients, runs):
     """Experiments after two trials, by name: where they are, and how they go on uninterrupted."""
     folder = tmp_path_factory.mktemp("stored")
-    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
-    prior = SourceGPs.fit(data, input_transform=transform, num_restarts=0)
-    prior.save(folder / "prior.safetensors")
     database = sqlite(folder / "ax.sqlite", create=True)
     runs = runs[runs["task"] != "sunday"].groupby("task", sort=False).head(4)
     old = old_clients(runs, plain_space(), database)
@@ -37,7 +34,6 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     forms: dict[str, Any] = {
         "experiments": {"model": ScaMLGP, "history": experiments},
         "table": {"model": ScaMLGP, "history": runs},
-        "file": {"model": ScaMLGP, "prior": {"loss": folder / "prior.safetensors"}},
     }
     paths, clients, going_on = {}, {}, {}
     with brief_optimization(max_iter=10):  # as in the fresh process
@@ -69,7 +65,7 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
     return paths, going_on, found, old
 
 
-@pytest.mark.parametrize("name", ["table", "file", "experiments in a database"])
+@pytest.mark.parametrize("name", ["table", "experiments in a database"])
 def test_a_fresh_process_suggests_the_same(stored, name):
     _, going_on, found, _ = stored
     np.testing.assert_allclose(np.log(found[name]), np.log(going_on[name]), rtol=0, atol=1e-6)
@@ -97,13 +93,6 @@ def test_a_clients_own_seed_is_not_stored_by_ax(make_client, complete, runs, tmp
         torch.manual_seed(3)
         found.append(list(complete(loaded)[0].values()))
     np.testing.assert_allclose(np.log(found), np.log(uninterrupted), rtol=0, atol=1e-6)
-
-
-def test_path_and_hash_are_stored_and_not_the_tensors(stored):
-    text = paths_of(stored[0], "file").read_text()
-    assert '"sha256": "' in text
-    assert "prior.safetensors" in text
-    assert len(text) < 60_000
 
 
 def paths_of(paths: dict[str, str], name: str) -> Path:
