@@ -11,7 +11,6 @@ except ImportError as error:
         "botorch_transfer.ax needs Ax: install it by pip install 'botorch_transfer[ax]'."
     ) from error
 
-from botorch_transfer.ax.history import attach_history
 from botorch_transfer.ax.strategy import (
     TransferEarlyStoppingStrategy,
     TransferGenerators,
@@ -25,7 +24,6 @@ register()
 __all__ = [
     "TransferEarlyStoppingStrategy",
     "TransferGenerators",
-    "attach_history",
     "transfer_generation_strategy",
     "transfer_report",
 ]

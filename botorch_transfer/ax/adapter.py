@@ -26,6 +26,7 @@ from ax.adapter.transforms.standardize_y import StandardizeY, compute_standardiz
 from ax.core import Experiment, ObservationFeatures, SearchSpace
 from ax.core.search_space import SearchSpaceDigest
 from ax.core.trial_status import TrialStatus
+from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
@@ -33,7 +34,7 @@ from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer.ax import experiments
 from botorch_transfer.ax.encoding import encode_runs
-from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory, auxiliary_table
+from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
@@ -92,7 +93,7 @@ class TransferAdapter(TorchAdapter):
 
     Args:
         experiment: The experiment.
-        history: A :class:`TransferHistory` or its key, or an :class:`AuxiliaryHistory`.
+        history: The old runs.
         pretraining: Options of pre-training.
         **options: Those of Ax's ``TorchAdapter``.
     """
@@ -101,23 +102,19 @@ class TransferAdapter(TorchAdapter):
         self,
         *,
         experiment: Experiment,
-        history: TransferHistory | AuxiliaryHistory | str | None = None,
+        history: TransferHistory | None = None,
         pretraining: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(history, AuxiliaryHistory):
-            history.attach(experiment)
-            history = auxiliary_table(experiment)
-        self.history = None if history is None else TransferHistory.recall(history)
-        self.pretraining = pretraining or {}
+        self.history, self.pretraining = history, pretraining or {}
         super().__init__(experiment=experiment, **options)
 
     def history_moments(self) -> Moments:
         """Mean and standard deviation of old outcomes, by metric with history."""
         if self.history is None:
             return {}
-        known = self.history.metrics(experiments.metrics_of(self._experiment))
-        return {name: self.history.moments(name) for name in known}
+        known = self.history.columns.keys() & experiments.metrics_of(self._experiment)
+        return {name: self.history.moments(name) for name in sorted(known)}
 
     def _sign(self, metric: str) -> float:
         """-1 for a metric to minimize."""
@@ -126,7 +123,11 @@ class TransferAdapter(TorchAdapter):
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
         """Gives metrics without history a plain model, before the first fit."""
         metrics, known = experiments.metrics_of(self._experiment), self.history_moments()
-        experiments.refuse_other_metrics(known, metrics)
+        if not known:
+            raise UserInputError(
+                f"The experiment has the metrics {metrics}, and the history has none of them: name "
+                "them alike."
+            )
         generator = cast(BoTorchGenerator, self.generator)
         spec = generator.surrogate_spec
         if generator._surrogate is None and spec is not None:
@@ -138,11 +139,9 @@ class TransferAdapter(TorchAdapter):
     def _set_kwargs_to_save(
         self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
     ) -> None:
-        # Ax stores these with each trial. The key of a table is enough.
-        history = adapter_kwargs.get("history")
-        if isinstance(history, TransferHistory):
-            adapter_kwargs = {**adapter_kwargs, "history": history.key}
-        super()._set_kwargs_to_save(generator_key, generator_kwargs, adapter_kwargs)
+        # Ax stores these with each trial, and the history with the generation strategy.
+        saved = {name: value for name, value in adapter_kwargs.items() if name != "history"}
+        super()._set_kwargs_to_save(generator_key, generator_kwargs, saved)
 
     def _get_transformed_gen_args(self, *args: Any, **given: Any) -> Any:
         """Removes abandoned trials, which Ax treats as pending, and metrics without any outcome.
@@ -275,11 +274,17 @@ class TransferAdapter(TorchAdapter):
 
     def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
-        mean, std = t.Ymean[metric], t.Ystd[metric]
         assert self.history is not None
-        space, device = self.model_space, self.device
         sources = encode_runs(
-            self.history, metric, space, self.transforms, parameters, mean, std, device
+            self.history,
+            metric,
+            self.model_space,
+            self.transforms,
+            parameters,
+            t.Ymean[metric],
+            t.Ystd[metric],
+            self.device,
+            experiments.assumed_values(self._experiment),
         )
         return Transferred(sources, pretraining=self.pretraining)
 

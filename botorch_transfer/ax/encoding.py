@@ -39,6 +39,7 @@ def encode_runs(
     mean: float = 0.0,
     std: float = 1.0,
     device: torch.device | None = None,
+    assumed: Mapping[str, Any] | None = None,
 ) -> dict[str, SourceData]:
     """Encodes old runs exactly as Ax encodes those of the target.
 
@@ -51,6 +52,7 @@ def encode_runs(
         mean: What to subtract from outcomes.
         std: What to divide them by then.
         device: Where to put them; the CPU if omitted.
+        assumed: Values of parameters that old tasks lack, unless ``history.missing`` has another.
 
     Returns:
         ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
@@ -58,14 +60,15 @@ def encode_runs(
     Raises:
         UserInputError: If a value is missing or of another kind, or no run has a place.
     """
+    missing = {**(assumed or {}), **history.missing}
     key = content_key(
-        history.key, metric, repr(search_space), list(transforms), mean, std, str(device)
+        history.key, metric, repr(search_space), list(transforms), mean, std, str(device), missing
     )
 
     def encode() -> dict[str, SourceData]:
         known = own_space(search_space)
         runs = _runs(history, metric, search_space, known)
-        noise, fixed = f"{metric}_sem", _fixed_values(search_space, runs)
+        noise, fixed = f"{metric}_sem", _fixed_values(search_space, history, runs)
 
         def in_model_space(rows: pd.DataFrame) -> Tensor:
             table = rows[[name for name in known.columns if name in rows]]
@@ -85,7 +88,7 @@ def encode_runs(
                 metric,
                 history.task,
                 noise=noise if noise in runs else None,
-                missing=history.missing,
+                missing=missing,
                 encode=in_model_space,
             )
         encoded: dict[str, SourceData] = {}
@@ -130,6 +133,11 @@ def _runs(
     history: TransferHistory, metric: str, search_space: SearchSpace, known: own.SearchSpace
 ) -> pd.DataFrame:
     """The runs with a finite value of a metric, in the words of the search space."""
+    if unknown := [name for name in history.varied if name not in search_space.parameters]:
+        raise UserInputError(
+            f"Old experiments varied {unknown}, and the new one has no such parameters: add them "
+            "to it, or rename them by AuxiliarySource(transfer_param_config=...)."
+        )
     names = list(search_space.tunable_parameters)  # Ax derives the others from these
     frame = history.frame
     if history.positional:
@@ -168,11 +176,16 @@ def _same(choice: Any, value: Any) -> bool:
     return bool(choice == value)
 
 
-def _fixed_values(search_space: SearchSpace, runs: pd.DataFrame) -> dict[str, Any]:
-    """The values of fixed parameters; refuses old runs with another value of one."""
+def _fixed_values(
+    search_space: SearchSpace, history: TransferHistory, runs: pd.DataFrame
+) -> dict[str, Any]:
+    """The values of fixed parameters; refuses runs of a table with another value of one.
+
+    Old experiments count as fixed at these values, as in Ax.
+    """
     space = search_space.parameters
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-    for name in fixed.keys() & set(runs.columns):
+    for name in [] if history.varied else fixed.keys() & set(runs.columns):
         for value in runs[name].dropna():
             if not _same(fixed[name], value):
                 raise UserInputError(

@@ -7,7 +7,7 @@ known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from ax.api.client import Client
@@ -40,21 +40,11 @@ def metrics_of(experiment: Experiment) -> list[str]:
     return sorted(metric.signature for metric in experiment.metrics.values())
 
 
-def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None:
-    """Refuses a history or priors without a metric of the experiment.
-
-    Args:
-        known: The metrics of the history or the priors.
-        metrics: Those of the experiment.
-
-    Raises:
-        UserInputError: If they have none in common.
-    """
-    if not set(known) & set(metrics):
-        raise UserInputError(
-            f"The experiment has the metrics {list(metrics)}, and the history or prior has "
-            f"{sorted(known) or 'none of them'}: name them alike."
-        )
+def assumed_values(experiment: Experiment) -> dict[str, Any]:
+    """The values of parameters for old runs that lack them: those of the status quo, by name."""
+    space, status_quo = experiment.search_space, experiment.status_quo
+    known = space.backfill_values() | (status_quo.parameters if status_quo else {})
+    return {name: known[name] for name in space.tunable_parameters if name in known}
 
 
 FATES = {

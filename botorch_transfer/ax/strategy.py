@@ -38,7 +38,7 @@ from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.experiments import curves_of
-from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
+from botorch_transfer.ax.history import TensorHistory, TransferHistory
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.model import TransferModel
 
@@ -71,9 +71,7 @@ def register() -> None:
         register_model(getattr(models, name))
     register_acquisition(TransferAcquisition)
     register_transform(StandardizeByHistory)
-    for stored in (TransferHistory, AuxiliaryHistory):
-        CORE_ENCODER_REGISTRY[stored] = stored.to_json
-        CORE_DECODER_REGISTRY[stored.__name__] = stored
+    CORE_DECODER_REGISTRY[TransferHistory.__name__] = TransferHistory
     stopping = TransferEarlyStoppingStrategy
     CORE_ENCODER_REGISTRY[stopping] = stopping.to_dict
     CORE_DECODER_REGISTRY[stopping.__name__] = stopping
@@ -101,11 +99,11 @@ def transfer_generation_strategy(
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 
-    The strategy is stored with the experiment, in JSON files and databases: a table in full, old
-    experiments by name. Import ``botorch_transfer.ax`` before loading. A
-    loaded experiment goes on as it would have under the same seed of PyTorch. Ax stores ten
-    decimals of each outcome, and no ``random_seed`` of a ``Client``: if there was one, call
-    ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
+    The strategy and its history are stored with the experiment, in JSON files and databases. Import
+    ``botorch_transfer.ax`` before loading. A loaded experiment goes on as it would have under the
+    same seed of PyTorch. Ax stores ten decimals of each outcome, and no ``random_seed`` of a
+    ``Client``: if there was one, call ``torch.manual_seed`` with it before each ``get_next_trials``
+    of the loaded client.
 
     Args:
         model: The class of the models; by default the average that ``suggest`` takes, too.
@@ -116,7 +114,8 @@ def transfer_generation_strategy(
             from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
             the order of the search space. Of (b) and (c), runs without a finite value are left out.
         task: The column of the table with the name of the old task.
-        missing: Values of parameters that the old runs of a table lack; ``None`` if unknown.
+        missing: Values of parameters that old runs lack; ``None`` if unknown. A parameter that an
+            old task lacks, and that is not named here, had the value of the status quo.
         model_options: Further arguments of the models.
         pretraining: Options of pre-training, as ``{"num_restarts": 0}``, for ``TransferGP`` by
             member, as ``{"scaml": {"num_restarts": 0}}``.
@@ -146,7 +145,6 @@ def transfer_generation_strategy(
         ['C']
     """
     _check_arguments(model, history)
-    is_table = isinstance(history, pd.DataFrame)
     given = {
         "task": task != "task",
         "missing": missing,
@@ -158,8 +156,8 @@ def transfer_generation_strategy(
     used = [name for name, value in given.items() if value]
     if history is None and used:
         raise UserInputError(f"Without a history the strategy is Ax's own: leave out {used[0]}.")
-    if not is_table and (unread := [name for name in ("task", "missing") if name in used]):
-        raise UserInputError(f"{unread[0]} is only for histories that are tables: leave it out.")
+    if "task" in used and not isinstance(history, pd.DataFrame):
+        raise UserInputError("task is only for histories that are tables: leave it out.")
     read = None if history is None else _read(history, task, missing)
     if not read:
         if history is not None:
@@ -204,14 +202,12 @@ def _check_arguments(model: Any, history: Any) -> None:
         )
 
 
-def _read(
-    history: History, task: str, missing: Mapping[str, Any] | None
-) -> TransferHistory | AuxiliaryHistory:
+def _read(history: History, task: str, missing: Mapping[str, Any] | None) -> TransferHistory:
     if isinstance(history, pd.DataFrame):
         return TransferHistory.from_frame(history, task, missing)
     if isinstance(history, Mapping):
-        return TransferHistory.from_tensors(history)
-    return AuxiliaryHistory.from_experiments(history)
+        return TransferHistory.from_tensors(history, missing)
+    return TransferHistory.from_experiments(history, missing)
 
 
 class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):

@@ -45,13 +45,19 @@ def generated(adapter: TorchAdapter) -> GeneratorRun:
 def encoded_runs(
     space: Space, runs: pd.DataFrame, metric: str = "loss", **options: Any
 ) -> dict[str, Any]:
-    """Old runs by task as an adapter of an experiment in that space encodes them."""
+    """A table of old runs by task as an adapter of an experiment in that space encodes it."""
+    return encoded(space, TransferHistory.from_frame(runs, **options), metric)
+
+
+def encoded(
+    space: Space, history: TransferHistory, metric: str = "loss", **options: Any
+) -> dict[str, Any]:
+    """The same of any history."""
     client = Client()
     client.configure_experiment(space)
-    raw = encoded = experiment_of(client).search_space
+    raw = now = experiment_of(client).search_space
     transforms, kinds = dict[str, Transform](), [Cast, *MBM_X_trans_base]
     for kind in kinds:
-        transforms[kind.__name__] = kind(search_space=encoded.clone())
-        encoded = transforms[kind.__name__].transform_search_space(encoded.clone())
-    history = TransferHistory.from_frame(runs, **options)
-    return encode_runs(history, metric, raw, transforms, list(encoded.parameters))
+        transforms[kind.__name__] = kind(search_space=now.clone())
+        now = transforms[kind.__name__].transform_search_space(now.clone())
+    return encode_runs(history, metric, raw, transforms, list(now.parameters), **options)

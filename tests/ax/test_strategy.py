@@ -217,7 +217,6 @@ def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs):
         ({"history": "runs.csv"}, "is a str"),
         ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
         ({"history": [], "task": "day"}, "task is only for"),
-        ({"history": [], "missing": {"C": 1.0}}, "missing is only for"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
         ({"pretraining": {"steps": 3}}, "Ax's own: leave out pretraining"),
         ({"model_options": {"covar_module": None}}, "Ax's own: leave out model_options"),
