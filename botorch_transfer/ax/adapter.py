@@ -22,7 +22,7 @@ from ax.adapter.torch import TorchAdapter
 from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.cast import Cast
 from ax.adapter.transforms.one_hot import OneHot
-from ax.adapter.transforms.standardize_y import StandardizeY, compute_standardization_parameters
+from ax.adapter.transforms.standardize_y import StandardizeY
 from ax.core import Experiment, ObservationFeatures, SearchSpace
 from ax.core.search_space import SearchSpaceDigest
 from ax.core.trial_status import TrialStatus
@@ -34,13 +34,11 @@ from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer.ax import experiments
 from botorch_transfer.ax.encoding import encode_runs
-from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
+from botorch_transfer.ax.history import TransferHistory, moments_of
+from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
-
-Moments = dict[str, tuple[float, float]]
-"""Mean and standard deviation by metric."""
+from botorch_transfer.data import SourceData
 
 
 class StandardizeByHistory(StandardizeY):
@@ -61,15 +59,13 @@ class StandardizeByHistory(StandardizeY):
 
     def __init__(self, *, experiment_data: Any, adapter: Any, **options: Any) -> None:
         Transform.__init__(self, experiment_data=experiment_data, adapter=adapter, **options)
-        moments: Moments = adapter.history_moments()
-        data, own = experiment_data.observation_data, {}
+        data, moments = experiment_data.observation_data, dict[str, tuple[float, float]]()
         for name in [] if data.empty else data["mean"].columns:
-            finite = data["mean", name][np.isfinite(data["mean", name])]
-            if len(finite) and name not in moments:
-                own[name] = finite.values
-        self.Ymean, self.Ystd = compute_standardization_parameters(own)
-        for name, (mean, std) in moments.items():
-            self.Ymean[name], self.Ystd[name] = mean, std
+            values = data["mean", name].to_numpy(dtype=float)
+            moments[name] = moments_of(values[np.isfinite(values)])
+        moments |= adapter.history_moments()
+        self.Ymean = {name: mean for name, (mean, _) in moments.items()}
+        self.Ystd = {name: std for name, (_, std) in moments.items()}
 
     def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
         """Standardizes the metrics with data.
@@ -109,7 +105,7 @@ class TransferAdapter(TorchAdapter):
         self.history, self.pretraining = history, pretraining or {}
         super().__init__(experiment=experiment, **options)
 
-    def history_moments(self) -> Moments:
+    def history_moments(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation of old outcomes, by metric with history."""
         if self.history is None:
             return {}
@@ -235,8 +231,8 @@ class TransferAdapter(TorchAdapter):
                 group_indices=dataset.group_indices,
                 **called,
             )
-            extended.transferred = self._transferred(name, parameters)
-            extended.added = added.get(name)
+            extended.sources = self._sources(name, parameters)
+            extended.pretraining, extended.added = self.pretraining, added.get(name)
             datasets[name] = extended
         ordered = sorted(datasets)
         every = None if metadata is None else [described.get(name, []) for name in ordered]
@@ -272,10 +268,10 @@ class TransferAdapter(TorchAdapter):
             added[name] = torch.tensor([variances[i] for i in left], dtype=torch.double)
         return replace(experiment_data, observation_data=observed), added
 
-    def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
+    def _sources(self, metric: str, parameters: list[str]) -> dict[str, SourceData]:
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         assert self.history is not None
-        sources = encode_runs(
+        return encode_runs(
             self.history,
             metric,
             self.model_space,
@@ -286,7 +282,6 @@ class TransferAdapter(TorchAdapter):
             self.device,
             experiments.assumed_values(self._experiment),
         )
-        return Transferred(sources, pretraining=self.pretraining)
 
 
 # Ax looks for its own options in the signature.

@@ -17,7 +17,6 @@ from ax.adapter.transforms.base import Transform
 from ax.core import ChoiceParameter, ObservationFeatures, SearchSpace
 from ax.core.parameter import FixedParameter, RangeParameter
 from ax.exceptions.core import UserInputError
-from botorch.models.transforms.input import Normalize
 from torch import Tensor
 
 from botorch_transfer import search_space as own
@@ -208,15 +207,3 @@ def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationF
                 "or leave such runs out."
             )
     return ObservationFeatures(active)
-
-
-def to_unit_cube(bounds: Tensor, X: Tensor) -> Normalize:
-    """Scales a search space to the unit cube, widened to the inputs that lie outside of it.
-
-    Args:
-        bounds: A ``2 x d`` tensor, the bounds of the search space.
-        X: An ``n x d`` tensor of the source tasks' inputs.
-    """
-    lower = torch.minimum(bounds[0], X.amin(dim=0))
-    upper = torch.maximum(bounds[1], X.amax(dim=0))
-    return Normalize(bounds.shape[-1], bounds=torch.stack([lower, upper]))

@@ -11,12 +11,19 @@ from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from ax.api.client import Client
-from ax.core import Arm, BatchTrial, Data, Experiment, Objective, ObservationFeatures
+from ax.core import (
+    Arm,
+    BatchTrial,
+    Data,
+    Experiment,
+    Objective,
+    ObservationFeatures,
+    SearchSpace,
+)
 from ax.core.base_trial import BaseTrial
 from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
-from ax.core.parameter import DerivedParameter
 from ax.core.trial_status import TrialStatus
 from ax.exceptions.core import UserInputError
 from pandas import DataFrame
@@ -86,17 +93,9 @@ def _abandoned(trial: BaseTrial) -> list[Arm]:
 
 
 def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
-    """Whether an arm's parameters are in bounds; it may lack those that Ax fills in or derives."""
-    space = experiment.search_space
-    tunable, filled = space.tunable_parameters, space.backfill_values()
-    lacking = [name for name in tunable if name not in arm.parameters and name not in filled]
-    if lacking and not space.is_hierarchical:
-        return False
-    return all(
-        parameter.validate(arm.parameters[name])
-        for name, parameter in space.parameters.items()
-        if name in arm.parameters and not isinstance(parameter, DerivedParameter)
-    )
+    """Whether an arm is in the search space but for constraints, which may lack rounding errors."""
+    space = SearchSpace(list(experiment.search_space.parameters.values()))
+    return space.check_membership(arm.parameters)
 
 
 def without_abandoned(
@@ -111,13 +110,13 @@ def without_abandoned(
     Returns:
         The arms that still run, by metric.
     """
-    trials = experiment.trials.values()
-    abandoned = {trial.index for trial in trials if trial.status.is_abandoned}
-    arms = {(trial.index, arm.signature) for trial in trials for arm in _abandoned(trial)}
 
     def is_awaited(features: ObservationFeatures) -> bool:
-        arm = (features.trial_index, Arm(features.parameters).signature)
-        return features.trial_index not in abandoned and arm not in arms
+        trial = experiment.trials.get(cast(int, features.trial_index))
+        arm = Arm(features.parameters).signature
+        return trial is None or not (
+            trial.status.is_abandoned or arm in {each.signature for each in _abandoned(trial)}
+        )
 
     return {
         name: kept

@@ -24,6 +24,7 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.data import as_datasets
 from botorch_transfer.memo import content_key
 from botorch_transfer.search_space.space import check_table
 
@@ -51,7 +52,7 @@ def user_errors() -> Iterator[None]:
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
     """Mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
-    mean = float(outcomes.mean())
+    mean = float(outcomes.mean()) if len(outcomes) else 0.0
     rounding = 4 * float(np.finfo(float).eps) * abs(mean)
     return mean, std if std > rounding else 1.0
 
@@ -63,25 +64,9 @@ def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     return columns
 
 
-def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
-    X, Y, *rest = (part.detach().cpu().numpy() for part in data)
-    shapes = [part.shape for part in (Y, *rest)]
-    if X.ndim != 2 or len(rest) > 1 or any(shape != (len(X), 1) for shape in shapes):
-        raise UserInputError(
-            f"The old task {name!r} must be (X, Y) or (X, Y, Yvar) of shapes n x d, n x 1 and "
-            f"n x 1, but has {[part.shape for part in (X, Y, *rest)]}."
-        )
-    if rest and bool((rest[0] <= 0).any()):
-        raise UserInputError(
-            f"The old task {name!r} has noise variances that are not positive: leave Yvar out if "
-            "its noise is unknown."
-        )
-    frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
-    frame[TASK] = name
-    frame[metric] = Y[:, 0].tolist()
-    if rest:
-        frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
-    return frame
+def _table(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
+    """The columns of all tasks."""
+    return _plain_columns(pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True))
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,19 +157,28 @@ class TransferHistory:
             The history.
 
         Raises:
-            UserInputError: If tensors have the wrong shape.
+            UserInputError: If tensors have the wrong shape, or values that are not finite.
+            TypeError: If tensors are not by metric and task.
 
         Example:
             >>> X = torch.rand(4, 2)
             >>> TransferHistory.from_tensors({"loss": {"monday": (X, X[:, :1])}})
             TransferHistory(4 runs of 1 tasks)
         """
-        frames = [_frame(*item, metric) for metric in metrics for item in metrics[metric].items()]
-        frames = frames or [pd.DataFrame(columns=[TASK])]
-        if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
-            raise UserInputError("The old tasks differ in their inputs: give all the same number.")
-        columns = _plain_columns(pd.concat(frames, ignore_index=True))
-        return cls(columns, TASK, dict(missing or {}), positional=True)
+        if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
+            raise TypeError("The history's tensors are by metric and task: {metric: {task: ...}}.")
+        told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
+        named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
+        with user_errors():
+            datasets = as_datasets(named) if named else []
+        frames = []
+        for (metric, task), data in zip(told, datasets, strict=True):
+            frame = pd.DataFrame(data.X.detach().cpu().numpy()).rename(columns=str)
+            frame[TASK], frame[metric] = task, data.Y.detach().cpu().numpy()
+            if data.Yvar is not None:
+                frame[f"{metric}_sem"] = data.Yvar.sqrt().cpu().numpy()
+            frames.append(frame)
+        return cls(_table(frames), TASK, dict(missing or {}), positional=True)
 
     @classmethod
     def from_experiments(
@@ -217,11 +211,10 @@ class TransferHistory:
             logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
         sources = [source for source in sources if source.is_active and not source.data.empty]
         frames = [frame for source in sources for frame in _tasks(source)]
-        table = pd.concat(frames or [pd.DataFrame(columns=[TASK])], ignore_index=True)
         varied = set[str]()
         for source in sources:
             varied |= _renamed(source, source.experiment.search_space.tunable_parameters).keys()
-        return cls(_plain_columns(table), TASK, dict(missing or {}), varied=sorted(varied))
+        return cls(_table(frames), TASK, dict(missing or {}), varied=sorted(varied))
 
     @cached_property
     def key(self) -> str:

@@ -8,8 +8,9 @@ private to Ax: ``_construct_submodules`` of its surrogate.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -21,18 +22,16 @@ from ax.generators.torch.botorch_modular.surrogate import (
     submodel_input_constructor,
 )
 from ax.generators.torch.botorch_modular.utils import ModelConfig
-from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
 from botorch_transfer.average.guarded import GuardedTransferGP
 from botorch_transfer.average.transfer import MEMBERS, TransferGP
-from botorch_transfer.ax.encoding import to_unit_cube
-from botorch_transfer.data import SourceData, as_datasets, default_context
+from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.hierarchy.prior import SourceHierarchy
-from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.model import TransferModel
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
@@ -40,28 +39,16 @@ from botorch_transfer.sources.scaml import ScaMLGP
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
-class Transferred:
-    """What the model of one metric learns from.
-
-    Args:
-        sources: The source tasks by name, in Ax's model space and in the units of Ax's
-            standardized outcomes; or a prior of such outcomes.
-        pretraining: Options of pre-training.
-    """
-
-    sources: Mapping[str, SourceData] | Sequence[SourceData] | TransferPrior
-    pretraining: dict[str, Any] = field(default_factory=dict)
-
-
 class TransferDataset(SupervisedDataset):
-    """The target's data with a reference to its source tasks.
+    """The target's data with a reference to its source tasks; there may be no data yet.
 
-    Set :attr:`transferred`, what the model learns from, and maybe :attr:`added`, a ``n`` tensor of
-    variances that come on top of the noise. ``n`` may be zero.
+    Set :attr:`sources`, the source tasks by name, in Ax's model space and in the units of Ax's
+    standardized outcomes; maybe :attr:`pretraining`, the options of pre-training; and maybe
+    :attr:`added`, an ``n`` tensor of variances that come on top of the noise.
     """
 
-    transferred: Transferred | None = None
+    sources: Mapping[str, SourceData]
+    pretraining: Mapping[str, Any] = MappingProxyType({})
     added: Tensor | None = None
 
     def clone(self, deepcopy: bool = False, mask: Tensor | None = None) -> TransferDataset:
@@ -75,9 +62,8 @@ class TransferDataset(SupervisedDataset):
             The new data set, with the same source tasks.
         """
         copied = cast(TransferDataset, super().clone(deepcopy, mask))
-        copied.transferred, copied.added = self.transferred, self.added
-        if mask is not None and self.added is not None:
-            copied.added = self.added[mask]
+        copied.sources, copied.pretraining = self.sources, self.pretraining
+        copied.added = self.added if self.added is None or mask is None else self.added[mask]
         return copied
 
 
@@ -121,21 +107,19 @@ def transfer_model_inputs(
         options: Further arguments of the model.
 
     Returns:
-        The arguments. ``outcome_transform`` is among them only if the prior's units are not Ax's.
+        The arguments.
 
     Raises:
         UserInputError: If source tasks have other parameters than the target.
     """
-    options = dict(options)
-    if isinstance(dataset, TransferDataset) and dataset.transferred is not None:
-        given = dataset.transferred
-    else:
-        given = Transferred(options.pop("prior", None))
+    options, pretraining, added = dict(options), dict[str, Any](), None
+    if isinstance(dataset, TransferDataset):
+        options["prior"], pretraining = dataset.sources, dict(dataset.pretraining)
+        added = dataset.added
     Yvar = dataset.Yvar
     if Yvar is not None and not Yvar.isfinite().all():
         logger.info("Only some trials have a standard error: the noise is inferred.")
         Yvar = None
-    added = dataset.added if isinstance(dataset, TransferDataset) else None
     if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
         if Yvar is None:
             options["likelihood"] = AddedNoiseLikelihood(added.to(dataset.Y))
@@ -149,34 +133,27 @@ def transfer_model_inputs(
         feature_names=dataset.feature_names,
         outcome_names=dataset.outcome_names,
     )
-    inputs = model_class.construct_inputs(target, prior=given.sources, **options)
+    inputs = model_class.construct_inputs(target, **options)
     sources = inputs.pop("prior")
     transform = _input_transform(search_space, sources).to(target.X.device)
-    guarded = guarded_class(model_class, options)
-    members = options.get("members") or MEMBERS
-    prior = _pretrained(guarded, sources, given.pretraining, transform, members)
-    inputs["prior"] = prior
+    if issubclass(model_class, GuardedTransferGP):
+        model_class = options.get("transfer_model", ScaMLGP)
+    prior = _pretrained(model_class, sources, pretraining, transform, options.get("members"))
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
-    if isinstance(prior, Hyperprior) and prior.default_contexts and "context" not in options:
-        discrete = [*search_space.ordinal_features, *search_space.categorical_features]
-        described: dict[str, Any] = {"context": default_context(len(search_space.bounds), discrete)}
-        if guarded is not model_class:
-            described = {"transfer_options": described | (options.get("transfer_options") or {})}
-        inputs |= described
-    if isinstance(prior, TransferPrior) and isinstance(given.sources, TransferPrior):
-        inputs["outcome_transform"] = prior.default_outcome_transform(torch.Size())
-    return inputs
+    return inputs | {"prior": prior}
 
 
 def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTransform:
     """Scales the search space, widened to the inputs of the source tasks, to the unit cube."""
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
-    X = bounds
     if not isinstance(sources, TransferPrior):
         X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
-    # Where source tasks have another number of inputs, the model says what is wrong.
-    return to_unit_cube(bounds, X if X.shape[-1] == bounds.shape[-1] else bounds)
+        # Where source tasks have another number of inputs, the model says what is wrong.
+        if X.shape[-1] == bounds.shape[-1]:
+            X = torch.cat([bounds, X])
+            bounds = torch.stack([X.amin(dim=0), X.amax(dim=0)])
+    return Normalize(bounds.shape[-1], bounds=bounds)
 
 
 def _pretrained(
@@ -184,24 +161,20 @@ def _pretrained(
     sources: Any,
     pretraining: Mapping[str, Any],
     transform: InputTransform,
-    members: Mapping[str, Any],
+    members: Mapping[str, Any] | None = None,
 ) -> Any:
     """Pre-trains with the user's options; without options the model pre-trains itself."""
-    if isinstance(sources, Hyperprior):
-        # A hyperprior serves any search space: its domains' input transform is not the target's.
-        sources = sources.view()
-        sources.input_transform = None
-        return sources
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
+        members = members or MEMBERS
         if unknown := sorted(set(pretraining) - set(members)):
             raise UserInputError(
                 f"{unknown[0]!r} is no member of TransferGP: give its options of pre-training by "
                 f"member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
             )
         return {
-            name: _pretrained(member, sources, pretraining.get(name, {}), transform, members)
+            name: _pretrained(member, sources, pretraining.get(name, {}), transform)
             for name, member in members.items()
         }
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
@@ -214,12 +187,3 @@ def _pretrained(
     if prior_class is SourceHierarchy:
         options["propagate"] = cast(Any, model_class).propagate
     return prior_class.fit_once(sources, input_transform=transform, **options)
-
-
-def guarded_class(
-    model_class: type[TransferModel], options: Mapping[str, Any]
-) -> type[TransferModel]:
-    """The model that a prior is for: of a guard the guarded model, else the model itself."""
-    if not issubclass(model_class, GuardedTransferGP):
-        return model_class
-    return cast(type[TransferModel], options.get("transfer_model", ScaMLGP))

@@ -112,7 +112,7 @@ def transfer_generation_strategy(
             row for each run, and columns for the parameters, for metrics by their names, maybe for
             their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
             from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
-            the order of the search space. Of (b) and (c), runs without a finite value are left out.
+            the order of the search space. Of (a) and (b), runs without a finite value are left out.
         task: The column of the table with the name of the old task.
         missing: Values of parameters that old runs lack; ``None`` if unknown. A parameter that an
             old task lacks, and that is not named here, had the value of the status quo.
@@ -144,7 +144,8 @@ def transfer_generation_strategy(
         >>> list(client.get_next_trials(1)[0])
         ['C']
     """
-    _check_arguments(model, history)
+    if not (isinstance(model, type) and issubclass(model, TransferModel)):
+        raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
     given = {
         "task": task != "task",
         "missing": missing,
@@ -156,8 +157,6 @@ def transfer_generation_strategy(
     used = [name for name, value in given.items() if value]
     if history is None and used:
         raise UserInputError(f"Without a history the strategy is Ax's own: leave out {used[0]}.")
-    if "task" in used and not isinstance(history, pd.DataFrame):
-        raise UserInputError("task is only for histories that are tables: leave it out.")
     read = None if history is None else _read(history, task, missing)
     if not read:
         if history is not None:
@@ -187,27 +186,19 @@ def transfer_generation_strategy(
     return GenerationStrategy(name=f"Transfer: {name}", nodes=[node])
 
 
-def _check_arguments(model: Any, history: Any) -> None:
-    if not (isinstance(model, type) and issubclass(model, TransferModel)):
-        raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
-    kinds = pd.DataFrame | Mapping | list | tuple
-    if history is not None and not isinstance(history, kinds):
-        raise TypeError(
-            f"The history is a {type(history).__name__}: give a table, tensors by metric and task, "
-            "or a list of Ax clients or experiments."
-        )
-    if isinstance(history, Mapping) and not all(isinstance(t, Mapping) for t in history.values()):
-        raise TypeError(
-            "The history's tensors are given by metric and task: {metric: {task: ...}}."
-        )
-
-
-def _read(history: History, task: str, missing: Mapping[str, Any] | None) -> TransferHistory:
+def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> TransferHistory:
     if isinstance(history, pd.DataFrame):
         return TransferHistory.from_frame(history, task, missing)
+    if task != "task":
+        raise UserInputError("task is only for histories that are tables: leave it out.")
     if isinstance(history, Mapping):
         return TransferHistory.from_tensors(history, missing)
-    return TransferHistory.from_experiments(history, missing)
+    if isinstance(history, list | tuple):
+        return TransferHistory.from_experiments(history, missing)
+    raise TypeError(
+        f"The history is a {type(history).__name__}: give a table, tensors by metric and task, or "
+        "a list of Ax clients or experiments."
+    )
 
 
 class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):

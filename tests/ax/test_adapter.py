@@ -184,7 +184,7 @@ def test_data_before_there_are_any(make_client, runs, history):
         assert dataset.X.dtype == dataset.Y.dtype == torch.double
         assert dataset.Yvar is None
         assert (dataset.feature_names, dataset.outcome_names) == (["C", "gamma"], [name])
-        X, Y = dataset.transferred.sources["tuesday"]
+        X, Y = dataset.sources["tuesday"]
         rows = runs[runs["task"] == "tuesday"]
         np.testing.assert_allclose(X, np.log10(rows[["C", "gamma"]]))
         np.testing.assert_allclose(
@@ -205,7 +205,7 @@ def test_data_of_metrics_with_and_without_history(make_client, runs, history):
         mean, std = runs[name].mean(), runs[name].std()
         np.testing.assert_allclose(datasets[name].X, [[1.0, -1.0]])
         np.testing.assert_allclose(datasets[name].Y, [[(value - mean) / std]])
-        assert datasets[name].transferred.pretraining == options["pretraining"]
+        assert datasets[name].pretraining == options["pretraining"]
     np.testing.assert_allclose(datasets["loss"].Yvar, [[(0.5 / runs["loss"].std()) ** 2]])
 
 
@@ -261,7 +261,7 @@ def test_a_renamed_metric_has_the_scale_of_the_others(make_client):
 
 
 def sources_of(adapter: Any, metric: str = "loss") -> dict[str, Any]:
-    return datasets_of(adapter)[metric].transferred.sources
+    return datasets_of(adapter)[metric].sources
 
 
 def test_names_may_be_swapped(make_client):

@@ -81,7 +81,7 @@ def test_encoded_as_the_target_is(make_client, runs):
     client.get_next_trials(1)
     adapter = client._generation_strategy.adapter
     (dataset,) = adapter.generator.surrogate.training_data
-    X, Y = dataset.transferred.sources["monday"]
+    X, Y = dataset.sources["monday"]
     torch.testing.assert_close(dataset.X[0], X[3], rtol=0, atol=1e-12)
     torch.testing.assert_close(dataset.Y[0], Y[3], rtol=0, atol=1e-12)
     assert len(plain_space()) == X.shape[-1]
@@ -173,7 +173,7 @@ def test_what_does_not_matter_is_where_ax_puts_it(make_client, kinds):
     client.get_next_trials(1)
     (dataset,) = client._generation_strategy.adapter.generator.surrogate.training_data
     torch.testing.assert_close(dataset.X.cpu(), X[:1])
-    torch.testing.assert_close(dataset.transferred.sources["x"][0].cpu(), X)
+    torch.testing.assert_close(dataset.sources["x"][0].cpu(), X)
 
 
 def test_what_matters_is_not_missing():

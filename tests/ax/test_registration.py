@@ -27,7 +27,7 @@ from botorch_transfer.ax import TransferGenerators, adapter, model_inputs, strat
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
+from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.model import TransferModel
 from tests.ax.signatures import parameters
 
@@ -84,7 +84,7 @@ def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
     names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
     sources = {"monday": (torch.cat([X, X.new_full((1, 2), 3.0)]), torch.rand(5, 1).to(X))}
     dataset = TransferDataset(X, X[:, 1:], **names)
-    dataset.transferred = Transferred(sources)
+    dataset.sources = sources
     config = ModelConfig(
         botorch_model_class=ScaMLGP,
         input_transform_classes=[Normalize],
