@@ -112,10 +112,6 @@ class TransferAdapter(TorchAdapter):
         known = self.history.columns.keys() & experiments.metrics_of(self._experiment)
         return {name: self.history.moments(name) for name in sorted(known)}
 
-    def _sign(self, metric: str) -> float:
-        """-1 for a metric to minimize."""
-        return experiments.directions(self._optimization_config).get(metric, 1.0)
-
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
         """Gives metrics without history a plain model, before the first fit."""
         metrics, known = experiments.metrics_of(self._experiment), self.history_moments()
@@ -221,7 +217,7 @@ class TransferAdapter(TorchAdapter):
         datasets = dict(zip(names, found, strict=True))
         described = dict(zip(names, metadata or [], strict=False))
         none = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
-        for name in known.keys() & {*names, *wanted}:
+        for name in known.keys() & wanted:
             called: Any = {"feature_names": parameters, "outcome_names": [name]}
             dataset = datasets.get(name, SupervisedDataset(none, none[:, :1], **called))
             extended = TransferDataset(
@@ -253,8 +249,9 @@ class TransferAdapter(TorchAdapter):
         observed = observed.copy()
         indices = observed.index.get_level_values("trial_index")
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
+        signs = experiments.directions(self._optimization_config)
         for name in observed["mean"].columns:
-            sign = self._sign(name)
+            sign = signs.get(name, 1.0)  # 1 for a metric to maximize
             data = experiment.lookup_data()
             curves = list(experiments.curves_of(experiment, data, name, sign).values())
             scale, variances = t.Ystd.get(name, 1.0), dict.fromkeys(indices, 0.0)

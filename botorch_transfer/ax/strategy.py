@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-import torch
 from ax.adapter import registry
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.api.client import Client
@@ -71,11 +70,9 @@ def register() -> None:
         register_model(getattr(models, name))
     register_acquisition(TransferAcquisition)
     register_transform(StandardizeByHistory)
-    CORE_DECODER_REGISTRY[TransferHistory.__name__] = TransferHistory
-    stopping = TransferEarlyStoppingStrategy
-    CORE_ENCODER_REGISTRY[stopping] = stopping.to_dict
-    CORE_DECODER_REGISTRY[stopping.__name__] = stopping
-    CORE_DECODER_REGISTRY[TransferGenerators.__name__] = TransferGenerators
+    CORE_ENCODER_REGISTRY[TransferEarlyStoppingStrategy] = TransferEarlyStoppingStrategy.to_dict
+    for stored in (TransferHistory, TransferEarlyStoppingStrategy, TransferGenerators):
+        CORE_DECODER_REGISTRY[stored.__name__] = stored
 
 
 def transfer_generation_strategy(
@@ -208,8 +205,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     objective needs data by progression. The whole prior is stored with the experiment.
 
     Args:
-        prior: The prior, fitted to old curves of the objective's metric; or what
-            :meth:`to_dict` made of it.
+        prior: The prior, fitted to old curves of the objective's metric; or its part of what
+            :meth:`to_dict` made.
         probability: The probability of ending worse than the best from which on a trial is stopped.
         **options: Those of Ax's ``BaseEarlyStoppingStrategy``.
 
@@ -225,22 +222,14 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         self, prior: CurvePrior | Mapping[str, Any], probability: float = 0.95, **options: Any
     ) -> None:
         super().__init__(**options)
-        if not isinstance(prior, CurvePrior):
-            tensors = {n: torch.tensor(v).double() for n, v in prior["tensors"].items()}
-            prior = CurvePrior(dict(prior["config"]), tensors)
-        self.prior, self.probability = prior, probability
+        self.prior = prior if isinstance(prior, CurvePrior) else CurvePrior(**prior)
+        self.probability, self.options = probability, options
 
     def to_dict(self) -> dict[str, Any]:
         """Describes the strategy for JSON."""
-        tensors = {name: part.tolist() for name, part in self.prior.named_buffers()}
-        tensors.pop("outcome_scale_index")
-        names = "metric_signatures", "min_progression", "max_progression", "min_curves", "interval"
-        return {
-            "__type": type(self).__name__,
-            "prior": {"config": self.prior.config, "tensors": tensors},
-            "probability": self.probability,
-            **{name: getattr(self, name) for name in names},
-        }
+        prior = {"config": self.prior.config, "tensors": dict(self.prior.named_buffers())}
+        given = {"prior": prior, "probability": self.probability, **self.options}
+        return {"__type": type(self).__name__, **given}
 
     def _is_harmful(self, trial_indices: set[int], experiment: Experiment) -> bool:
         return False
