@@ -33,8 +33,7 @@ from ax.utils.common.constants import Keys
 from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer.ax import experiments
-from botorch_transfer.ax.encoding import encode_runs
-from botorch_transfer.ax.history import TransferHistory, moments_of
+from botorch_transfer.ax.history import TransferHistory, encode_runs, moments_of
 from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends

@@ -17,9 +17,8 @@ from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators
-from botorch_transfer.ax.encoding import encode_runs
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import TransferHistory, encode_runs
 from tests.ax.conftest import FAST, Space
 
 

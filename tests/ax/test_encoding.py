@@ -12,9 +12,8 @@ from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.encoding import encode_runs
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.history import TransferHistory, encode_runs
 from tests.ax.adapters import encoded_runs
 from tests.ax.conftest import (
     bowls,
