@@ -97,7 +97,7 @@ class TransferAdapter(TorchAdapter):
         self,
         *,
         experiment: Experiment,
-        history: TransferHistory | None = None,
+        history: TransferHistory,
         pretraining: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -106,8 +106,6 @@ class TransferAdapter(TorchAdapter):
 
     def history_moments(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation of old outcomes, by metric with history."""
-        if self.history is None:
-            return {}
         known = self.history.columns.keys() & experiments.metrics_of(self._experiment)
         return {name: self.history.moments(name) for name in sorted(known)}
 
@@ -266,7 +264,6 @@ class TransferAdapter(TorchAdapter):
 
     def _sources(self, metric: str, parameters: list[str]) -> dict[str, SourceData]:
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
-        assert self.history is not None
         return encode_runs(
             self.history,
             metric,

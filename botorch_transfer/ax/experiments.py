@@ -93,7 +93,7 @@ def _abandoned(trial: BaseTrial) -> list[Arm]:
 
 
 def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
-    """Whether an arm is in the search space but for constraints, which may lack rounding errors."""
+    """Whether an arm is in the search space; rounding may have moved it out of a constraint."""
     space = SearchSpace(list(experiment.search_space.parameters.values()))
     return space.check_membership(arm.parameters)
 

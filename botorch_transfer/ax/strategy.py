@@ -160,16 +160,14 @@ def transfer_generation_strategy(
             logger.warning("The history has no runs: the strategy is Ax's own, without one.")
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     options, name = dict(model_options or {}), model.__name__
-    adapter_options: dict[str, Any] = {"history": read}
-    if pretraining:
-        adapter_options["pretraining"] = dict(pretraining)
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
     optimizer = OPTIMIZER_OPTIONS | dict(optimizer_options or {})
     spec = GeneratorSpec(
         generator_enum=TransferGenerators.TRANSFER,
         generator_kwargs={
             "surrogate_spec": SurrogateSpec(model_configs=[config], allow_batched_models=False),
-            **adapter_options,
+            "history": read,
+            "pretraining": dict(pretraining or {}),
             **(generator_options or {}),
         },
         generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},

@@ -16,7 +16,7 @@ pytest.importorskip("sqlalchemy")
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
-from tests.ax.conftest import FAST, plain_space
+from tests.ax.conftest import BRIEFEST, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
 from tests.brief import brief_optimization
 
@@ -33,7 +33,7 @@ def stored(tmp_path_factory, make_client, old_clients, runs):
         for name, history, where in (("table", runs, None), ("experiments", old, database)):
             clients[name] = client = make_client(name=name, storage_config=where, seed=None)
             client.set_generation_strategy(
-                transfer_generation_strategy(ScaMLGP, history, optimizer_options=FAST)
+                transfer_generation_strategy(ScaMLGP, history, optimizer_options=BRIEFEST)
             )
             go_on(client, 2)
             paths[name] = str(folder / f"{name}.{'json' if where is None else 'sqlite'}")
