@@ -177,7 +177,7 @@ class TransferPrior(NamedState, ABC):
                 source tasks of a single domain.
             **options: The options of ``fit``. A ``PretrainedPrior`` is HyperBO's preset; of eight
                 source tasks or more it holds out a quarter to find the number of steps, unless
-                ``hold_out`` or ``validation_data`` is given.
+                ``hold_out`` is given.
 
         Returns:
             The prior. Don't change it: other models may use it.
