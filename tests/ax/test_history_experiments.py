@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from ax.api.configs import ChoiceParameterConfig
 from ax.core.auxiliary_source import AuxiliarySource
+from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TASK, TransferHistory
 from tests.ax.adapters import encoded
 from tests.ax.conftest import plain_space
@@ -80,3 +82,12 @@ def test_experiments_without_data_are_left_out_and_names_differ(make_client, cap
     assert "Old experiments without data are left out: new" in caplog.messages
     with pytest.raises(UserInputError, match="different names"):
         TransferHistory.from_experiments([old, old])
+
+
+def test_arms_from_before_a_parameter_came_have_its_backfill_value(make_client):
+    client = make_client([C], name="old")
+    client.complete_trial(client.attach_trial({"C": 2.0}), {"loss": 1.0})
+    gamma = RangeParameter("gamma", ParameterType.FLOAT, 1e-3, 1.0, backfill_value=0.5)
+    experiment_of(client).search_space.add_parameter(gamma)
+    columns = TransferHistory.from_experiments([client]).columns
+    assert (columns["C"], columns["gamma"], columns["loss"]) == ([2.0], [0.5], [1.0])
