@@ -57,10 +57,10 @@ def test_hopeless_trials_stop_and_promising_ones_go_on() -> None:
 
 
 def test_the_strategy_is_stored_as_json() -> None:
-    strategy = TransferEarlyStoppingStrategy(PRIOR, 0.9, min_progression=2)
+    strategy = TransferEarlyStoppingStrategy(PRIOR, 0.9, min_progression=2, check_safe=True)
     stored = json.loads(json.dumps(object_to_json(strategy, CORE_ENCODER_REGISTRY)))
     loaded = object_from_json(stored, CORE_DECODER_REGISTRY)
-    assert (loaded.probability, loaded.min_progression) == (0.9, 2)
+    assert (loaded.probability, loaded.min_progression, loaded.check_safe) == (0.9, 2, True)
     for name, part in PRIOR.named_buffers():
         np.testing.assert_allclose(dict(loaded.prior.named_buffers())[name], part)
     made = client()
