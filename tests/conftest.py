@@ -22,6 +22,11 @@ os.environ["BOTORCH_TRANSFER_CACHE"] = "off"
 # BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
 logei._load_attempted = True
 
+# For each kind of device that is absent, PyTorch notes where it was seeded: some milliseconds.
+for absent in (torch.cuda, torch.xpu, torch.mtia):
+    if not absent.is_available():
+        absent.manual_seed_all = lambda seed: None
+
 # A deadline measures the machine, not the program; 15 examples keep the suite within minutes.
 settings.register_profile("botorch_transfer", deadline=None, derandomize=True, max_examples=15)
 settings.load_profile("botorch_transfer")
@@ -59,8 +64,9 @@ def _seeded_and_single_by_default() -> Iterator[None]:
 def _silent_loggers() -> Iterator[None]:
     """Undoes what the command sets in this process: that some rooms log more than warnings."""
     yield
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("botorch_transfer."):
+    for name, logger in logging.root.manager.loggerDict.items():
+        # Each change of a level clears the caches of all loggers.
+        if name.startswith("botorch_transfer.") and getattr(logger, "level", logging.NOTSET):
             logging.getLogger(name).setLevel(logging.NOTSET)
 
 
