@@ -77,7 +77,9 @@ def _batch_shapes(kernel: Any) -> list[torch.Size]:
     """The batch shapes of a kernel and of what it scales."""
     if type(kernel) is ScaleKernel:
         return [kernel._batch_shape, *_batch_shapes(kernel.base_kernel)]
-    return [kernel._batch_shape if type(kernel) in (RBFKernel, MaternKernel) else kernel.batch_shape]
+    return [
+        kernel._batch_shape if type(kernel) in (RBFKernel, MaternKernel) else kernel.batch_shape
+    ]
 
 
 class CoregionalizationKernel(Kernel):
