@@ -20,9 +20,11 @@ from ax.api.configs import (
     RangeParameterConfig,
     StorageConfig,
 )
+from ax.core.data import Data
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import transfer_generation_strategy
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.memo import content_key
 from tests.brief import brief_optimization
 from tests.devices import DEVICE
@@ -171,6 +173,20 @@ def make_client() -> Callable[..., Client]:
     return make
 
 
+def attach_completed(client: Client, runs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Attaches trials with their outcomes.
+
+    The client's ``complete_trial`` goes through the data of all trials every time.
+    """
+    experiment, rows = experiment_of(client), []
+    for config, outcomes in runs:
+        trial = experiment.trials[client.attach_trial(config)]
+        data = trial._raw_evaluations_to_data({trial.arm.name: [(np.nan, outcomes)]})
+        rows += data._data_rows
+        trial.mark_completed()
+    experiment.attach_data(Data(data_rows=rows))
+
+
 @pytest.fixture(scope="session")
 def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client]]:
     """Turns a table of old runs into Ax clients, one an old task; equal ones are made once."""
@@ -191,9 +207,15 @@ def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client
             client = make_client(
                 [*space], name=str(task), storage_config=storage, constraints=further
             )
-            for row in rows.to_dict("records"):
-                trial = client.attach_trial({config.name: row[config.name] for config in space})
-                client.complete_trial(trial, {metric: row[metric] for metric in metrics})
+            records = [
+                ({config.name: row[config.name] for config in space}, {m: row[m] for m in metrics})
+                for row in rows.to_dict("records")
+            ]
+            if storage is None:
+                attach_completed(client, records)
+            else:
+                for config, outcomes in records:
+                    client.complete_trial(client.attach_trial(config), outcomes)
             clients.append(client)
         return clients
 
