@@ -34,7 +34,6 @@ from benchmarks.old_runs import METRIC, draw_old_runs
 from botorch_transfer import (
     FloatParameter,
     Hyperprior,
-    HyperpriorGP,
     IntegerParameter,
     PretrainedGP,
     PretrainedPrior,
@@ -44,7 +43,7 @@ from botorch_transfer import (
     SourceHierarchy,
     TransferGP,
 )
-from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
+from botorch_transfer.ax import transfer_generation_strategy
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.memo import clear_memos
 
@@ -53,15 +52,9 @@ AT = (1, 2, 3, 5, 8, 12)
 OLD_TASKS, OLD_RUNS = 10, 40
 STEPS = 1000  # of HyperBO's pre-training
 REFERENCE = "Ax's default"
-INACTIVE = {"momentum": 0.0, "max_samples": 1.0}  # what a parameter without effect counts as
 FAST = {"num_restarts": 4, "raw_samples": 128}
 
 Config = RangeParameterConfig | ChoiceParameterConfig
-
-
-def inactive(space: Sequence[Config]) -> dict[str, float]:
-    """What parameters of a space count as where they have no effect."""
-    return {config.name: INACTIVE[config.name] for config in space if config.name in INACTIVE}
 
 
 def ax_space(name: str) -> list[Config]:
@@ -93,21 +86,19 @@ class Setting:
     Args:
         space: The model to tune: one of the tuning history's search spaces.
         seed: The seed of the draw of old runs, and of the run itself.
-        folder: Where priors are saved.
     """
 
     space: str
     seed: int
-    folder: Path
 
     @property
     def target(self) -> str:
         """The task to tune."""
         return TASKS[self.seed % len(TASKS)]
 
-    def runs(self, space: str | None = None) -> pd.DataFrame:
-        """Old runs on tasks of other data sets, by default in the same search space."""
-        return draw_old_runs(space or self.space, self.target, self.seed, OLD_TASKS, OLD_RUNS)
+    def runs(self) -> pd.DataFrame:
+        """Old runs on tasks of other data sets."""
+        return draw_old_runs(self.space, self.target, self.seed, OLD_TASKS, OLD_RUNS)
 
     def experiments(self) -> list[Client]:
         """The old runs as Ax experiments."""
@@ -115,12 +106,6 @@ class Setting:
             old_experiment(str(task), ax_space(self.space), runs)
             for task, runs in self.runs().groupby("task")
         ]
-
-    def saved(self, prior: Any) -> dict[str, Path]:
-        """A prior's file."""
-        path = self.folder / f"{type(prior).__name__}-{self.seed}.safetensors"
-        prior.save(path)
-        return {METRIC: path}
 
 
 def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Client:
@@ -138,49 +123,20 @@ def _strategy(model: type, **options: Any) -> GenerationStrategy:
     return transfer_generation_strategy(model, optimizer_options=FAST, **options)
 
 
-def _from_file(model: type, pretrain: Callable[..., Any]) -> Callable[[Setting], Any]:
-    def build(setting: Setting) -> GenerationStrategy:
-        data, transform, _ = encode_history(
-            ax_space(setting.space), setting.runs(), METRIC, goal="min"
-        )
-        prior = pretrain(data, input_transform=transform)
-        return _strategy(model, prior=setting.saved(prior))
-
-    return build
-
-
-def _from_domains(setting: Setting) -> GenerationStrategy:
-    domains = []
-    for name in SPACES:
-        space, runs = ax_space(name), setting.runs(name)
-        absent = inactive(space)
-        domains.append(domain_from_ax(space, runs, METRIC, goal="min", missing=absent, name=name))
-    return _strategy(HyperpriorGP, prior=setting.saved(Hyperprior.fit(domains, kind="universal")))
-
-
 METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
     REFERENCE: lambda setting: transfer_generation_strategy(),
     "TransferGP (b) table": lambda s: _strategy(TransferGP, history=s.runs()),
     "ScaMLGP (a) experiments": lambda s: _strategy(ScaMLGP, history=s.experiments()),
     "ScaMLGP (b) table": lambda s: _strategy(ScaMLGP, history=s.runs()),
-    "ScaMLGP (c) file": _from_file(ScaMLGP, lambda data, **k: SourceGPs.fit(data, **k)),
     "SequentialHierarchicalGP (a) experiments": lambda s: _strategy(
         SequentialHierarchicalGP, history=s.experiments()
     ),
     "SequentialHierarchicalGP (b) table": lambda s: _strategy(
         SequentialHierarchicalGP, history=s.runs()
     ),
-    "SequentialHierarchicalGP (c) file": _from_file(
-        SequentialHierarchicalGP, lambda data, **k: SourceHierarchy.fit(data, **k)
-    ),
     "PretrainedGP (b) table": lambda s: _strategy(
         PretrainedGP, history=s.runs(), pretraining={"steps": STEPS}
     ),
-    "PretrainedGP (c) file": _from_file(
-        PretrainedGP,
-        lambda data, **k: PretrainedPrior.fit_once(data, steps=STEPS, **k),
-    ),
-    "HyperpriorGP (c) file": _from_domains,
 }
 
 
@@ -297,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for method in options.methods:
             path = options.out / f"{options.space}-{method.replace(' ', '_')}-{seed}.json"
             if not path.exists():
-                result = run(method, Setting(options.space, seed, options.out))
+                result = run(method, Setting(options.space, seed))
                 path.write_text(json.dumps(result))
                 print(method, seed, f"{min(result['values']):.4f}", flush=True)
             results.append(json.loads(path.read_text()))

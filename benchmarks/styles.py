@@ -6,29 +6,20 @@ What is no model of the package joins with one line here; a model of the package
 
 from __future__ import annotations
 
-from botorch_transfer.plotting import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    SKY,
-    STYLES,
-    VERMILLION,
-    Style,
-    style_of,
-)
+from botorch_transfer import plotting as p
+from botorch_transfer.plotting import STYLES, Style, style_of
 
 __all__ = ["STYLES", "style_of"]
 
 STYLES.update(
     {
-        "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
-        "suggest": Style(BLACK, "-.", "v"),
-        "best of history": Style(GREEN, "-.", "^"),
-        "multi-task GP": Style(VERMILLION, "-.", "h"),
-        "sorted": Style(GREY, "-", "+"),
-        "sorted, then plain GP": Style(GREY, "-.", "1"),
-        "portfolio": Style(SKY, "-.", "2"),
-        "portfolio, then plain GP": Style(GREEN, "--", "3"),
+        "ScaML-GP, paper's hyperpriors": Style(p.BLUE, ":", "<"),
+        "suggest": Style(p.BLACK, "-.", "v"),
+        "best of history": Style(p.GREEN, "-.", "^"),
+        "multi-task GP": Style(p.VERMILLION, "-.", "h"),
+        "sorted": Style(p.GREY, "-", "+"),
+        "sorted, then plain GP": Style(p.GREY, "-.", "1"),
+        "portfolio": Style(p.SKY, "-.", "2"),
+        "portfolio, then plain GP": Style(p.GREEN, "--", "3"),
     }
 )

@@ -240,7 +240,7 @@ def _backtest(options: argparse.Namespace) -> None:
         **_meaning(options, space),
     )
     print(found.table.to_string(index=False))
-    print("distance: from the best row, 0, to the median row, 1; saved: runs fewer than a plain GP's")
+    print("distance: from the best row, 0, to the median, 1; saved: runs fewer than a plain GP's")
     print(found)
 
 

@@ -399,7 +399,7 @@ class _Improvement(LogExpectedImprovement):
     def forward(self, X: Tensor) -> Tensor:
         if X.shape[-2] != 1:
             raise UnsupportedError(
-                f"This acquisition is of one candidate, but X has {X.shape[-2]}: give "
+                f"This acquisition scores one candidate, but X has {X.shape[-2]}: give "
                 "optimize_acqf the argument sequential=True."
             )
         (value,) = log_improvements([self], X)
@@ -448,8 +448,8 @@ class AveragedImprovement(AcquisitionFunction):
 
         log Σ_k p_k α_k(x) / max over reference points of α_k
 
-    What lies beyond the sources is uncertain, and looks promising for that alone. There, each
-    ``α_k`` counts as little as the smallest share does against the largest one.
+    Beyond the sources' inputs all is uncertain, and looks promising for that alone. There, each
+    ``α_k`` is scaled by the smallest share over the largest.
 
     Args:
         acquisitions: Logarithms of improvements, one for each model.
@@ -492,8 +492,8 @@ class AveragedImprovement(AcquisitionFunction):
             before it may turn out to be.
 
         Raises:
-            ValueError: If the model is none whose improvements are averaged, or if ``best_f`` is
-                not finite: without outcomes, use :class:`PriorUpperConfidenceBound`.
+            ValueError: If the model is not a :class:`TransferGP`, or if ``best_f`` is not finite:
+                without outcomes, use :class:`PriorUpperConfidenceBound`.
 
         Example:
             >>> X = torch.rand(30, 2, dtype=torch.double)

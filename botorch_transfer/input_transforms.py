@@ -176,34 +176,6 @@ def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransf
     return first
 
 
-def label_inputs(transform: InputTransform, labels: Sequence[str]) -> None:
-    """Labels the input columns of a transform. A prior's file keeps the labels.
-
-    Args:
-        transform: The transform.
-        labels: A label for each column.
-
-    Example:
-        >>> transform = Normalize(1, bounds=torch.tensor([[0.0], [2.0]]))
-        >>> label_inputs(transform, ["log10 of C"])
-        >>> input_labels(transform)
-        ('log10 of C',)
-    """
-    transform.input_labels = tuple(labels)  # type: ignore[assignment]
-
-
-def input_labels(transform: InputTransform | None) -> tuple[str, ...] | None:
-    """Returns the labels of a transform's input columns.
-
-    Args:
-        transform: The transform, if there is one.
-
-    Returns:
-        The labels that :func:`label_inputs` set; ``None`` without.
-    """
-    return getattr(transform, "input_labels", None)
-
-
 def describe_transform(transform: InputTransform) -> tuple[str, dict[str, Tensor]]:
     """Describes a transform for a prior's file.
 
@@ -223,7 +195,6 @@ def restore_transform(
     kind: str | None,
     tensors: Mapping[str, Tensor],
     given: InputTransform | None,
-    labels: Sequence[str] | None = None,
 ) -> InputTransform | None:
     """Rebuilds a transform from what :func:`describe_transform` returned.
 
@@ -231,7 +202,6 @@ def restore_transform(
         kind: Its kind; ``None`` for no transform.
         tensors: Its tensors.
         given: The transform that the user passes.
-        labels: The labels of its input columns, if the file holds any.
 
     Returns:
         The transform.
@@ -251,10 +221,7 @@ def restore_transform(
         offset, coefficient = tensors["offset"], tensors["coefficient"]
         saved = _normalize(torch.cat([offset, offset + coefficient], dim=-2))
         saved.coefficient.copy_(coefficient)  # exactly, which the bounds are not
-    restored = resolve_input_transform(saved, given)
-    if restored is not None and labels is not None:
-        label_inputs(restored, labels)
-    return restored
+    return resolve_input_transform(saved, given)
 
 
 def _normalize(bounds: Tensor) -> Normalize:

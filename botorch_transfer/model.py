@@ -134,8 +134,8 @@ def _clamp_far_inputs(X: Tensor) -> Tensor:
 def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
     """Evaluates the covariance of predictions, unless it is large.
 
-    What selects from a lazy kernel, as noisy acquisitions do, would evaluate it anew. But variances
-    of thousands of points, as plots ask for, need no joint covariance.
+    Selecting from a lazy kernel, as noisy acquisitions do, evaluates it again. But variances of
+    thousands of points, as plots ask for, need no joint covariance.
 
     Args:
         covariance: A ``batch_shape x q x q`` operator.
@@ -201,7 +201,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             ValueError: If there are no such outcomes.
         """
         if idcs not in ([0], [-1]):
-            raise ValueError(f"There is no subset {idcs} of one outcome.")
+            raise ValueError(f"There is one outcome: idcs must be [0] or [-1], not {idcs}.")
         return deepcopy(self)
 
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
@@ -246,7 +246,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @torch.no_grad()
     def lengthscales(self) -> Tensor:
-        """Says how far each input has to change for the outcome to change as much as it ever does.
+        """Says how far each input must move to change the outcome by its typical spread.
 
         It is the standard deviation over the unit cube of the functions that the model thinks
         possible, divided by the root mean square of their slopes. So it tells what the fitted
@@ -301,8 +301,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def _is_no_exact_gp(self) -> UnsupportedError:
         """The error for formulas that would not be those of the model's predictions."""
         return UnsupportedError(
-            "Marginal likelihoods and BoTorch's leave-one-out formulas are those of an exact GP, "
-            f"and {type(self).__name__} predicts otherwise: call its loo_posterior() instead."
+            f"{type(self).__name__} is not one exact GP, as marginal likelihoods and BoTorch's "
+            "leave-one-out formulas need: call its loo_posterior() instead."
         )
 
     @abstractmethod
@@ -448,8 +448,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _evaluate(self, X: Tensor) -> MultivariateNormal:
         """Evaluates the exact GP's posterior, or its prior, without GPyTorch's lazy tensors.
 
-        Training and test inputs stay apart, as in GPyTorch they do not: so the former carry no
-        graph, and what the sources say of them is remembered.
+        Unlike in GPyTorch, training and test inputs stay apart: so the former carry no graph, and
+        what the sources say of them is remembered.
         """
         (train_X,), settings = self.train_inputs, gpytorch.settings
         is_prior = self.num_target_points == 0 or settings.prior_mode.on()
@@ -489,7 +489,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def _strategy(self) -> Any:
-        """What is known of the target's data: GPyTorch's, which conditioning extends."""
+        """GPyTorch's prediction strategy, which conditioning extends."""
         if isinstance(self.prediction_strategy, Fantasies):
             self.prediction_strategy = self.prediction_strategy.general(self)
             self.prediction_strategy.frozen = None
@@ -880,8 +880,8 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     both = [name for name, value in of_starts.items() if value is not None]
     if of_botorch and both:
         raise ValueError(
-            f"{both[0]} is of the fit from several starts, and {next(iter(of_botorch))} of "
-            "BoTorch's own, which starts at the present values: give one of them."
+            f"Give {both[0]}, for the fit from several starts, or {next(iter(of_botorch))}, for "
+            "BoTorch's own from the present values, not both."
         )
 
 

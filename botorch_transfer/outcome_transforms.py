@@ -102,7 +102,7 @@ class TargetStandardize(Standardize):
             ValueError: If there are no such outcomes.
         """
         if idcs not in ([0], [-1]):
-            raise ValueError(f"There is no subset {idcs} of one outcome.")
+            raise ValueError(f"There is one outcome: idcs must be [0] or [-1], not {idcs}.")
         return deepcopy(self)
 
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
+from typing import Any, NamedTuple, Self, cast, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -39,12 +39,11 @@ from botorch_transfer.gp.tasks import (
 from botorch_transfer.input_transforms import (
     describe_transform,
     frozen_input_transform,
-    input_labels,
     resolve_input_transform,
     restore_transform,
 )
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
-from botorch_transfer.saving import prior_class_name, read_prior, write_prior
+from botorch_transfer.saving import read_prior, write_prior
 from botorch_transfer.store import stored
 
 _TRANSFORM = "input_transform."
@@ -94,15 +93,9 @@ class TransferPrior(NamedState, ABC):
         ValueError: If the input transform is not frozen, or the units are unknown.
     """
 
-    _classes: ClassVar[dict[str, type[TransferPrior]]] = {}
-
     input_transform: InputTransform | None
     outcome_scale: OutcomeScale
     outcome_scale_index: Tensor
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        TransferPrior._classes[cls.__name__] = cls
 
     def __init__(
         self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
@@ -184,7 +177,7 @@ class TransferPrior(NamedState, ABC):
                 source tasks of a single domain.
             **options: The options of ``fit``. A ``PretrainedPrior`` is HyperBO's preset; of eight
                 source tasks or more it holds out a quarter to find the number of steps, unless
-                ``hold_out`` or ``validation_data`` is given.
+                ``hold_out`` is given.
 
         Returns:
             The prior. Don't change it: other models may use it.
@@ -254,8 +247,6 @@ class TransferPrior(NamedState, ABC):
         if self.input_transform is not None:
             config["input_transform"], saved = describe_transform(self.input_transform)
             tensors |= {f"{_TRANSFORM}{name}": tensor for name, tensor in saved.items()}
-            if labels := input_labels(self.input_transform):
-                config["input_labels"] = list(labels)
         return config, tensors
 
     @classmethod
@@ -266,8 +257,6 @@ class TransferPrior(NamedState, ABC):
         input_transform: InputTransform | None = None,
     ) -> Self:
         """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
-
-        ``TransferPrior.load`` loads a prior of any class.
 
         Args:
             path: The file.
@@ -289,11 +278,6 @@ class TransferPrior(NamedState, ABC):
             >>> SourceGPs.load("prior.safetensors", device="cpu").dim
             2
         """
-        if cls is TransferPrior:
-            name = prior_class_name(path)
-            if name not in cls._classes:
-                raise ValueError(f"{str(path)!r} holds a {name}: import this class first.")
-            return cast(Any, cls._classes[name]).load(path, device, input_transform)
         return cls._restore(cls._read(path, device, input_transform)).to(device)
 
     @classmethod
@@ -318,7 +302,6 @@ class TransferPrior(NamedState, ABC):
             config.pop("input_transform", None),
             with_prefix(tensors, _TRANSFORM),
             input_transform,
-            config.pop("input_labels", None),
         )
         return Saved(config, own, transform)
 

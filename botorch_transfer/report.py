@@ -252,8 +252,8 @@ def history_verdict(
     few helpful ones count only if the data speak for "at least one of all is helpful", whose Bayes
     factor against none is the mean of theirs; and helpful ones count only if they have together
     more than a small share of the prediction. Many small ones may so be helpful together. All are
-    irrelevant only if the data do not speak for a helpful one at all: of runs that lie where the
-    old tasks were good, few differ enough to show that they follow them.
+    irrelevant only if the data do not speak for a helpful one at all: runs near the old
+    tasks' optima differ too little to show that they follow them.
 
     Args:
         findings: Those of :func:`source_finding`, at least one.

@@ -103,23 +103,6 @@ def read_prior(
     return header["config"], {name: tensor.to(device or "cpu") for name, tensor in tensors.items()}
 
 
-def prior_class_name(path: str | os.PathLike[str]) -> str:
-    """Reads which class of prior a file holds.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The name of the class.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is no prior, or of an unknown version.
-    """
-    with _opened(path) as file:
-        return str(_check_header(path, file.metadata(), None)["class"])
-
-
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
     if not Path(path).is_file():

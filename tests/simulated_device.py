@@ -190,13 +190,19 @@ def _without_lists(index: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Rule:
-    """What there is to know of an operation.
+    """What there is to know of an operation; looked up once, because operations hash slowly.
 
     Args:
+        copies: Whether tensors of both sides may meet in it.
+        indexes: Whether its second argument are indices.
+        reads: What the host knows of the result afterwards, if anything.
         takes_scalars: Whether scalars among its tensors may lie on the host.
         returned: The position and name of the argument that each result is; ``None`` if it is new.
     """
 
+    copies: bool
+    indexes: bool
+    reads: str | None
     takes_scalars: bool
     returned: tuple[tuple[int, str] | None, ...]
 
@@ -215,7 +221,13 @@ def _rule(operation: Any) -> _Rule:
         aliases = () if result.alias_info is None else result.alias_info.before_set
         returned.append(next((written[alias] for alias in aliases if alias in written), None))
     elementwise = torch.Tag.pointwise in operation.tags or operation in _WITH_SCALARS
-    return _Rule(elementwise, tuple(returned))
+    return _Rule(
+        copies=operation in _COPIES,
+        indexes=operation in _INDEXED,
+        reads=_READ.get(operation),
+        takes_scalars=elementwise,
+        returned=tuple(returned),
+    )
 
 
 def _execute(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -240,10 +252,10 @@ def _execute(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     rule = _rule(operation)
     device = kwargs.get("device")
     to_host = device is not None and device.type != NAME
-    if operation not in _COPIES:
+    if not rule.copies:
         _refuse(operation, args, shells, strangers, rule)
         _check_generator(kwargs.get("generator"))
-    _count(operation, args, strangers, to_host)
+    _count(operation, args, strangers, to_host, rule)
     result = operation(*own_args, **own_kwargs)
     if to_host or operation is _aten._local_scalar_dense.default or not rule.returned:
         return result
@@ -281,7 +293,7 @@ def _refuse(
     if not shells or not strangers:
         return
     allowed: list[Tensor] = []
-    if operation in _INDEXED and isinstance(args[0], DeviceTensor):
+    if rule.indexes and isinstance(args[0], DeviceTensor):
         allowed = [index for index in args[1] if index is not None]
     written = [args[source[0]] for source in rule.returned if source and source[0] < len(args)]
     for stranger in strangers:
@@ -301,17 +313,19 @@ def _check_generator(generator: torch.Generator | None) -> None:
         raise RuntimeError(f"Expected a '{NAME}' device type for generator but found 'cpu'")
 
 
-def _count(operation: Any, args: tuple[Any, ...], strangers: list[Tensor], to_host: bool) -> None:
+def _count(
+    operation: Any, args: tuple[Any, ...], strangers: list[Tensor], to_host: bool, rule: _Rule
+) -> None:
     if operation is _aten.equal.default and _is_equal_without_looking(*args):
         return
-    if operation in _READ:
-        waits[_READ[operation]] += 1
-    elif operation in _COPIES:
+    if rule.reads is not None:
+        waits[rule.reads] += 1
+    elif rule.copies:
         if to_host or (strangers and not isinstance(args[0], DeviceTensor)):
             waits["copy to the host"] += 1
         elif strangers:
             waits["copy from the host"] += 1
-    elif operation in _INDEXED:
+    elif rule.indexes:
         indices = [index for index in args[1] if index is not None]
         waits["nonzero"] += sum(index.dtype in (torch.bool, torch.uint8) for index in indices)
         waits["copy from the host"] += sum(not isinstance(index, DeviceTensor) for index in indices)

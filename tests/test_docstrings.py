@@ -90,7 +90,9 @@ def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch) -> None:
     if "plotting" in example.name:
         pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
-    example.globs = {**deepcopy(small_objects()), **example.globs}
+    source = "".join(part.source for part in example.examples)
+    used = {name: value for name, value in small_objects().items() if name in source}
+    example.globs = {**deepcopy(used), **example.globs}
     report: list[str] = []
     failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=report.append)
     assert not failed, "".join(report)

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from botorch_transfer.input_transforms import (
     describe_transform,
     frozen_input_transform,
-    input_labels,
-    label_inputs,
     resolve_input_transform,
     restore_transform,
     warn_outside_unit_cube,
@@ -210,15 +208,3 @@ def test_the_unit_cube_is_taken_in_silence(X: torch.Tensor) -> None:
 def test_raw_inputs_are_warned_of(value: float) -> None:
     with pytest.warns(InputDataWarning, match=r"inputs of the target are not .*SearchSpace.encode"):
         warn_outside_unit_cube(torch.tensor([[0.5, value]]), "the target")
-
-
-def test_labels_stay_with_the_transform():
-    transform = Normalize(2, bounds=torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
-    assert input_labels(transform) is None
-    assert input_labels(None) is None
-    label_inputs(transform, ["log C", "gamma"])
-    frozen = frozen_input_transform(transform)
-    assert input_labels(resolve_input_transform(frozen, None)) == ("log C", "gamma")
-    restored = restore_transform(*describe_transform(frozen), None, ["log C", "gamma"])
-    assert input_labels(restored) == ("log C", "gamma")
-    assert resolve_input_transform(restored, Normalize(2, bounds=transform.bounds)) is not None

@@ -174,9 +174,11 @@ def test_fit_takes_what_it_knows_only(n: int) -> None:
     message = "no argument 'timeout_sec'.*max_attempts.*of the optimizer into optimizer_kwargs"
     with pytest.raises(ValueError, match=message):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, timeout_sec=1.0)
-    with pytest.raises(ValueError, match="num_restarts is of the fit from several starts, and max"):
+    with pytest.raises(
+        ValueError, match="Give num_restarts, for the fit from several starts, or max"
+    ):
         fit_gpytorch_mll(mll, max_attempts=1, num_restarts=0)
-    with pytest.raises(ValueError, match="seed is of the fit from several starts, and optimizer"):
+    with pytest.raises(ValueError, match="Give seed, for the fit from several starts"):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, seed=0)
 
 

@@ -246,9 +246,3 @@ def test_a_loaded_prior_can_be_appended_to(tmp_path: Path) -> None:
     prior.save(tmp_path / "prior")
     loaded = SourceGPs.load(tmp_path / "prior").append(new, num_restarts=0)
     check_equal(loaded, prior.append(new, num_restarts=0))
-
-
-def test_a_class_that_was_not_imported_is_named(tmp_path: Path) -> None:
-    write_prior(tmp_path / "prior", "NeverImportedPrior", {}, {})
-    with pytest.raises(ValueError, match="holds a NeverImportedPrior: import this class first"):
-        TransferPrior.load(tmp_path / "prior")

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from botorch_transfer import saving
-from botorch_transfer.saving import prior_class_name, read_prior, write_prior
+from botorch_transfer.saving import read_prior, write_prior
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
@@ -60,15 +60,6 @@ def test_path_may_be_a_string(path: Path) -> None:
 def test_header_says_what_it_is(path: Path) -> None:
     header = header_of(path)
     assert (header["class"], header["format_version"]) == ("SomePrior", 5)
-
-
-def test_class_can_be_asked_for(path: Path, tmp_path: Path) -> None:
-    assert prior_class_name(path) == "SomePrior"
-    with pytest.raises(FileNotFoundError, match="no prior file"):
-        prior_class_name(tmp_path / "none")
-    (tmp_path / "text").write_text("no prior")
-    with pytest.raises(ValueError, match="damaged"):
-        prior_class_name(tmp_path / "text")
 
 
 def test_views_and_graphs_can_be_saved(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def absent_elements(name, space):
     "name", [name for name in TABLES if "pmlb" not in name or name.endswith("SVC")]
 )
 def test_tables_become_source_data(name, caplog):
-    frame, space, goal = load(name)
+    frame, space, goal = load(name, max_rows=5_000)
     tasks, dim = TABLES[name]
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = from_dataframe(

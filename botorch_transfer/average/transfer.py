@@ -110,7 +110,7 @@ class TransferGP(AveragedGP):
     For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
     improvements of all models instead, the plain GP's too, each in units of its own maximum: a
     point that one model is sure of, and one that only another finds promising, then count the same.
-    What lies beyond the sources' inputs counts as little as the models that do not lead.
+    Beyond the sources' inputs, improvements are scaled by the smallest share over the largest.
     ``improvement_shares``, how much each counts there, are computed by :func:`member_shares` when
     the model is built and again by each fit, and frozen in between: they depend on how long ago the
     last improvement was, so the order of the target's data is taken as that of the evaluations.
@@ -282,7 +282,7 @@ def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
     own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())
     if own and set(prior) != set(names):
         raise ValueError(
-            f"The priors are of {', '.join(map(str, prior))}, but the members are "
+            f"`prior` names {', '.join(map(str, prior))}, but the members are "
             f"{', '.join(names)}: give each member its prior."
         )
     return {name: prior[name] if own else prior for name in names}

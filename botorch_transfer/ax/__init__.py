@@ -11,9 +11,6 @@ except ImportError as error:
         "botorch_transfer.ax needs Ax: install it by pip install 'botorch_transfer[ax]'."
     ) from error
 
-from botorch_transfer.ax.encoding import EncodedHistory, domain_from_ax, encode_history
-from botorch_transfer.ax.history import attach_history
-from botorch_transfer.ax.model_inputs import locate_prior
 from botorch_transfer.ax.strategy import (
     TransferEarlyStoppingStrategy,
     TransferGenerators,
@@ -25,13 +22,8 @@ from botorch_transfer.ax.strategy import (
 register()
 
 __all__ = [
-    "EncodedHistory",
     "TransferEarlyStoppingStrategy",
     "TransferGenerators",
-    "attach_history",
-    "domain_from_ax",
-    "encode_history",
-    "locate_prior",
     "transfer_generation_strategy",
     "transfer_report",
 ]

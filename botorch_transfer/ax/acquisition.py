@@ -154,7 +154,7 @@ class TransferAcquisition(Acquisition):
 
     def _instantiate_acquisition(self) -> None:
         model, weights = self._model, self._objective_weights
-        reference = self._spread_out(self.search_space_digest, None)
+        reference = self._spread_out(self.search_space_digest)
         acquisition: AcquisitionFunction | None = None
         if self.X_observed is None:
             given = self._outcome_constraints, self.X_pending
@@ -256,7 +256,7 @@ class TransferAcquisition(Acquisition):
         )
 
     def _spread_out(
-        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None
+        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None = None
     ) -> Tensor:
         """Quasi-random inputs all over the search space."""
         bounds = self._tensor(space.bounds).T

@@ -1,4 +1,4 @@
-"""Ax's adapter with source tasks: from a table, from old experiments, or from saved priors.
+"""Ax's adapter with source tasks, from a table or from old experiments.
 
 An adapter turns an experiment into data sets, fits the models and asks for candidates. Read this to
 see what Ax does differently where there is a history. :class:`TransferAdapter` overrides what is
@@ -22,29 +22,22 @@ from ax.adapter.torch import TorchAdapter
 from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.cast import Cast
 from ax.adapter.transforms.one_hot import OneHot
-from ax.adapter.transforms.standardize_y import StandardizeY, compute_standardization_parameters
+from ax.adapter.transforms.standardize_y import StandardizeY
 from ax.core import Experiment, ObservationFeatures, SearchSpace
 from ax.core.search_space import SearchSpaceDigest
 from ax.core.trial_status import TrialStatus
+from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
 from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer.ax import experiments
-from botorch_transfer.ax.encoding import encode_runs, refuse_other_inputs
-from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory, auxiliary_table
-from botorch_transfer.ax.model_inputs import (
-    TransferDataset,
-    Transferred,
-    load_prior_file,
-    prior_moments,
-)
+from botorch_transfer.ax.history import TransferHistory, encode_runs, moments_of
+from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
-
-Moments = dict[str, tuple[float, float] | None]
-"""Mean and standard deviation by metric; ``None``: those of the target's own outcomes."""
+from botorch_transfer.data import SourceData
 
 
 class StandardizeByHistory(StandardizeY):
@@ -65,16 +58,13 @@ class StandardizeByHistory(StandardizeY):
 
     def __init__(self, *, experiment_data: Any, adapter: Any, **options: Any) -> None:
         Transform.__init__(self, experiment_data=experiment_data, adapter=adapter, **options)
-        moments: dict[str, tuple[float, float] | None] = adapter.history_moments()
-        data, own = experiment_data.observation_data, {}
+        data, moments = experiment_data.observation_data, dict[str, tuple[float, float]]()
         for name in [] if data.empty else data["mean"].columns:
-            finite = data["mean", name][np.isfinite(data["mean", name])]
-            if len(finite) and moments.get(name) is None:
-                own[name] = finite.values
-        self.Ymean, self.Ystd = compute_standardization_parameters(own)
-        for name, known in moments.items():
-            mean, std = known or (self.Ymean.get(name, 0.0), self.Ystd.get(name, 1.0))
-            self.Ymean[name], self.Ystd[name] = mean, std
+            values = data["mean", name].to_numpy(dtype=float)
+            moments[name] = moments_of(values[np.isfinite(values)])
+        moments |= adapter.history_moments()
+        self.Ymean = {name: mean for name, (mean, _) in moments.items()}
+        self.Ystd = {name: std for name, (_, std) in moments.items()}
 
     def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
         """Standardizes the metrics with data.
@@ -94,12 +84,11 @@ class StandardizeByHistory(StandardizeY):
 
 
 class TransferAdapter(TorchAdapter):
-    """Ax's ``TorchAdapter`` with old runs, or with priors from files.
+    """Ax's ``TorchAdapter`` with old runs.
 
     Args:
         experiment: The experiment.
-        history: A :class:`TransferHistory` or its key, or an :class:`AuxiliaryHistory`.
-        priors: What :func:`describe_prior_file` returned, by metric.
+        history: The old runs.
         pretraining: Options of pre-training.
         **options: Those of Ax's ``TorchAdapter``.
     """
@@ -108,36 +97,26 @@ class TransferAdapter(TorchAdapter):
         self,
         *,
         experiment: Experiment,
-        history: TransferHistory | AuxiliaryHistory | str | None = None,
-        priors: dict[str, dict[str, str]] | None = None,
+        history: TransferHistory,
         pretraining: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(history, AuxiliaryHistory):
-            history.attach(experiment)
-            history = auxiliary_table(experiment)
-        self.history = None if history is None else TransferHistory.recall(history)
-        self.priors = {name: load_prior_file(file) for name, file in (priors or {}).items()}
-        self.pretraining = pretraining or {}
+        self.history, self.pretraining = history, pretraining or {}
         super().__init__(experiment=experiment, **options)
 
-    def history_moments(self) -> Moments:
+    def history_moments(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation of old outcomes, by metric with history."""
-        if self.history is not None:
-            known = self.history.metrics(experiments.metrics_of(self._experiment))
-            return {name: self.history.moments(name) for name in known}
-        return {name: prior_moments(prior, self._sign(name)) for name, prior in self.priors.items()}
-
-    def _sign(self, metric: str) -> float:
-        """-1 for a metric to minimize: priors are about its negative."""
-        return experiments.directions(self._optimization_config).get(metric, 1.0)
+        known = self.history.columns.keys() & experiments.metrics_of(self._experiment)
+        return {name: self.history.moments(name) for name in sorted(known)}
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
         """Gives metrics without history a plain model, before the first fit."""
         metrics, known = experiments.metrics_of(self._experiment), self.history_moments()
-        for name in self.priors:
-            experiments.refuse_other_metrics([name], metrics)
-        experiments.refuse_other_metrics(known, metrics)
+        if not known:
+            raise UserInputError(
+                f"The experiment has the metrics {metrics}, and the history has none of them: name "
+                "them alike."
+            )
         generator = cast(BoTorchGenerator, self.generator)
         spec = generator.surrogate_spec
         if generator._surrogate is None and spec is not None:
@@ -149,11 +128,9 @@ class TransferAdapter(TorchAdapter):
     def _set_kwargs_to_save(
         self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
     ) -> None:
-        # Ax stores these with each trial. The key of a table is enough.
-        history = adapter_kwargs.get("history")
-        if isinstance(history, TransferHistory):
-            adapter_kwargs = {**adapter_kwargs, "history": history.key}
-        super()._set_kwargs_to_save(generator_key, generator_kwargs, adapter_kwargs)
+        # Ax stores these with each trial, and the history with the generation strategy.
+        saved = {name: value for name, value in adapter_kwargs.items() if name != "history"}
+        super()._set_kwargs_to_save(generator_key, generator_kwargs, saved)
 
     def _get_transformed_gen_args(self, *args: Any, **given: Any) -> Any:
         """Removes abandoned trials, which Ax treats as pending, and metrics without any outcome.
@@ -237,7 +214,7 @@ class TransferAdapter(TorchAdapter):
         datasets = dict(zip(names, found, strict=True))
         described = dict(zip(names, metadata or [], strict=False))
         none = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
-        for name in known.keys() & {*names, *wanted}:
+        for name in known.keys() & wanted:
             called: Any = {"feature_names": parameters, "outcome_names": [name]}
             dataset = datasets.get(name, SupervisedDataset(none, none[:, :1], **called))
             extended = TransferDataset(
@@ -247,8 +224,8 @@ class TransferAdapter(TorchAdapter):
                 group_indices=dataset.group_indices,
                 **called,
             )
-            extended.transferred = self._transferred(name, parameters)
-            extended.added = added.get(name)
+            extended.sources = self._sources(name, parameters)
+            extended.pretraining, extended.added = self.pretraining, added.get(name)
             datasets[name] = extended
         ordered = sorted(datasets)
         every = None if metadata is None else [described.get(name, []) for name in ordered]
@@ -269,8 +246,9 @@ class TransferAdapter(TorchAdapter):
         observed = observed.copy()
         indices = observed.index.get_level_values("trial_index")
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
+        signs = experiments.directions(self._optimization_config)
         for name in observed["mean"].columns:
-            sign = self._sign(name)
+            sign = signs.get(name, 1.0)  # 1 for a metric to maximize
             data = experiment.lookup_data()
             curves = list(experiments.curves_of(experiment, data, name, sign).values())
             scale, variances = t.Ystd.get(name, 1.0), dict.fromkeys(indices, 0.0)
@@ -284,18 +262,19 @@ class TransferAdapter(TorchAdapter):
             added[name] = torch.tensor([variances[i] for i in left], dtype=torch.double)
         return replace(experiment_data, observation_data=observed), added
 
-    def _transferred(self, metric: str, parameters: list[str]) -> Transferred:
+    def _sources(self, metric: str, parameters: list[str]) -> dict[str, SourceData]:
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
-        mean, std = t.Ymean[metric], t.Ystd[metric]
-        if metric in self.priors:
-            refuse_other_inputs(self.priors[metric], metric, self.model_space, parameters)
-            return Transferred(self.priors[metric], self._sign(metric), mean, std)
-        assert self.history is not None
-        space, device = self.model_space, self.device
-        sources = encode_runs(
-            self.history, metric, space, self.transforms, parameters, mean, std, device
+        return encode_runs(
+            self.history,
+            metric,
+            self.model_space,
+            self.transforms,
+            parameters,
+            t.Ymean[metric],
+            t.Ystd[metric],
+            self.device,
+            experiments.assumed_values(self._experiment),
         )
-        return Transferred(sources, pretraining=self.pretraining)
 
 
 # Ax looks for its own options in the signature.
@@ -303,6 +282,6 @@ _own = signature(TransferAdapter.__init__).parameters
 TransferAdapter.__signature__ = Signature(  # type: ignore[attr-defined]
     [
         *signature(TorchAdapter).parameters.values(),
-        *(_own[name] for name in ("history", "priors", "pretraining")),
+        *(_own[name] for name in ("history", "pretraining")),
     ]
 )

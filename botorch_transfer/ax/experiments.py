@@ -7,16 +7,23 @@ known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from ax.api.client import Client
-from ax.core import Arm, BatchTrial, Data, Experiment, Objective, ObservationFeatures, SearchSpace
+from ax.core import (
+    Arm,
+    BatchTrial,
+    Data,
+    Experiment,
+    Objective,
+    ObservationFeatures,
+    SearchSpace,
+)
 from ax.core.base_trial import BaseTrial
 from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
-from ax.core.parameter import DerivedParameter
 from ax.core.trial_status import TrialStatus
 from ax.exceptions.core import UserInputError
 from pandas import DataFrame
@@ -27,17 +34,6 @@ from botorch_transfer.curves.reading import Curve
 def experiment_of(target: Client | Experiment) -> Experiment:
     """The experiment of a client, or the experiment itself."""
     return target._experiment if isinstance(target, Client) else target
-
-
-def search_space_of(space: Client | Experiment | SearchSpace | Sequence[Any]) -> SearchSpace:
-    """The search space of a client, an experiment, or a list of parameter configurations."""
-    if isinstance(space, SearchSpace):
-        return space
-    if not isinstance(space, Client | Experiment):
-        configured = Client()
-        configured.configure_experiment(parameters=space)
-        space = configured
-    return experiment_of(space).search_space
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
@@ -51,21 +47,11 @@ def metrics_of(experiment: Experiment) -> list[str]:
     return sorted(metric.signature for metric in experiment.metrics.values())
 
 
-def refuse_other_metrics(known: Collection[str], metrics: Sequence[str]) -> None:
-    """Refuses a history or priors without a metric of the experiment.
-
-    Args:
-        known: The metrics of the history or the priors.
-        metrics: Those of the experiment.
-
-    Raises:
-        UserInputError: If they have none in common.
-    """
-    if not set(known) & set(metrics):
-        raise UserInputError(
-            f"The experiment has the metrics {list(metrics)}, and the history or prior has "
-            f"{sorted(known) or 'none of them'}: name them alike."
-        )
+def assumed_values(experiment: Experiment) -> dict[str, Any]:
+    """The values of parameters for old runs that lack them: those of the status quo, by name."""
+    space, status_quo = experiment.search_space, experiment.status_quo
+    known = space.backfill_values() | (status_quo.parameters if status_quo else {})
+    return {name: known[name] for name in space.tunable_parameters if name in known}
 
 
 FATES = {
@@ -107,17 +93,9 @@ def _abandoned(trial: BaseTrial) -> list[Arm]:
 
 
 def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
-    """Whether an arm's parameters are in bounds; it may lack those that Ax fills in or derives."""
-    space = experiment.search_space
-    tunable, filled = space.tunable_parameters, space.backfill_values()
-    lacking = [name for name in tunable if name not in arm.parameters and name not in filled]
-    if lacking and not space.is_hierarchical:
-        return False
-    return all(
-        parameter.validate(arm.parameters[name])
-        for name, parameter in space.parameters.items()
-        if name in arm.parameters and not isinstance(parameter, DerivedParameter)
-    )
+    """Whether an arm is in the search space; rounding may have moved it out of a constraint."""
+    space = SearchSpace(list(experiment.search_space.parameters.values()))
+    return space.check_membership(arm.parameters)
 
 
 def without_abandoned(
@@ -132,13 +110,13 @@ def without_abandoned(
     Returns:
         The arms that still run, by metric.
     """
-    trials = experiment.trials.values()
-    abandoned = {trial.index for trial in trials if trial.status.is_abandoned}
-    arms = {(trial.index, arm.signature) for trial in trials for arm in _abandoned(trial)}
 
     def is_awaited(features: ObservationFeatures) -> bool:
-        arm = (features.trial_index, Arm(features.parameters).signature)
-        return features.trial_index not in abandoned and arm not in arms
+        trial = experiment.trials.get(cast(int, features.trial_index))
+        arm = Arm(features.parameters).signature
+        return trial is None or not (
+            trial.status.is_abandoned or arm in {each.signature for each in _abandoned(trial)}
+        )
 
     return {
         name: kept

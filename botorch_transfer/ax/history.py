@@ -1,32 +1,37 @@
-"""Old runs: what a generation strategy keeps of tables, of tensors, and of old Ax experiments.
+"""Old runs: what a generation strategy keeps of them, and how they come into Ax's model space.
 
 A :class:`TransferHistory` holds the columns of a table, in the raw search space, as plain values,
-which JSON stores exactly. An :class:`AuxiliaryHistory` holds old experiments. Where Ax's storage
-has lost them, :func:`attach_history` attaches them by hand. It uses what is private to Ax:
-``_save_experiment_to_db_if_possible`` of a ``Client``.
+which JSON stores exactly. Tensors and old Ax experiments become such tables. Whenever Ax fits its
+models, :func:`encode_runs` encodes the old runs by the same transforms that encode the target.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
-from weakref import WeakValueDictionary
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
+import torch
+from ax.adapter.transforms.base import Transform
 from ax.api.client import Client
-from ax.core import Experiment
-from ax.core.auxiliary import AuxiliaryExperimentPurpose
+from ax.core import ChoiceParameter, Experiment, ObservationFeatures, SearchSpace
 from ax.core.auxiliary_source import AuxiliarySource
+from ax.core.parameter import FixedParameter, RangeParameter
 from ax.core.trial_status import STATUSES_EXPECTING_DATA
 from ax.exceptions.core import UserInputError
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_transfer.ax.experiments import experiment_of, metrics_of
-from botorch_transfer.memo import content_key
+from botorch_transfer import search_space as own
+from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.data import SourceData, as_datasets, from_dataframe
+from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -35,9 +40,9 @@ TASK = "old task"
 """The column of tasks in tables of tensors and experiments; a metric may be called "task"."""
 
 LEAST_ERROR = 1e-3
-"""The least standard error of old experiments, in standard deviations of the outcomes."""
+"""The least standard error of an old experiment, in standard deviations of its outcomes."""
 
-TensorHistory = Mapping[str, tuple[Tensor, ...]]
+TensorHistory = Mapping[str, SourceData]
 """Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
 
 
@@ -53,7 +58,7 @@ def user_errors() -> Iterator[None]:
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
     """Mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
-    mean = float(outcomes.mean())
+    mean = float(outcomes.mean()) if len(outcomes) else 0.0
     rounding = 4 * float(np.finfo(float).eps) * abs(mean)
     return mean, std if std > rounding else 1.0
 
@@ -65,33 +70,16 @@ def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     return columns
 
 
-def _frame(name: str, data: tuple[Tensor, ...], metric: str) -> pd.DataFrame:
-    X, Y, *rest = (part.detach().cpu().numpy() for part in data)
-    shapes = [part.shape for part in (Y, *rest)]
-    if X.ndim != 2 or len(rest) > 1 or any(shape != (len(X), 1) for shape in shapes):
-        raise UserInputError(
-            f"The old task {name!r} must be (X, Y) or (X, Y, Yvar) of shapes n x d, n x 1 and "
-            f"n x 1, but has {[part.shape for part in (X, Y, *rest)]}."
-        )
-    if rest and bool((rest[0] <= 0).any()):
-        raise UserInputError(
-            f"The old task {name!r} has noise variances that are not positive: leave Yvar out if "
-            "its noise is unknown."
-        )
-    frame = pd.DataFrame({str(i): X[:, i].tolist() for i in range(X.shape[1])})
-    frame[TASK] = name
-    frame[metric] = Y[:, 0].tolist()
-    if rest:
-        frame[f"{metric}_sem"] = np.sqrt(rest[0][:, 0]).tolist()
-    return frame
+def _table(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
+    """The columns of all tasks."""
+    return _plain_columns(pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True))
 
 
+@dataclass(frozen=True, repr=False)
 class TransferHistory:
-    """A table of old runs in the raw search space, one row a run; never changed.
+    """A table of old runs in the raw search space, one row a run.
 
-    ``transfer_generation_strategy`` makes one of its ``history``. Equal tables have equal keys, and
-    the key finds a table that is in memory. So the table is stored once, with the generation
-    strategy, and only its key with each trial.
+    ``transfer_generation_strategy`` makes one of its ``history``. Ax stores it with the strategy.
 
     Args:
         columns: The columns of the table, by name: parameters, metrics, their standard errors
@@ -100,28 +88,18 @@ class TransferHistory:
         missing: Values for parameters that the table does not have, or not in every row; ``None``
             if a value is unknown.
         positional: Whether parameters are named by their position in the search space.
+        varied: The parameters that old experiments varied; empty if the runs are of no experiments.
 
     Example:
-        >>> history = TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]})
-        >>> history.metrics(["loss", "seconds"])
-        ['loss']
+        >>> TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]}).moments("loss")
+        (0.3, 1.0)
     """
 
-    _known: ClassVar[WeakValueDictionary[str, TransferHistory]] = WeakValueDictionary()
-
-    def __init__(
-        self,
-        columns: Mapping[str, Sequence[Any]],
-        task: str = "task",
-        missing: Mapping[str, Any] | None = None,
-        positional: bool = False,
-    ) -> None:
-        self.columns = {name: list(values) for name, values in columns.items()}
-        self.task = task
-        self.missing = dict(missing or {})
-        self.positional = positional
-        self.key = content_key(self.columns, task, self.missing, positional)
-        self._known[self.key] = self
+    columns: dict[str, list[Any]]
+    task: str = "task"
+    missing: dict[str, Any] = field(default_factory=dict)
+    positional: bool = False
+    varied: list[str] = field(default_factory=list)
 
     @classmethod
     def from_frame(
@@ -166,64 +144,93 @@ class TransferHistory:
         odd = [n for n, cells in columns.items() if not all(isinstance(c, plain) for c in cells)]
         if odd:
             logger.info("Left out columns without numbers or text: %s.", sorted(odd))
-        return cls({name: columns[name] for name in columns if name not in odd}, task, missing)
+        kept = {name: columns[name] for name in columns if name not in odd}
+        return cls(kept, task, dict(missing or {}))
 
     @classmethod
-    def from_tensors(cls, metrics: Mapping[str, TensorHistory]) -> Self:
+    def from_tensors(
+        cls, metrics: Mapping[str, TensorHistory], missing: Mapping[str, Any] | None = None
+    ) -> Self:
         """Reads tensors whose columns are in the order of the search space's parameters.
 
         Args:
             metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
                 ``Yvar`` (``n_i x 1``), in raw units.
+            missing: Values for the last parameters, if tensors lack them; ``None`` if a value is
+                unknown.
 
         Returns:
             The history.
 
         Raises:
-            UserInputError: If tensors have the wrong shape.
+            UserInputError: If tensors have the wrong shape, or values that are not finite.
+            TypeError: If tensors are not by metric and task.
 
         Example:
             >>> X = torch.rand(4, 2)
             >>> TransferHistory.from_tensors({"loss": {"monday": (X, X[:, :1])}})
             TransferHistory(4 runs of 1 tasks)
         """
-        frames = [_frame(*item, metric) for metric in metrics for item in metrics[metric].items()]
-        frames = frames or [pd.DataFrame(columns=[TASK])]
-        if len({sum(name.isdigit() for name in frame.columns) for frame in frames}) > 1:
-            raise UserInputError("The old tasks differ in their inputs: give all the same number.")
-        columns = _plain_columns(pd.concat(frames, ignore_index=True))
-        return cls(columns, TASK, positional=True)
+        if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
+            raise TypeError("The history's tensors are by metric and task: {metric: {task: ...}}.")
+        told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
+        named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
+        with user_errors():
+            datasets = as_datasets(named) if named else []
+        frames = []
+        for (metric, task), data in zip(told, datasets, strict=True):
+            frame = pd.DataFrame(data.X.detach().cpu().numpy()).rename(columns=str)
+            frame[TASK], frame[metric] = task, data.Y.detach().cpu().numpy()
+            if data.Yvar is not None:
+                frame[f"{metric}_sem"] = data.Yvar.sqrt().cpu().numpy()
+            frames.append(frame)
+        return cls(_table(frames), TASK, dict(missing or {}), positional=True)
 
     @classmethod
-    def recall(cls, history: TransferHistory | str) -> TransferHistory:
-        """Finds a history by its key among those in memory.
+    def from_experiments(
+        cls,
+        experiments: Sequence[Client | Experiment | AuxiliarySource],
+        missing: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Reads old experiments, or Ax's ``AuxiliarySource``s, which also map names.
 
         Args:
-            history: The key, or the history itself.
+            experiments: The old experiments, or their clients, with data.
+            missing: Values for parameters that old experiments lack; ``None`` if a value is
+                unknown.
 
         Returns:
-            The history.
+            The history, with a task for each experiment and metric; experiments without data are
+            left out.
 
         Raises:
-            UserInputError: If it is not in memory.
+            UserInputError: If two experiments have one name.
         """
-        if isinstance(history, TransferHistory):
-            return history
-        if history not in cls._known:
-            raise UserInputError(
-                f"The history {history!r} is not in memory: it is stored with the generation "
-                "strategy, so load that first."
-            )
-        return cls._known[history]
+        sources = [
+            given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
+            for given in experiments
+        ]
+        names = [source.experiment.name for source in sources]
+        if len(set(names)) < len(names):
+            raise UserInputError(f"Old experiments need different names, but have {names}.")
+        if empty := [source.experiment.name for source in sources if source.data.empty]:
+            logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
+        sources = [source for source in sources if source.is_active and not source.data.empty]
+        frames = [frame for source in sources for frame in _tasks(source)]
+        varied = set[str]()
+        for source in sources:
+            varied |= _renamed(source, source.experiment.search_space.tunable_parameters).keys()
+        return cls(_table(frames), TASK, dict(missing or {}), varied=sorted(varied))
+
+    @cached_property
+    def key(self) -> str:
+        """What equal histories have in common."""
+        return content_key(self.columns, self.task, self.missing, self.positional, self.varied)
 
     @property
     def frame(self) -> pd.DataFrame:
         """The table, of plain objects; ``None`` where a value is missing."""
         return pd.DataFrame(self.columns, dtype=object)
-
-    def metrics(self, names: Sequence[str]) -> list[str]:
-        """Selects the metrics that the history has."""
-        return [name for name in names if name in self.columns]
 
     def outcomes(self, metric: str) -> np.ndarray:
         """The finite values of a metric; ``NaN`` for the other runs.
@@ -248,19 +255,8 @@ class TransferHistory:
         outcomes = self.outcomes(metric)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
-    def to_json(self) -> dict[str, Any]:
-        """What Ax's storage keeps."""
-        arguments = {name: value for name, value in vars(self).items() if name != "key"}
-        return {"__type": type(self).__name__, **arguments}
-
     def __deepcopy__(self, memo: Any) -> TransferHistory:
         return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TransferHistory) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
 
     def __len__(self) -> int:
         return len(self.columns[self.task])
@@ -270,191 +266,209 @@ class TransferHistory:
         return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
 
 
-TRANSFERABLE = AuxiliaryExperimentPurpose.TRANSFERABLE_EXPERIMENT
+def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Names an old experiment's parameters as the new one does."""
+    new_names = {old: new for new, old in source.transfer_param_config.items()}
+    return {new_names.get(name, name): value for name, value in parameters.items()}
 
 
-class AuxiliaryHistory:
-    """Names of old experiments, and the experiments while they are in memory.
-
-    Storage keeps the names. The experiments are attached to the new one as Ax's auxiliary
-    experiments, which its SQL storage keeps by reference and its JSON storage leaves out.
-
-    Args:
-        names: The names of the experiments.
-        sources: The experiments.
-    """
-
-    def __init__(
-        self, names: Sequence[str], sources: Sequence[AuxiliarySource] | None = None
-    ) -> None:
-        self.names = list(names)
-        self.sources = sources
-
-    @classmethod
-    def from_experiments(
-        cls, experiments: Sequence[Client | Experiment | AuxiliarySource]
-    ) -> AuxiliaryHistory:
-        """Makes a history of experiments, or of Ax's ``AuxiliarySource``s, which also map names.
-
-        Args:
-            experiments: The old experiments, or their clients, with data.
-
-        Returns:
-            The history; experiments without data are left out.
-
-        Raises:
-            UserInputError: If two have one name.
-        """
-        sources = [
-            given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
-            for given in experiments
-        ]
-        names = [source.experiment.name for source in sources]
-        if len(set(names)) < len(names):
-            raise UserInputError(f"Old experiments need different names, but have {names}.")
-        kept = [source for source in sources if not source.data.empty]
-        if empty := [name for name in names if name not in [s.experiment.name for s in kept]]:
-            logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
-        return cls([source.experiment.name for source in kept], kept)
-
-    def attach(self, experiment: Experiment) -> None:
-        """Attaches the old experiments to a new one, unless they are attached already.
-
-        Args:
-            experiment: The new experiment.
-
-        Raises:
-            UserInputError: If they are not in memory, because the experiment comes from storage.
-        """
-        absent = [name for name in self.names if name not in auxiliary_names(experiment)]
-        if absent and self.sources is None:
-            raise UserInputError(
-                f"The old experiments {absent} are not attached, because Ax's JSON files leave "
-                "auxiliary experiments out, and databases keep only those that attach_history "
-                "attached: attach them by botorch_transfer.ax.attach_history(client, [...])."
-            )
-        # Ax puts each one first, and the order matters to some models.
-        for source in reversed(self.sources or []):
-            if source.experiment.name in absent:
-                experiment.add_auxiliary_experiment(TRANSFERABLE, source)
-                logger.info("Attached the old experiment %r.", source.experiment.name)
-
-    def to_json(self) -> dict[str, Any]:
-        """What Ax's storage keeps."""
-        return {"__type": type(self).__name__, "names": self.names}
-
-    def __deepcopy__(self, memo: Any) -> AuxiliaryHistory:
-        return self
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __repr__(self) -> str:
-        return f"AuxiliaryHistory({self.names})"
+def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
+    """The runs of an old experiment by metric, named as in the new one."""
+    old, told = source.experiment, source.data.df
+    counts = told["trial_index"].map(lambda i: old.trials[i].status in STATUSES_EXPECTING_DATA)
+    told = told[counts & np.isfinite(told["mean"])]
+    filled = old.search_space.backfill_values()
+    metrics = {name: {name} for name in source.data.metric_names} | source.transfer_metric_config
+    for metric, names in metrics.items():
+        for name in sorted(names):
+            runs = told[told["metric_name"] == name]
+            arms = [filled | old.arms_by_name[arm].parameters for arm in runs["arm_name"]]
+            frame = pd.DataFrame([_renamed(source, arm) for arm in arms], dtype=object)
+            frame[metric], errors = runs["mean"].to_numpy(), runs["sem"].to_numpy()
+            if len(runs) and np.isfinite(errors).all():  # Ax writes zero where there is no noise.
+                _, std = moments_of(runs["mean"].to_numpy())
+                frame[f"{metric}_sem"] = errors.clip(min=LEAST_ERROR * std)
+            yield frame.assign(**{TASK: f"{old.name}_{name}"})
 
 
-def auxiliary_names(experiment: Experiment) -> list[str]:
-    """The names of the old experiments that are attached to an experiment."""
-    attached = experiment.auxiliary_experiments_by_purpose.get(TRANSFERABLE, [])
-    return [auxiliary.experiment.name for auxiliary in attached]
+_encoded = Memo(size=32)
 
 
-def auxiliary_table(experiment: Experiment) -> TransferHistory:
-    """Makes a table of the old experiments that are attached to an experiment.
-
-    A parameter that an old experiment lacks had the value of the new one's status quo. Fixed
-    parameters count as fixed at the new one's values.
+def encode_runs(
+    history: TransferHistory,
+    metric: str,
+    search_space: SearchSpace,
+    transforms: Mapping[str, Transform],
+    parameters: Sequence[str],
+    mean: float = 0.0,
+    std: float = 1.0,
+    device: torch.device | None = None,
+    assumed: Mapping[str, Any] | None = None,
+) -> dict[str, SourceData]:
+    """Encodes old runs exactly as Ax encodes those of the target.
 
     Args:
-        experiment: The new experiment.
+        history: The old runs.
+        metric: The metric to take.
+        search_space: The raw search space.
+        transforms: Ax's transforms, set up for that search space.
+        parameters: The names of the columns that they end up with.
+        mean: What to subtract from outcomes.
+        std: What to divide them by then.
+        device: Where to put them; the CPU if omitted.
+        assumed: Values of parameters that old tasks lack, unless ``history.missing`` has another.
 
     Returns:
-        The old runs of its metrics, a task for each old experiment and metric.
+        ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
 
     Raises:
-        UserInputError: If a parameter's value is unknown, or only old experiments have it.
+        UserInputError: If a value is missing or of another kind, or no run has a place.
     """
-    space, status_quo = experiment.search_space, experiment.status_quo
-    known = space.backfill_values() | (status_quo.parameters if status_quo else {})
-    tunable, rows, lacking = list(space.tunable_parameters), list[dict[str, Any]](), set[str]()
-    for source in _attached(experiment):
-        old, new_names = source.experiment, {o: n for n, o in source.transfer_param_config.items()}
+    missing = {**(assumed or {}), **history.missing}
+    key = content_key(
+        history.key, metric, repr(search_space), list(transforms), mean, std, str(device), missing
+    )
 
-        def renamed(names: Iterable[str], new: Mapping[str, str] = new_names) -> list[str]:
-            return [new.get(name, name) for name in names]
+    def encode() -> dict[str, SourceData]:
+        known = own_space(search_space)
+        runs = _runs(history, metric, search_space, known)
+        noise, fixed = f"{metric}_sem", _fixed_values(search_space, history, runs)
 
-        lacking |= {*tunable} - {*renamed(old.search_space.parameters), *known}
-        lacking |= {*renamed(old.search_space.tunable_parameters)} - {*space.parameters}
-        for metric in metrics_of(experiment):
-            for row in _rows(source, metric):
-                arm = old.arms_by_name[row["arm_name"]].parameters
-                values = known | dict(zip(renamed(arm), arm.values(), strict=True))
-                told = {metric: row["mean"], f"{metric}_sem": row["sem"]}
-                told[TASK] = f"{old.name}_{row['metric_name']}"
-                rows.append({name: values.get(name) for name in tunable} | told)
-    if lacking:
-        raise UserInputError(
-            f"The parameters {sorted(lacking)} are not in all of the old experiments and the new "
-            "one: give the new one a status quo that says what they were in old ones, add them to "
-            "it, rename them by AuxiliarySource(transfer_param_config=...), or take HyperpriorGP, "
-            "which transfers between search spaces."
-        )
-    frame = pd.DataFrame(rows, columns=None if rows else [TASK])
-    for metric in frame.columns.intersection(metrics_of(experiment)):
-        # Errors of tasks that have them for all runs; Ax writes zero where there is no noise.
-        own = frame[frame[metric].notna()]
-        errors, (_, std) = own[f"{metric}_sem"], moments_of(own[metric].to_numpy())
-        complete = np.isfinite(errors).groupby(own[TASK]).transform("all")
-        frame[f"{metric}_sem"] = errors.clip(lower=LEAST_ERROR * std).where(complete)
-    return TransferHistory(_plain_columns(frame), TASK)
+        def in_model_space(rows: pd.DataFrame) -> Tensor:
+            table = rows[[name for name in known.columns if name in rows]]
+            records: list[dict[Any, Any]] = table.to_dict("records")
+            features = [_features(search_space, row | fixed) for row in records]
+            for transform in transforms.values():
+                features = transform.transform_observation_features(features)
+            return torch.tensor(
+                [[float(cast(float, row.parameters[p])) for p in parameters] for row in features],
+                dtype=torch.double,
+            )
 
+        with user_errors():
+            found = from_dataframe(
+                runs,
+                known,
+                metric,
+                history.task,
+                noise=noise if noise in runs else None,
+                missing=missing,
+                encode=in_model_space,
+            )
+        encoded: dict[str, SourceData] = {}
+        for name, data in found.items():
+            X, Y, Yvar = data.X.to(device), (data.Y.to(device) - mean) / std, data.Yvar
+            encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(device) / std**2)
+        return encoded
 
-def _attached(experiment: Experiment) -> list[AuxiliarySource]:
-    """The old experiments that are attached to a new one; a database gives them another class."""
-    attached = experiment.auxiliary_experiments_by_purpose.get(TRANSFERABLE, [])
-    kept = [{n: v for n, v in vars(each).items() if n != "data"} for each in attached]
-    return [AuxiliarySource(**options) for options in kept if options["is_active"]]
+    return _encoded.recall(key, encode)
 
 
-def _rows(source: AuxiliarySource, metric: str) -> list[dict[Any, Any]]:
-    """What an old experiment has of a metric of the new one, a row an arm."""
-    names, data = source.transfer_metric_config.get(metric, {metric}), source.data
-    if data.empty or not names or not names <= set(data.metric_names):
-        logger.info("The old experiment %r has no %r.", source.experiment.name, metric)
-        return []
-    frame, trials = data.filter(metric_names=names).df, source.experiment.trials
-    counts = frame["trial_index"].map(lambda i: trials[i].status in STATUSES_EXPECTING_DATA)
-    return frame[counts & np.isfinite(frame["mean"])].to_dict("records")
-
-
-def attach_history(
-    target: Client | Experiment, experiments: Sequence[Client | Experiment | AuxiliarySource]
-) -> None:
-    """Attaches old experiments to a new one, for its models to learn from.
-
-    ``transfer_generation_strategy(history=[...])`` does so by itself. Call this after loading an
-    experiment from a JSON file, as Ax's JSON storage leaves auxiliary experiments out; and for a
-    client with a database, which keeps what is attached before the first trial.
+def own_space(search_space: SearchSpace) -> own.SearchSpace:
+    """Makes a search space of this package of one of Ax's, to read tables of old runs.
 
     Args:
-        target: The new experiment.
-        experiments: The old ones, with their data. Those that are attached already stay.
+        search_space: Ax's search space.
 
-    Raises:
-        UserInputError: If two have one name.
-
-    Example:
-        >>> from ax.api.client import Client
-        >>> from ax.api.configs import RangeParameterConfig
-        >>> old, new = Client(), Client()
-        >>> for client, name in ((old, "monday"), (new, "tuesday")):
-        ...     x = RangeParameterConfig("x", (0.0, 1.0), parameter_type="float")
-        ...     client.configure_experiment([x], name=name)
-        ...     client.configure_optimization("-loss")
-        >>> old.complete_trial(old.attach_trial({"x": 0.5}), {"loss": 0.3})
-        <enum 'TrialStatus'>.COMPLETED
-        >>> attach_history(new, [old])
+    Returns:
+        The space of the parameters that are neither fixed nor derived, parents first.
     """
-    AuxiliaryHistory.from_experiments(experiments).attach(experiment_of(target))
-    if isinstance(target, Client):
-        target._save_experiment_to_db_if_possible(experiment=target._experiment)
+    found: list[own.Parameter] = []
+    waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
+    while waiting:
+        name, condition = waiting.pop(0)
+        p = search_space.parameters[name]
+        if p.is_hierarchical:
+            for value, dependents in p.dependents.items():
+                fixed = isinstance(p, FixedParameter)
+                waiting += [(each, condition if fixed else {name: value}) for each in dependents]
+        if isinstance(p, ChoiceParameter):
+            found.append(own.CategoricalParameter(name, p.values, condition))
+        elif isinstance(p, RangeParameter) and p.python_type is int:
+            ends = int(p.lower), int(p.upper)
+            found.append(own.IntegerParameter(name, *ends, p.log_scale, condition))
+        elif isinstance(p, RangeParameter):
+            scale: Literal["1-x"] | bool = "1-x" if p.logit_scale else p.log_scale
+            found.append(own.FloatParameter(name, p.lower, p.upper, scale, condition))
+    return own.SearchSpace(found)
+
+
+def _runs(
+    history: TransferHistory, metric: str, search_space: SearchSpace, known: own.SearchSpace
+) -> pd.DataFrame:
+    """The runs with a finite value of a metric, in the words of the search space."""
+    if unknown := [name for name in history.varied if name not in search_space.parameters]:
+        raise UserInputError(
+            f"Old experiments varied {unknown}, and the new one has no such parameters: add them "
+            "to it, or rename them by AuxiliarySource(transfer_param_config=...)."
+        )
+    names = list(search_space.tunable_parameters)  # Ax derives the others from these
+    frame = history.frame
+    if history.positional:
+        width = sum(name.isdigit() for name in frame.columns)
+        if width > len(names):
+            raise UserInputError(
+                f"The history's tensors have {width} columns, and the search space has the "
+                f"{len(names)} parameters {names}: give one column for each, in that order."
+            )
+        frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
+    elif history.task in names:
+        raise UserInputError(
+            f"{history.task!r} is a parameter of the search space, and the history's column with "
+            "the names of old tasks: name that column otherwise, by task=..."
+        )
+    finite = np.isfinite(history.outcomes(metric))
+    if not finite.all():
+        logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
+    frame = frame[finite].fillna({n: v for n, v in history.missing.items() if v is not None})
+    for parameter in known.parameters:
+        if isinstance(parameter, own.CategoricalParameter) and parameter.name in frame:
+            # The choice that a cell means; the cell itself if there is none.
+            frame[parameter.name] = [
+                next((choice for choice in parameter.values if _same(choice, cell)), cell)
+                for cell in frame[parameter.name]
+            ]
+    return frame
+
+
+def _same(choice: Any, value: Any) -> bool:
+    """Whether a table's value is one of the experiment's; forgives rounded numbers."""
+    if isinstance(choice, str):
+        return choice == str(value)
+    if isinstance(choice, float) and isinstance(value, int | float):
+        return math.isclose(choice, value, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(choice == value)
+
+
+def _fixed_values(
+    search_space: SearchSpace, history: TransferHistory, runs: pd.DataFrame
+) -> dict[str, Any]:
+    """The values of fixed parameters; refuses runs of a table with another value of one.
+
+    Old experiments count as fixed at these values, as in Ax.
+    """
+    space = search_space.parameters
+    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
+    for name in [] if history.varied else fixed.keys() & set(runs.columns):
+        for value in runs[name].dropna():
+            if not _same(fixed[name], value):
+                raise UserInputError(
+                    f"An old run has {name}={value!r}, and the experiment's is fixed to "
+                    f"{fixed[name]!r}: leave such runs out, or the column if it means something "
+                    "else."
+                )
+    return fixed
+
+
+def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationFeatures:
+    """A run's active parameters; Ax fills in those of the others itself."""
+    given = {name: value for name, value in run.items() if value is not None}
+    active = search_space.cast_observation_features(ObservationFeatures(given)).parameters
+    for name, value in active.items():
+        parameter = search_space.parameters[name]
+        if isinstance(parameter, RangeParameter) and parameter.cast(value) != value:
+            raise UserInputError(
+                f"An old run has {name}={value!r}, which is no value of {parameter}: correct it, "
+                "or leave such runs out."
+            )
+    return ObservationFeatures(active)

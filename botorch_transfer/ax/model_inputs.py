@@ -1,19 +1,16 @@
-"""From Ax's data to the arguments of a transfer model, and the priors that models take from files.
+"""From Ax's data to the arguments of a transfer model.
 
 Ax calls :func:`transfer_inputs_for_ax` for each metric, whenever it builds a model. Source tasks
-come with the data set (:class:`TransferDataset`), or as an option of the model. A generation
-strategy stores the path and hash of a prior file, not its tensors. It uses what is private to Ax:
-``_construct_submodules`` of its surrogate.
+come with the data set (:class:`TransferDataset`), or as an option of the model. It uses what is
+private to Ax: ``_construct_submodules`` of its surrogate.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -25,59 +22,33 @@ from ax.generators.torch.botorch_modular.surrogate import (
     submodel_input_constructor,
 )
 from ax.generators.torch.botorch_modular.utils import ModelConfig
-from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
+from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
-from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.average.guarded import GuardedTransferGP
 from botorch_transfer.average.transfer import MEMBERS, TransferGP
-from botorch_transfer.ax.encoding import to_unit_cube
-from botorch_transfer.data import SourceData, as_datasets, default_context
+from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.hierarchy.prior import SourceHierarchy
-from botorch_transfer.hyperprior.prior import Hyperprior
-from botorch_transfer.memo import Memo
 from botorch_transfer.model import TransferModel
-from botorch_transfer.outcome_transforms import TargetStandardize
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
 
 logger = logging.getLogger(__name__)
 
-_loaded = Memo(size=8)
-
-
-@dataclass(frozen=True, eq=False)
-class Transferred:
-    """What the model of one metric learns from, and the units of its outcomes in Ax.
-
-    Args:
-        sources: The source tasks by name, in Ax's model space and in the units of Ax's
-            standardized outcomes; or a prior, in its own units.
-        sign: 1, or -1 if the prior is about the negated metric.
-        mean: The mean that Ax's transform subtracts from the metric.
-        std: The standard deviation that it divides by.
-        pretraining: Options of pre-training.
-    """
-
-    sources: Mapping[str, SourceData] | Sequence[SourceData] | TransferPrior
-    sign: float = 1.0
-    mean: float = 0.0
-    std: float = 1.0
-    pretraining: dict[str, Any] = field(default_factory=dict)
-
 
 class TransferDataset(SupervisedDataset):
-    """The target's data with a reference to its source tasks.
+    """The target's data with a reference to its source tasks; there may be no data yet.
 
-    Set :attr:`transferred`, what the model learns from, and maybe :attr:`added`, a ``n`` tensor of
-    variances that come on top of the noise. ``n`` may be zero.
+    Set :attr:`sources`, the source tasks by name, in Ax's model space and in the units of Ax's
+    standardized outcomes; maybe :attr:`pretraining`, the options of pre-training; and maybe
+    :attr:`added`, an ``n`` tensor of variances that come on top of the noise.
     """
 
-    transferred: Transferred | None = None
+    sources: Mapping[str, SourceData]
+    pretraining: Mapping[str, Any] = MappingProxyType({})
     added: Tensor | None = None
 
     def clone(self, deepcopy: bool = False, mask: Tensor | None = None) -> TransferDataset:
@@ -91,9 +62,8 @@ class TransferDataset(SupervisedDataset):
             The new data set, with the same source tasks.
         """
         copied = cast(TransferDataset, super().clone(deepcopy, mask))
-        copied.transferred, copied.added = self.transferred, self.added
-        if mask is not None and self.added is not None:
-            copied.added = self.added[mask]
+        copied.sources, copied.pretraining = self.sources, self.pretraining
+        copied.added = self.added if self.added is None or mask is None else self.added[mask]
         return copied
 
 
@@ -137,21 +107,19 @@ def transfer_model_inputs(
         options: Further arguments of the model.
 
     Returns:
-        The arguments. ``outcome_transform`` is among them only if the prior's units are not Ax's.
+        The arguments.
 
     Raises:
         UserInputError: If source tasks have other parameters than the target.
     """
-    options = dict(options)
-    if isinstance(dataset, TransferDataset) and dataset.transferred is not None:
-        given = dataset.transferred
-    else:
-        given = Transferred(options.pop("prior", None))
+    options, pretraining, added = dict(options), dict[str, Any](), None
+    if isinstance(dataset, TransferDataset):
+        options["prior"], pretraining = dataset.sources, dict(dataset.pretraining)
+        added = dataset.added
     Yvar = dataset.Yvar
     if Yvar is not None and not Yvar.isfinite().all():
         logger.info("Only some trials have a standard error: the noise is inferred.")
         Yvar = None
-    added = dataset.added if isinstance(dataset, TransferDataset) else None
     if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
         if Yvar is None:
             options["likelihood"] = AddedNoiseLikelihood(added.to(dataset.Y))
@@ -165,34 +133,27 @@ def transfer_model_inputs(
         feature_names=dataset.feature_names,
         outcome_names=dataset.outcome_names,
     )
-    inputs = model_class.construct_inputs(target, prior=given.sources, **options)
+    inputs = model_class.construct_inputs(target, **options)
     sources = inputs.pop("prior")
     transform = _input_transform(search_space, sources).to(target.X.device)
-    guarded = guarded_class(model_class, options)
-    members = options.get("members") or MEMBERS
-    prior = _pretrained(guarded, sources, given.pretraining, transform, members)
-    inputs["prior"] = prior
+    if issubclass(model_class, GuardedTransferGP):
+        model_class = options.get("transfer_model", ScaMLGP)
+    prior = _pretrained(model_class, sources, pretraining, transform, options.get("members"))
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
-    if isinstance(prior, Hyperprior) and prior.default_contexts and "context" not in options:
-        discrete = [*search_space.ordinal_features, *search_space.categorical_features]
-        described: dict[str, Any] = {"context": default_context(len(search_space.bounds), discrete)}
-        if guarded is not model_class:
-            described = {"transfer_options": described | (options.get("transfer_options") or {})}
-        inputs |= described
-    if isinstance(prior, TransferPrior) and isinstance(given.sources, TransferPrior):
-        inputs["outcome_transform"] = _outcome_transform(prior, given)
-    return inputs
+    return inputs | {"prior": prior}
 
 
 def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTransform:
     """Scales the search space, widened to the inputs of the source tasks, to the unit cube."""
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
-    X = bounds
     if not isinstance(sources, TransferPrior):
         X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
-    # Where source tasks have another number of inputs, the model says what is wrong.
-    return to_unit_cube(bounds, X if X.shape[-1] == bounds.shape[-1] else bounds)
+        # Where source tasks have another number of inputs, the model says what is wrong.
+        if X.shape[-1] == bounds.shape[-1]:
+            X = torch.cat([bounds, X])
+            bounds = torch.stack([X.amin(dim=0), X.amax(dim=0)])
+    return Normalize(bounds.shape[-1], bounds=bounds)
 
 
 def _pretrained(
@@ -200,24 +161,20 @@ def _pretrained(
     sources: Any,
     pretraining: Mapping[str, Any],
     transform: InputTransform,
-    members: Mapping[str, Any],
+    members: Mapping[str, Any] | None = None,
 ) -> Any:
     """Pre-trains with the user's options; without options the model pre-trains itself."""
-    if isinstance(sources, Hyperprior):
-        # A hyperprior serves any search space: its domains' input transform is not the target's.
-        sources = sources.view()
-        sources.input_transform = None
-        return sources
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
+        members = members or MEMBERS
         if unknown := sorted(set(pretraining) - set(members)):
             raise UserInputError(
                 f"{unknown[0]!r} is no member of TransferGP: give its options of pre-training by "
                 f"member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
             )
         return {
-            name: _pretrained(member, sources, pretraining.get(name, {}), transform, members)
+            name: _pretrained(member, sources, pretraining.get(name, {}), transform)
             for name, member in members.items()
         }
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
@@ -230,164 +187,3 @@ def _pretrained(
     if prior_class is SourceHierarchy:
         options["propagate"] = cast(Any, model_class).propagate
     return prior_class.fit_once(sources, input_transform=transform, **options)
-
-
-class ToPriorUnits(TargetStandardize):
-    r"""Brings Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere.
-
-    It is the fixed map ``y ↦ sign · (std · y + mean)``: it undoes Ax's standardization, and negates
-    a metric to minimize, as priors are about outcomes to maximize.
-
-    Args:
-        sign: 1 or -1.
-        mean: The mean that Ax's transform subtracts from the metric.
-        std: The standard deviation that it divides by.
-
-    Example:
-        >>> units = ToPriorUnits(sign=-1.0, mean=10.0, std=2.0)
-        >>> units(torch.tensor([[1.5]]))[0]
-        tensor([[-13.]])
-    """
-
-    def __init__(self, sign: float, mean: float, std: float) -> None:
-        super().__init__(m=1)
-        # Standardize divides: y' = (y - mean) / std.
-        self._fixed = -mean / std, 1.0 / (sign * std)
-
-    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        mean, std = self._fixed
-        return Y.new_tensor(mean), Y.new_tensor(std)
-
-
-def prior_moments(prior: TransferPrior, sign: float) -> tuple[float, float] | None:
-    """Mean and standard deviation of a metric by the source tasks of a prior.
-
-    Args:
-        prior: The prior.
-        sign: -1 if the prior is about the negated metric.
-
-    Returns:
-        The moments in the metric's units; 0 and 1 for a prior in raw units, and ``None`` for a
-        hyperprior, whose source tasks may have had other units.
-    """
-    if isinstance(prior, Hyperprior):
-        return None
-    transform: Any = prior.default_outcome_transform(torch.Size())
-    if transform is None:
-        return 0.0, 1.0
-    transform.train()(torch.empty(0, 1, dtype=torch.double))
-    return sign * float(transform.means), float(transform.stdvs)
-
-
-def _outcome_transform(prior: TransferPrior, given: Transferred) -> OutcomeTransform:
-    """From Ax's standardized outcomes to the units of a prior that was pre-trained elsewhere."""
-    units = ToPriorUnits(given.sign, given.mean, given.std)
-    default = prior.default_outcome_transform(torch.Size())
-    return units if default is None else ChainedOutcomeTransform(units=units, prior=default)
-
-
-def guarded_class(
-    model_class: type[TransferModel], options: Mapping[str, Any]
-) -> type[TransferModel]:
-    """The model that a prior is for: of a guard the guarded model, else the model itself."""
-    if not issubclass(model_class, GuardedTransferGP):
-        return model_class
-    return cast(type[TransferModel], options.get("transfer_model", ScaMLGP))
-
-
-def describe_prior_file(
-    path: str | os.PathLike[str],
-    model_class: type[TransferModel],
-    members: Mapping[str, Any] | None = None,
-) -> dict[str, str]:
-    """Makes the reference to a prior's file that a generation strategy stores.
-
-    Args:
-        path: The file, as ``prior.save(path)`` wrote it.
-        model_class: The model that the prior is for.
-        members: The members of a ``TransferGP``, if they are not the default ones.
-
-    Returns:
-        Its absolute ``"path"`` and the ``"sha256"`` of its content.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        UserInputError: If it is another kind of prior than the model takes.
-        ValueError: If it is damaged, or holds no prior.
-    """
-    described = {"path": str(Path(path).absolute()), "sha256": _sha256(path)}
-    if model_class.prior_class is None and not issubclass(model_class, AveragedGP):
-        raise UserInputError(
-            f"{model_class.__name__} takes no prior but the old runs themselves: give a history."
-        )
-    prior, models = load_prior_file(described), [model_class]
-    if issubclass(model_class, TransferGP):
-        models = list((members or MEMBERS).values())
-    expected = tuple(filter(None, (getattr(model, "prior_class", None) for model in models)))
-    if expected and not isinstance(prior, expected):
-        raise UserInputError(
-            f"{str(path)!r} holds a {type(prior).__name__}, and {model_class.__name__} takes a "
-            f"{' or a '.join(each.__name__ for each in expected)}: choose another model, or make "
-            "that prior."
-        )
-    return described
-
-
-def load_prior_file(described: dict[str, Any]) -> TransferPrior:
-    """Loads a prior that a generation strategy refers to, once in a process.
-
-    Args:
-        described: What :func:`describe_prior_file` returned.
-
-    Returns:
-        The prior; treat it as immutable.
-
-    Raises:
-        UserInputError: If the file is gone, or another one has taken its place.
-        ValueError: If it is damaged, or holds no prior.
-    """
-    path, expected = described["path"], described["sha256"]
-
-    def load() -> TransferPrior:
-        place = _places.get(expected, path)
-        if not Path(place).is_file():
-            raise UserInputError(
-                f"The experiment was started with the prior file {place!r}, which is gone: put it "
-                "back, or say where it is by botorch_transfer.ax.locate_prior(path)."
-            )
-        if _sha256(place) != expected:
-            raise UserInputError(
-                f"The prior file {place!r} is not the one that the experiment was started with: "
-                "put that back, or start another experiment."
-            )
-        return TransferPrior.load(place)
-
-    return _loaded.recall(expected, load)
-
-
-def locate_prior(path: str | os.PathLike[str]) -> None:
-    """Tells where a prior's file is now, if it has moved since an experiment was started with it.
-
-    Call it before the experiment goes on, in each process. The file is known by its content.
-
-    Args:
-        path: The file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-
-    Example:
-        >>> X = torch.rand(9, 1, dtype=torch.double)
-        >>> SourceGPs.fit({"monday": (X, X)}).save("moved.safetensors")
-        >>> locate_prior("moved.safetensors")
-    """
-    _places[_sha256(path)] = str(Path(path).absolute())
-
-
-_places: dict[str, str] = {}
-
-
-def _sha256(path: str | os.PathLike[str]) -> str:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

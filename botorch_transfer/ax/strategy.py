@@ -8,12 +8,10 @@ uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``, and
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-import torch
 from ax.adapter import registry
 from ax.adapter.transforms.derelativize import Derelativize
 from ax.api.client import Client
@@ -39,14 +37,12 @@ from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.experiments import curves_of
-from botorch_transfer.ax.history import AuxiliaryHistory, TensorHistory, TransferHistory
-from botorch_transfer.ax.model_inputs import describe_prior_file, guarded_class
+from botorch_transfer.ax.history import TensorHistory, TransferHistory
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.model import TransferModel
 
 logger = logging.getLogger(__name__)
 
-Path = str | os.PathLike[str]
 History = (
     pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Client | Experiment | AuxiliarySource]
 )
@@ -74,19 +70,14 @@ def register() -> None:
         register_model(getattr(models, name))
     register_acquisition(TransferAcquisition)
     register_transform(StandardizeByHistory)
-    for stored in (TransferHistory, AuxiliaryHistory):
-        CORE_ENCODER_REGISTRY[stored] = stored.to_json
+    CORE_ENCODER_REGISTRY[TransferEarlyStoppingStrategy] = TransferEarlyStoppingStrategy.to_dict
+    for stored in (TransferHistory, TransferEarlyStoppingStrategy, TransferGenerators):
         CORE_DECODER_REGISTRY[stored.__name__] = stored
-    stopping = TransferEarlyStoppingStrategy
-    CORE_ENCODER_REGISTRY[stopping] = stopping.to_dict
-    CORE_DECODER_REGISTRY[stopping.__name__] = stopping
-    CORE_DECODER_REGISTRY[TransferGenerators.__name__] = TransferGenerators
 
 
 def transfer_generation_strategy(
     model: type[TransferModel] = TransferGP,
     history: History | None = None,
-    prior: Mapping[str, Path] | None = None,
     *,
     task: str = "task",
     missing: Mapping[str, Any] | None = None,
@@ -105,11 +96,11 @@ def transfer_generation_strategy(
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 
-    The strategy is stored with the experiment, in JSON files and databases: a table in full, old
-    experiments by name, priors by path and hash. Import ``botorch_transfer.ax`` before loading. A
-    loaded experiment goes on as it would have under the same seed of PyTorch. Ax stores ten
-    decimals of each outcome, and no ``random_seed`` of a ``Client``: if there was one, call
-    ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
+    The strategy and its history are stored with the experiment, in JSON files and databases. Import
+    ``botorch_transfer.ax`` before loading. A loaded experiment goes on as it would have under the
+    same seed of PyTorch. Ax stores ten decimals of each outcome, and no ``random_seed`` of a
+    ``Client``: if there was one, call ``torch.manual_seed`` with it before each ``get_next_trials``
+    of the loaded client.
 
     Args:
         model: The class of the models; by default the average that ``suggest`` takes, too.
@@ -118,15 +109,10 @@ def transfer_generation_strategy(
             row for each run, and columns for the parameters, for metrics by their names, maybe for
             their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
             from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
-            the order of the search space. Of (b) and (c), runs without a finite value are left out.
-        prior: Instead of a history, the files of saved priors, by metric. With the default model
-            each holds ``SourceGPs`` or a ``SourcePopulation``, and only the member that takes it is
-            averaged with a plain GP. Fit them on
-            ``encode_history(...)``: they then know their parameters, and others are refused. Priors
-            are about outcomes to maximize: for a metric to minimize, negate it; for one that is
-            only constrained, take it as it is.
+            the order of the search space. Of (a) and (b), runs without a finite value are left out.
         task: The column of the table with the name of the old task.
-        missing: Values of parameters that the old runs of a table lack; ``None`` if unknown.
+        missing: Values of parameters that old runs lack; ``None`` if unknown. A parameter that an
+            old task lacks, and that is not named here, had the value of the status quo.
         model_options: Further arguments of the models.
         pretraining: Options of pre-training, as ``{"num_restarts": 0}``, for ``TransferGP`` by
             member, as ``{"scaml": {"num_restarts": 0}}``.
@@ -136,14 +122,11 @@ def transfer_generation_strategy(
             carefully, and take longer.
 
     Returns:
-        The strategy; with neither old runs nor a prior, Ax's default one.
+        The strategy; without old runs, Ax's default one.
 
     Raises:
-        UserInputError: If both history and prior are given, one of them does not fit the model, or
-            an option has no effect.
-        FileNotFoundError: If there is no such file.
-        ValueError: If a file is damaged, or holds no prior.
-        TypeError: If the model, the history or the prior is of another kind.
+        UserInputError: If the history cannot be read, or an option has no effect.
+        TypeError: If the model or the history is of another kind.
 
     Example:
         >>> from ax.api.client import Client
@@ -158,8 +141,8 @@ def transfer_generation_strategy(
         >>> list(client.get_next_trials(1)[0])
         ['C']
     """
-    _check_arguments(model, history, prior)
-    is_table = isinstance(history, pd.DataFrame)
+    if not (isinstance(model, type) and issubclass(model, TransferModel)):
+        raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
     given = {
         "task": task != "task",
         "missing": missing,
@@ -169,36 +152,22 @@ def transfer_generation_strategy(
         "optimizer_options": optimizer_options,
     }
     used = [name for name, value in given.items() if value]
-    if history is None and prior is None and used:
-        raise UserInputError(
-            f"Without a history or priors the strategy is Ax's own: leave out {used[0]}."
-        )
-    if not is_table and (unread := [name for name in ("task", "missing") if name in used]):
-        raise UserInputError(f"{unread[0]} is only for histories that are tables: leave it out.")
-    if history is None and pretraining:
-        raise UserInputError("A prior from a file is pre-trained already: leave out pretraining.")
+    if history is None and used:
+        raise UserInputError(f"Without a history the strategy is Ax's own: leave out {used[0]}.")
     read = None if history is None else _read(history, task, missing)
-    if prior is None and not read:
+    if not read:
         if history is not None:
             logger.warning("The history has no runs: the strategy is Ax's own, without one.")
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     options, name = dict(model_options or {}), model.__name__
-    adapter_options: dict[str, Any] = {"history": read}
-    if read is None:
-        guarded, members = guarded_class(model, options), options.get("members")
-        priors = {
-            m: describe_prior_file(path, guarded, members) for m, path in (prior or {}).items()
-        }
-        adapter_options = {"priors": priors}
-    if pretraining:
-        adapter_options["pretraining"] = dict(pretraining)
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
     optimizer = OPTIMIZER_OPTIONS | dict(optimizer_options or {})
     spec = GeneratorSpec(
         generator_enum=TransferGenerators.TRANSFER,
         generator_kwargs={
             "surrogate_spec": SurrogateSpec(model_configs=[config], allow_batched_models=False),
-            **adapter_options,
+            "history": read,
+            "pretraining": dict(pretraining or {}),
             **(generator_options or {}),
         },
         generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},
@@ -212,34 +181,19 @@ def transfer_generation_strategy(
     return GenerationStrategy(name=f"Transfer: {name}", nodes=[node])
 
 
-def _check_arguments(model: Any, history: Any, prior: Any) -> None:
-    if not (isinstance(model, type) and issubclass(model, TransferModel)):
-        raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
-    if history is not None and prior is not None:
-        raise UserInputError("Give either a history or priors, not both.")
-    kinds = pd.DataFrame | Mapping | list | tuple
-    if history is not None and not isinstance(history, kinds):
-        raise TypeError(
-            f"The history is a {type(history).__name__}: give a table, tensors by metric and task, "
-            "or a list of Ax clients or experiments."
-        )
-    if isinstance(history, Mapping) and not all(isinstance(t, Mapping) for t in history.values()):
-        raise TypeError(
-            "The history's tensors are given by metric and task: {metric: {task: ...}}."
-        )
-    paths = prior.values() if isinstance(prior, Mapping) and prior else [None]
-    if prior is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise TypeError("prior is a mapping from metrics to files: {metric: path}.")
-
-
-def _read(
-    history: History, task: str, missing: Mapping[str, Any] | None
-) -> TransferHistory | AuxiliaryHistory:
+def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> TransferHistory:
     if isinstance(history, pd.DataFrame):
         return TransferHistory.from_frame(history, task, missing)
+    if task != "task":
+        raise UserInputError("task is only for histories that are tables: leave it out.")
     if isinstance(history, Mapping):
-        return TransferHistory.from_tensors(history)
-    return AuxiliaryHistory.from_experiments(history)
+        return TransferHistory.from_tensors(history, missing)
+    if isinstance(history, list | tuple):
+        return TransferHistory.from_experiments(history, missing)
+    raise TypeError(
+        f"The history is a {type(history).__name__}: give a table, tensors by metric and task, or "
+        "a list of Ax clients or experiments."
+    )
 
 
 class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
@@ -249,8 +203,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     objective needs data by progression. The whole prior is stored with the experiment.
 
     Args:
-        prior: The prior, fitted to old curves of the objective's metric; or what
-            :meth:`to_dict` made of it.
+        prior: The prior, fitted to old curves of the objective's metric; or its part of what
+            :meth:`to_dict` made.
         probability: The probability of ending worse than the best from which on a trial is stopped.
         **options: Those of Ax's ``BaseEarlyStoppingStrategy``.
 
@@ -266,22 +220,14 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         self, prior: CurvePrior | Mapping[str, Any], probability: float = 0.95, **options: Any
     ) -> None:
         super().__init__(**options)
-        if not isinstance(prior, CurvePrior):
-            tensors = {n: torch.tensor(v).double() for n, v in prior["tensors"].items()}
-            prior = CurvePrior(dict(prior["config"]), tensors)
-        self.prior, self.probability = prior, probability
+        self.prior = prior if isinstance(prior, CurvePrior) else CurvePrior(**prior)
+        self.probability, self.options = probability, options
 
     def to_dict(self) -> dict[str, Any]:
         """Describes the strategy for JSON."""
-        tensors = {name: part.tolist() for name, part in self.prior.named_buffers()}
-        tensors.pop("outcome_scale_index")
-        names = "metric_signatures", "min_progression", "max_progression", "min_curves", "interval"
-        return {
-            "__type": type(self).__name__,
-            "prior": {"config": self.prior.config, "tensors": tensors},
-            "probability": self.probability,
-            **{name: getattr(self, name) for name in names},
-        }
+        prior = {"config": self.prior.config, "tensors": dict(self.prior.named_buffers())}
+        given = {"prior": prior, "probability": self.probability, **self.options}
+        return {"__type": type(self).__name__, **given}
 
     def _is_harmful(self, trial_indices: set[int], experiment: Experiment) -> bool:
         return False

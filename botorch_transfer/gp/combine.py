@@ -23,7 +23,13 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.checkpoint import checkpoint
 
-from botorch_transfer.gp.conditioned import MAX_ELEMENTS, ConditionedBatch, ConditionedGPs, in_parts
+from botorch_transfer.gp.conditioned import (
+    MAX_ELEMENTS,
+    Conditioned,
+    ConditionedBatch,
+    ConditionedGPs,
+    in_parts,
+)
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
 from botorch_transfer.gp.stationary import DenseKernel
 
@@ -426,6 +432,8 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
     for part in mean.modules():
         if isinstance(part, WeightedSumMean):
             return _selected(part.gps, part.task_weights)[0].sharing(x)
+        if isinstance(part, Conditioned):
+            return part.sharing(x)
     return nullcontext()
 
 

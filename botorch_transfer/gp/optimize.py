@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -41,10 +41,16 @@ def single_threaded_scipy() -> Iterator[None]:
         yield
         return
     try:
-        with threadpool_limits(1, user_api="blas"):
+        with _libraries().limit(limits=1, user_api="blas"):
             yield
     finally:
         _in_force.release()
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries with threads. They are looked for once, which takes milliseconds."""
+    return ThreadpoolController()
 
 
 def keep_freed_memory() -> None:

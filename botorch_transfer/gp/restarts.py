@@ -157,16 +157,23 @@ def _draw_starts(
 ) -> dict[str, Tensor]:
     """Stacks the present values and draws along a new first dimension.
 
-    A copy on the CPU draws from the hyperpriors. The draws are thus the same on every device. Also,
-    some of GPyTorch's priors, such as ``LogNormalPrior``, draw on the CPU wherever the model is.
+    The CPU draws from the hyperpriors, for a model elsewhere in a copy. The draws are thus the same
+    on every device. Also, some of GPyTorch's priors, such as ``LogNormalPrior``, draw on the CPU
+    wherever the model is.
     """
     drawn = {name: [parameter.detach().clone()] for name, parameter in parameters.items()}
-    on_cpu = deepcopy(mll).cpu()
+    is_elsewhere = any(parameter.device.type != "cpu" for parameter in parameters.values())
+    on_cpu = deepcopy(mll).cpu() if is_elsewhere and num_restarts > 0 else mll
     copies = get_parameters(on_cpu, requires_grad=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        for _ in range(num_restarts):
-            sample_all_priors(on_cpu.model)
-            for name, parameter in parameters.items():
-                drawn[name].append(copies[name].detach().to(parameter, copy=True))
+    before = [(parameter, parameter.detach().clone()) for parameter in on_cpu.parameters()]
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            for _ in range(num_restarts):
+                sample_all_priors(on_cpu.model)
+                for name, parameter in parameters.items():
+                    drawn[name].append(copies[name].detach().to(parameter, copy=True))
+    finally:
+        for parameter, value in before:
+            parameter.data.copy_(value)
     return {name: torch.stack(values) for name, values in drawn.items()}

@@ -111,7 +111,7 @@ class LearningCurve:
             step that was skipped.
         validation_steps: The numbers of steps after which the validation loss was computed.
         validation_loss: The mean NLL of the validation tasks at these times.
-        best_step: The number of steps after which the parameters were kept.
+        best_step: The number of steps with the lowest validation loss; without one, all.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -132,7 +132,7 @@ class GradientFit:
     Args:
         parts: The GP, changed in place.
         loss: The loss on the source tasks.
-        validation: The NLL of the validation tasks, if there are any.
+        validation: The NLL of tasks that are held out, if there are any.
         options: How to optimize.
         key: What identifies the run, for its checkpoint.
         stop: The number of steps to stop after. The learning rate still decays over all steps.
@@ -169,11 +169,10 @@ class GradientFit:
                 line_search_fn="strong_wolfe",
             )
         self.curve = LearningCurve()
-        self.best: dict[str, Tensor] = {}
         self.step = 0
 
     def run(self) -> LearningCurve:
-        """Runs to the end, and leaves the best parameters in the GP.
+        """Runs to the end, or until the validation loss no longer falls.
 
         Returns:
             The losses.
@@ -197,8 +196,6 @@ class GradientFit:
                     self._write(finished=False)
             self._validate()
             self._write(finished=True)
-        if self.best:
-            _put_back(self.parameters, self.best)
         self.flat.release()
         return self.curve
 
@@ -245,8 +242,7 @@ class GradientFit:
         self.curve.validation_steps.append(self.step)
         self.curve.validation_loss.append(loss)
         finite = [value for value in self.curve.validation_loss if math.isfinite(value)]
-        if not self.best or loss == min(finite, default=math.nan):
-            self.best = {n: p.detach().clone() for n, p in self.parameters.items()}
+        if loss == min(finite, default=math.nan):
             self.curve.best_step = self.step
 
     def _write(self, finished: bool) -> None:
@@ -255,7 +251,6 @@ class GradientFit:
         state = {
             "step": self.step,
             "parameters": {n: p.detach() for n, p in self.parameters.items()},
-            "best": self.best,
             "optimizer": self.optimizer.state_dict()["state"],
             "curve": vars(self.curve),
             "finished": finished,
@@ -268,7 +263,7 @@ class GradientFit:
         if path is None or not Path(path).exists():
             return False
         state = read_checkpoint(path, self.key)
-        self.step, self.best = state["step"], state["best"]
+        self.step = state["step"]
         self.curve = LearningCurve(**state["curve"])
         logger.info("Pre-training goes on after %d steps.", self.step)
         _put_back(self.parameters, state["parameters"])

@@ -62,7 +62,7 @@ from botorch_transfer.hyperbo.fit import (
     PretrainingOptions,
     fit_as_long_as_it_helps,
 )
-from botorch_transfer.hyperbo.objectives import Objective, SourceLoss, TaskNLL
+from botorch_transfer.hyperbo.objectives import Objective, SourceLoss
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key
 from botorch_transfer.prior import Saved, TransferPrior
@@ -263,7 +263,6 @@ class PretrainedPrior(TransferPrior):
         nll_weight: float = 0.1,
         outcome_scale: OutcomeScale = "pooled",
         input_transform: InputTransform | None = None,
-        validation_data: Sequence[SourceData] | Mapping[str, SourceData] | None = None,
         groups: Sequence[Sequence[int]] | None = None,
         tolerance: float | None = None,
         max_points: int = 1000,
@@ -288,8 +287,6 @@ class PretrainedPrior(TransferPrior):
                 standardized.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            validation_data: Further tasks. Pre-training keeps the parameters with the lowest NLL
-                of these tasks, and stops early once it no longer falls.
             groups: For the EKL, sets of tasks, by number; the common inputs of each set are a
                 group. By default all matching inputs are found.
             tolerance: Values of one input count as equal if they differ by no more than this; 1e-8
@@ -298,7 +295,7 @@ class PretrainedPrior(TransferPrior):
             hold_out: A share of the source tasks, for instance 0.25. These are held out in a first
                 run, which finds the number of steps with their lowest NLL; a second run takes as
                 many steps on all tasks. Networks overfit a dozen tasks after some hundred steps.
-                Not together with ``validation_data`` or ``groups``.
+                Not together with ``groups``.
             **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
                 ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
                 ``validation_every``, ``patience``, ``seed``, ``progress``, ``checkpoint`` and
@@ -336,14 +333,8 @@ class PretrainedPrior(TransferPrior):
             warn_outside_unit_cube(tasks.X, "the source tasks")
         if outcome_scale == "raw":
             _warn_of_raw_outcomes(outcomes)
-        validation = None
-        if hold_out is not None and (validation_data is not None or groups is not None):
-            raise ValueError("hold_out chooses tasks: leave out validation_data and groups.")
-        if validation_data is not None:
-            further = PaddedTasks.from_datasets(self._checked(validation_data), transform).double()
-            # All source tasks have one scale, unless each has its own.
-            scale = further.moments() if outcome_scale == "per_task" else (mean[:1], std[:1])
-            validation = TaskNLL(further.standardize(*scale))
+        if hold_out is not None and groups is not None:
+            raise ValueError("hold_out chooses tasks: leave out groups.")
         parts = self._thawed().double().to(tasks.X.device)
         key = content_key(
             (tasks, objective, nll_weight),
@@ -353,7 +344,6 @@ class PretrainedPrior(TransferPrior):
             groups,
             tolerance,
             max_points,
-            None if validation is None else validation.tasks,
             hold_out,
             chosen,
         )
@@ -365,7 +355,7 @@ class PretrainedPrior(TransferPrior):
             )
 
         if hold_out is None:
-            curve = GradientFit(parts, loss(tasks), validation, chosen, key).run()
+            curve = GradientFit(parts, loss(tasks), None, chosen, key).run()
         else:
             curve = fit_as_long_as_it_helps(parts, tasks, hold_out, loss, chosen, key)
         freeze(parts.eval())
@@ -393,7 +383,7 @@ class PretrainedPrior(TransferPrior):
         cls, source_data: Any, options: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         datasets, options = super()._content_and_options(source_data, options)
-        if len(datasets) >= _ENOUGH_TO_HOLD_OUT and options.get("validation_data") is None:
+        if len(datasets) >= _ENOUGH_TO_HOLD_OUT:
             options = {"hold_out": 0.25, **options}
         return datasets, options
 

@@ -254,11 +254,22 @@ class SourceConditional(Conditioned, GPyTorchModule):
         Yields:
             The factor.
         """
+        before = self._factor
         self._factor = self.factor()
         try:
             yield self._factor
         finally:
-            del self._factor
+            self._factor = before
+
+    @contextmanager
+    def sharing(self, x: Tensor) -> Iterator[None]:
+        """Factorizes once, and compares inputs with the data once.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs, see :meth:`.Conditioned.sharing`.
+        """
+        with self.factorized(), super().sharing(x):
+            yield
 
     def _factorize(self) -> SourceFactor:
         variances = self.noise.variances(self.points)
@@ -311,7 +322,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens flat inputs: ``batch_shape x N_s x P``."""
-        cross = self.flat_cross(x).mT.double()
+        cross = self._once(self.flat_cross, x).mT.double()
         whitened = [
             torch.linalg.solve_triangular(root, cross[..., rows, :], upper=False)
             for (_, rows), root in zip(self.groups, self.factor().roots, strict=True)

@@ -29,7 +29,7 @@ from itertools import accumulate
 from typing import Any, Self, cast
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 from torch.nn import ModuleList, Parameter
 
@@ -73,6 +73,15 @@ class TaskPoints:
         return torch.cat([eye[task].expand(size, -1) for task, size in tasks])
 
 
+def _batch_shapes(kernel: Any) -> list[torch.Size]:
+    """The batch shapes of a kernel and of what it scales."""
+    if type(kernel) is ScaleKernel:
+        return [kernel._batch_shape, *_batch_shapes(kernel.base_kernel)]
+    return [
+        kernel._batch_shape if type(kernel) in (RBFKernel, MaternKernel) else kernel.batch_shape
+    ]
+
+
 class CoregionalizationKernel(Kernel):
     r"""``Σ_ν [F_ν F_νᵀ]_ij k_ν(x, x')``, a kernel over inputs and tasks.
 
@@ -109,7 +118,7 @@ class CoregionalizationKernel(Kernel):
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
         """The batch shape. GPyTorch's own property visits all modules, which slows small fits."""
-        parts = [cast(Kernel, kernel).batch_shape for kernel in self.data_kernels]
+        parts = [part for kernel in self.data_kernels for part in _batch_shapes(kernel)]
         shapes = {self._batch_shape, *parts}
         return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
 

@@ -43,9 +43,9 @@ from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
 
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-"""Of more points of sources than this, an acquisition leaves out sources of tiny weights: all of
-them together move neither mean nor deviation by more than this share of the prior's deviation,
-wherever the candidate is."""
+"""Above this many source points, acquisitions skip sources of tiny weights: all of them together
+move neither mean nor deviation by more than this share of the prior's deviation, wherever the
+candidate is."""
 
 
 class ScaMLGP(SourcePosteriorGP):
@@ -139,8 +139,7 @@ class ScaMLGP(SourcePosteriorGP):
         (X,), Y = self.train_inputs, self.train_targets
         if not self._has_too_many_sources or Y.numel() == 0:
             return
-        # The default residual at its start, whatever the present hyperparameters: the same data
-        # have the same choice.
+        # With the default residual at its start, the same data always give the same choice.
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)

@@ -2,7 +2,7 @@
 
 Each old task is replayed as if it were new, with the others as its history. The rows to choose from
 are those that the task has, so that every outcome is known. Hyperparameters of pre-trained priors
-are those of all tasks; only the data of the replayed task leave.
+are those of all tasks; only the data of the replayed task are left out.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Backtest:
     Args:
         table: One row for each task and model: ``task``; ``model``; ``best_1``, ``best_3``,
             ``best_5`` and ``best_10``, the best outcome after so many evaluations; ``distance``,
-            how far it is on the average of all evaluations from the best row, in units of the
-            distance between the best and the median row, at most 1; and ``saved``, how many
+            its mean distance to the best row over all evaluations, at most 1, which is the median
+            row's; and ``saved``, how many
             evaluations fewer than a plain GP the model needs for what that has in the end. If it
             never gets there, it counts as one evaluation late, and ``saved`` is negative.
         recommended: The model to give to ``suggest(..., model=)``: the default, unless another is
             nearer to the best rows by more than a standard error over tasks.
-        model: The model that the sentence is about.
+        model: The model that ``print`` reports on.
         needed: How many evaluations the plain GP needs for its best, on the average.
         sample: What was replayed, in words.
 
@@ -100,7 +100,7 @@ class Backtest:
         """Computes a 90 % bootstrap interval over tasks of the mean number saved.
 
         Returns:
-            Its ends; those of the whole line with a single task.
+            Its ends; infinite ones with a single task.
         """
         saved = self.saved.to_numpy(dtype=float)
         if len(saved) < 2:
@@ -124,6 +124,7 @@ class Backtest:
         worst = saved[saved < 0].sort_values()
         if 0 < len(worst) < num:
             text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"
+        text += ". Of a single new task that says little"
         return f"{text}. Use model={self.recommended!r}. {self.sample}"
 
 
@@ -335,7 +336,7 @@ class _Finished:
             self.runs = pd.read_csv(self.path, dtype={"task": str}, keep_default_na=False)
             if list(self.runs.columns) != COLUMNS:
                 raise InputDataError(
-                    f"{self.path} is no file of a backtest's finished runs, whose columns are "
+                    f"{self.path} is not a backtest's file of finished runs, whose columns are "
                     f"{', '.join(COLUMNS)}: name another file."
                 )
             self.runs = self.runs[self.runs["key"] == key]

@@ -134,34 +134,35 @@ def suggest(
             infinite. Columns that have no meaning here are ignored.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
-            If it is left out, small ones are, and a warning in the log says so, but for ``"loss"``.
+            By default small ones are, with a warning in the log unless the outcome is ``"loss"``.
         n: How many rows to suggest.
         task: The column of ``history`` that names the task.
-        candidates: A table of rows to choose from, as what is in stock. Suggestions are rows of
-            it, with its index and its further columns. Rows of ``runs`` are left out.
+        candidates: A table of rows to choose from, such as what is in stock. Suggestions are rows
+            of it, with its index and its further columns. Rows of ``runs`` are left out.
         fixed: Values that parameters have today, such as ``{"temperature": 20}``; old runs at other
             values still count.
-        constraints: What rows have to satisfy: linear constraints between parameters, as
-            ``"x1 + x2 <= 1"``, and limits of further outcomes, as ``"memory <= 5"``. Limits alone
-            may be a mapping such as ``{"memory": "<= 5"}``.
+        constraints: What rows have to satisfy: linear constraints between parameters, such as
+            ``"x1 + x2 <= 1"``, and limits of further outcomes, such as ``"memory <= 5"``. Limits
+            alone may be a mapping such as ``{"memory": "<= 5"}``.
         repeats: Whether rows of ``runs`` may be suggested again.
-        model: The model: a class of this package or its name; what has its first three arguments
-            and ``train_Yvar``; ``"SingleTaskGP"`` or another model of BoTorch, which starts without
-            the history; or ``"sorted"``, which takes rows near to the best of old tasks by their
-            mean rank, and predicts nothing. :data:`~.suggestion.outcomes.DEFAULT_MODEL` by default.
+        model: The model: a class of this package or its name; a callable with the same first three
+            arguments and ``train_Yvar``; ``"SingleTaskGP"`` or another model of BoTorch, which
+            starts without the history; or ``"sorted"``, which takes rows near to the best of old
+            tasks by their mean rank, and predicts nothing.
+            :data:`~.suggestion.outcomes.DEFAULT_MODEL` by default.
         prior: What the model takes as its prior, pre-trained on encoded inputs, in place of
             ``history``; a mapping by outcome if there are several. It is about outcomes to be
             maximized: the negative of one to be minimized.
         noise: The column with the outcome's standard errors, in ``history`` and ``runs``; a mapping
             by outcome if there are several.
         status: The column of ``runs``, and maybe of ``history``, that says whether a run failed:
-            ``"failed"``, ``"failure"``, ``"error"`` or ``"crashed"``. What has no outcome and
-            another status, such as ``"abandoned"``, is no failure.
+            ``"failed"``, ``"failure"``, ``"error"`` or ``"crashed"``. A run with no outcome
+            and another status, such as ``"abandoned"``, has not failed.
         missing: Values of parameters that old tasks do not record; ``None`` if unknown.
         rename: New names of columns of ``history`` by their old ones.
         log: Outcomes to model by their logarithm, for losses whose best values are many times
-            smaller than ordinary ones; ``True`` for all objectives. They are positive. A ``prior``
-            is then of the logarithm.
+            smaller than ordinary ones; ``True`` for all objectives. They must be positive. A
+            ``prior`` is then of the logarithm.
         step: The column of the step, if the tables have learning curves: one row a step, empty in
             rows without a curve. Rows of a task with the same parameters and growing steps are one
             run. A run that was stopped early, as its ``status`` (``"stopped"``) or a shorter curve
@@ -188,7 +189,7 @@ def suggest(
         a standard deviation of that prediction, the surest first.
 
     Raises:
-        InputDataError: If a column is missing, or a value is none of the space's. The message says
+        InputDataError: If a column is missing, or a value is outside of the space. The message says
             what to do.
         TypeError: If an argument is of another type.
         ValueError: If arguments contradict one another, or fewer than ``n`` configurations are
@@ -244,12 +245,12 @@ def predict(
 
     Returns:
         The rows with further columns, in the outcome's unit: ``predicted_mean``, ``predicted_std``
-        and, as ``predicted_5``, ``predicted_50`` and ``predicted_95``, what the outcome is below
-        with a probability of so many per cent. Noise of measurements is not in them. If there are
-        several outcomes, ``_`` and the name follow.
+        and, as ``predicted_5``, ``predicted_50`` and ``predicted_95``, the outcome's 5, 50 and 95 %
+        quantiles. Noise of measurements is not in them. If there are several outcomes, ``_`` and
+        the name follow.
 
     Raises:
-        InputDataError: If a column is missing, or a value is none of the space's.
+        InputDataError: If a column is missing, or a value is outside of the space.
         ValueError: If there are neither old runs nor runs with outcomes.
 
     Example:
@@ -283,7 +284,7 @@ def predict_rows(
         The rows with their predictions.
 
     Raises:
-        InputDataError: If a row is none of the space's.
+        InputDataError: If a row is outside of the space.
         ValueError: If there is nothing to predict from.
 
     Example:
@@ -325,7 +326,7 @@ def suggest_rows(
         The rows and the models.
 
     Raises:
-        TypeError: If the model is none.
+        TypeError: If ``model`` is not a model.
         ValueError: If ``n`` is no positive whole number.
         ExhaustedSpaceError: If fewer than ``n`` configurations are left.
 

@@ -163,7 +163,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
         parts.append(part)
     gain = suggestion.rows.get("expected_improvement")
     if gain is not None and math.isfinite(gain.iloc[row]):
-        parts.append(f"average gain over the best {_text(gain.iloc[row])}, where a loss counts as 0")
+        parts.append(f"average gain over the best {_text(gain.iloc[row])}, a loss counting as 0")
     return _sentence(parts) or "Chosen without a model."
 
 

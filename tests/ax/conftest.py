@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,11 @@ from ax.api.configs import (
     RangeParameterConfig,
     StorageConfig,
 )
+from ax.core.data import Data
 
-from botorch_transfer import ScaMLGP, SourceGPs
-from botorch_transfer.ax import encode_history, transfer_generation_strategy
+from botorch_transfer import ScaMLGP
+from botorch_transfer.ax import transfer_generation_strategy
+from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.memo import content_key
 from tests.brief import brief_optimization
 from tests.devices import DEVICE
@@ -37,9 +38,6 @@ FAST = {**FEW, "options": {"maxiter": 10}}
 BRIEF = {"num_restarts": 1, "raw_samples": 16}
 BRIEFEST = {**BRIEF, "options": {"maxiter": 3}}
 """The same for tests that are about other things than how good a suggestion is."""
-
-FORMS = ["table", "file"]
-"""How most tests give old runs. Tensors and old experiments become tables: one test says so."""
 
 Space = list[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
 
@@ -175,6 +173,20 @@ def make_client() -> Callable[..., Client]:
     return make
 
 
+def attach_completed(client: Client, runs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Attaches trials with their outcomes.
+
+    The client's ``complete_trial`` goes through the data of all trials every time.
+    """
+    experiment, rows = experiment_of(client), []
+    for config, outcomes in runs:
+        trial = experiment.trials[client.attach_trial(config)]
+        data = trial._raw_evaluations_to_data({trial.arm.name: [(np.nan, outcomes)]})
+        rows += data._data_rows
+        trial.mark_completed()
+    experiment.attach_data(Data(data_rows=rows))
+
+
 @pytest.fixture(scope="session")
 def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client]]:
     """Turns a table of old runs into Ax clients, one an old task; equal ones are made once."""
@@ -195,35 +207,17 @@ def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client
             client = make_client(
                 [*space], name=str(task), storage_config=storage, constraints=further
             )
-            for row in rows.to_dict("records"):
-                trial = client.attach_trial({config.name: row[config.name] for config in space})
-                client.complete_trial(trial, {metric: row[metric] for metric in metrics})
+            records = [
+                ({config.name: row[config.name] for config in space}, {m: row[m] for m in metrics})
+                for row in rows.to_dict("records")
+            ]
+            if storage is None:
+                attach_completed(client, records)
+            else:
+                for config, outcomes in records:
+                    client.complete_trial(client.attach_trial(config), outcomes)
             clients.append(client)
         return clients
-
-    return make
-
-
-@pytest.fixture
-def options_of(
-    old_clients: Callable[..., list[Client]], tmp_path: Path
-) -> Callable[..., dict[str, Any]]:
-    """Says in each of the forms what old runs tell of metrics; priors by what they maximize."""
-
-    def make(
-        form: str, frame: pd.DataFrame, space: Space, goals: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        goals = goals or {"loss": "min"}
-        if form == "experiments":
-            return {"history": old_clients(frame, space, metrics=list(goals))}
-        if form == "table":
-            return {"history": frame}
-        paths = {metric: tmp_path / f"{metric}.safetensors" for metric in goals}
-        for metric, goal in goals.items():
-            encoded = encode_history(space, frame, metric, goal=goal)
-            prior = SourceGPs.fit_once(encoded.source_data, input_transform=encoded.input_transform)
-            prior.save(paths[metric])
-        return {"prior": paths}
 
     return make
 

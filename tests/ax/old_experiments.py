@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.core.experiment import Experiment
 
 from botorch_transfer.ax.experiments import experiment_of
-from tests.ax.conftest import Space, plain_loss, plain_space
+from tests.ax.conftest import Space, attach_completed, plain_loss, plain_space
 
 C, GAMMA = plain_space()
 COST = RangeParameterConfig("cost", (1e-2, 1e3), parameter_type="float", scaling="log")
@@ -52,8 +54,9 @@ def _make(
     client.configure_optimization(f"-{metric}")
     if baseline is not None:
         client.attach_baseline(baseline)
+    runs = []
     for _ in range(9):
-        config = {
+        config: dict[str, Any] = {
             p.name: float(
                 10 ** rng.uniform(*np.log10(p.bounds))
                 if p.scaling == "log"
@@ -64,7 +67,8 @@ def _make(
         known = {"C": config.get("C", config.get("cost")), "gamma": config.get("gamma", 0.01)}
         loss = plain_loss(known, 0.0) + config.get("shrink", 0.0) + level
         outcome = loss if sem is None else (loss, sem)
-        client.complete_trial(client.attach_trial(config), {metric: outcome})
+        runs.append((config, {metric: outcome}))
     if odd is not None:
-        client.complete_trial(client.attach_trial(config), {metric: odd})
+        runs.append((config, {metric: odd}))
+    attach_completed(client, runs)
     return experiment_of(client)

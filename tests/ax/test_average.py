@@ -13,7 +13,6 @@ from botorch.acquisition import qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 
 from botorch_transfer import (
-    MeanHierarchicalGP,
     PopulationGP,
     RankWeightedGP,
     ScaMLGP,
@@ -23,8 +22,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.acquisition import AveragedImprovement, PriorUpperConfidenceBound
 from botorch_transfer.average.transfer import member_shares
-from botorch_transfer.ax import encode_history, transfer_generation_strategy
-from botorch_transfer.pretraining import SourceHierarchy
+from botorch_transfer.ax import transfer_generation_strategy
 from tests.ax.conftest import FAST, mixed_loss, mixed_space, plain_loss, plain_space
 
 
@@ -45,8 +43,8 @@ def acquisition_of(client: Any) -> Any:
     return adapter_of(client).generator._acquisition
 
 
-def test_a_history_has_averaged_improvements(make_client, complete, options_of, runs):
-    client = make_client(model=TransferGP, **options_of("experiments", runs, plain_space()))
+def test_a_history_has_averaged_improvements(make_client, complete, old_clients, runs):
+    client = make_client(model=TransferGP, history=old_clients(runs, plain_space()))
     ((C, gamma),) = (config.values() for config in complete(client))
     assert isinstance(acquisition_of(client).acqf, PriorUpperConfidenceBound)
     assert plain_loss({"C": C, "gamma": gamma}, 0.1) < 2
@@ -147,28 +145,6 @@ def test_it_is_the_default(make_client, complete, runs):
     complete(client)
     client.get_next_trials(1)
     assert type(model_of(client)) is TransferGP
-
-
-def test_of_a_saved_prior_there_is_the_model_that_takes_it(make_client, complete, runs, tmp_path):
-    path = tmp_path / "prior.safetensors"
-    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
-    SourceGPs.fit(data, input_transform=transform, num_restarts=0).save(path)
-    client = make_client(model=TransferGP, prior={"loss": path})
-    ((C, gamma),) = (config.values() for config in complete(client))
-    assert plain_loss({"C": C, "gamma": gamma}, 0.1) < 2
-    client.get_next_trials(1)
-    model = model_of(client)
-    assert members_of(client) == [ScaMLGP]
-    # All models' outcomes are in the prior's units.
-    scaml, plain = (each.train_targets for each in model.members.values())
-    torch.testing.assert_close(scaml, plain)
-    SourceHierarchy.fit(data, propagate="mean", input_transform=transform).save(path)
-    with pytest.raises(UserInputError, match="takes a SourcePopulation or a SourceGPs"):
-        transfer_generation_strategy(TransferGP, prior={"loss": path})
-    members = {"mhgp": MeanHierarchicalGP}
-    client = make_client(model=TransferGP, prior={"loss": path}, model_options={"members": members})
-    client.get_next_trials(1)
-    assert members_of(client) == [MeanHierarchicalGP]
 
 
 def test_options_of_pretraining_are_of_the_members_given(make_client, complete, runs):

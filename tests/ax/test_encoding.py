@@ -12,12 +12,9 @@ from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer import Hyperprior, HyperpriorGP, SourceGPs
-from botorch_transfer.ax import domain_from_ax, encode_history
-from botorch_transfer.ax.encoding import encode_runs
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.data import default_context
+from botorch_transfer.ax.history import TransferHistory, encode_runs
+from tests.ax.adapters import encoded_runs
 from tests.ax.conftest import (
     bowls,
     corner_space,
@@ -40,24 +37,19 @@ RUNS = pd.DataFrame(
 
 
 def test_logarithms_integers_choices_and_noise():
-    data, transform, discrete = encode_history(mixed_space(), RUNS, "loss", goal="min")
+    data = encoded_runs(mixed_space(), RUNS)
     X, Y, Yvar = data["monday"]
     assert X[:, :2].tolist() == [[-4.0, 1.0], [0.0, 5.0]]
     assert X[:, 2:].sum(dim=-1).tolist() == [1.0, 1.0]
     assert not torch.equal(X[0, 2:], X[1, 2:])
-    assert Y.tolist() == [[-1.0], [-2.0]]
+    assert Y.tolist() == [[1.0], [2.0]]
     torch.testing.assert_close(Yvar, torch.tensor([[0.01], [0.04]], dtype=torch.double))
     assert len(data["sunday"]) == 2
-    unit = transform(X)
-    assert unit.min() == 0.0
-    assert unit.max() == 1.0
-    assert discrete == (1,)
 
 
 def test_runs_outside_the_new_bounds_are_kept():
     outside = RUNS.assign(rate=[1e-6, 10.0, 1e-2])
-    data, transform, _ = encode_history(mixed_space(), outside, "loss")
-    assert transform.bounds[:, 0].tolist() == [-6.0, 1.0]
+    data = encoded_runs(mixed_space(), outside)
     assert data["monday"][0][:, 0].tolist() == [-6.0, 1.0]
 
 
@@ -76,7 +68,7 @@ def test_runs_outside_the_new_bounds_are_kept():
 )
 def test_values_that_the_space_does_not_have_are_refused(changes, message):
     with pytest.raises(UserInputError, match=message):
-        encode_history(mixed_space(), RUNS.assign(**changes), "loss")
+        encoded_runs(mixed_space(), RUNS.assign(**changes))
 
 
 def test_encoded_as_the_target_is(make_client, runs):
@@ -88,7 +80,7 @@ def test_encoded_as_the_target_is(make_client, runs):
     client.get_next_trials(1)
     adapter = client._generation_strategy.adapter
     (dataset,) = adapter.generator.surrogate.training_data
-    X, Y = dataset.transferred.sources["monday"]
+    X, Y = dataset.sources["monday"]
     torch.testing.assert_close(dataset.X[0], X[3], rtol=0, atol=1e-12)
     torch.testing.assert_close(dataset.Y[0], Y[3], rtol=0, atol=1e-12)
     assert len(plain_space()) == X.shape[-1]
@@ -97,10 +89,10 @@ def test_encoded_as_the_target_is(make_client, runs):
 def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
     runs = RUNS.assign(loss=[1.0, np.inf, None], cost=[np.nan, 2.0, 3.0], kind=["a", None, "b"])
     with caplog.at_level(logging.INFO):
-        data, _, _ = encode_history(mixed_space(), runs, "loss")
+        data = encoded_runs(mixed_space(), runs)
     assert {name: len(task[0]) for name, task in data.items()} == {"monday": 1}
     assert caplog.messages == ["2 old runs have no finite loss."]
-    data, _, _ = encode_history(mixed_space(), runs, "cost", missing={"kind": "c"})
+    data = encoded_runs(mixed_space(), runs, "cost", missing={"kind": "c"})
     assert {name: task[1].tolist() for name, task in data.items()} == {
         "monday": [[2.0]],
         "sunday": [[3.0]],
@@ -138,28 +130,27 @@ def test_parameters_may_have_any_name():
     names = ["task", "mean", "sem"]
     space = [RangeParameterConfig(name, (0.0, 9.0), parameter_type="float") for name in names]
     frame = pd.DataFrame({"old": ["x", "y"], "task": [1.0, 2.0], "mean": [3.0, 4.0], "sem": 5.0})
-    data, _, _ = encode_history(space, frame.assign(loss=[0.1, 0.2]), "loss", task="old")
+    data = encoded_runs(space, frame.assign(loss=[0.1, 0.2]), task="old")
     assert {name: task[0].tolist() for name, task in data.items()} == {
         "x": [[1.0, 3.0, 5.0]],
         "y": [[2.0, 4.0, 5.0]],
     }
     assert data["x"][1].tolist() == [[0.1]]
     with pytest.raises(UserInputError, match="'task' is a parameter of the search space"):
-        encode_history(space, frame.assign(loss=1.0), "loss")
+        encoded_runs(space, frame.assign(loss=1.0))
 
 
 def test_values_of_unknown_parameters_are_refused():
     with pytest.raises(UserInputError, match="missing names 'gama', which is no parameter"):
-        encode_history(plain_space(), RUNS.assign(C=1.0, gamma=1.0), "loss", missing={"gama": 1.0})
+        encoded_runs(plain_space(), RUNS.assign(C=1.0, gamma=1.0), missing={"gama": 1.0})
 
 
 def test_derived_parameters_need_no_column():
     """Ax makes no input of them, and computes them itself."""
-    plain = encode_history(corner_space(), bowls(), "loss").source_data
+    plain = encoded_runs(corner_space(), bowls())
     for table in (bowls(), bowls().assign(total=7.0)):
-        data, transform, _ = encode_history(derived_space(), table, "loss")
+        data = encoded_runs(derived_space(), table)
         assert torch.equal(data["x"][0], plain["x"][0])
-        assert transform.bounds.shape == (2, 2)
 
 
 DEPENDENT = pd.DataFrame(
@@ -170,25 +161,25 @@ DEPENDENT = pd.DataFrame(
 @pytest.mark.parametrize("kinds", ["pq", "pqr"])
 def test_what_does_not_matter_is_where_ax_puts_it(make_client, kinds):
     """Whatever the table says of it."""
-    data, _, _ = encode_history(dependent_space(kinds), DEPENDENT, "loss")
+    data = encoded_runs(dependent_space(kinds), DEPENDENT)
     X = data["x"][0]
     assert X[:, -2:].tolist() == [[0.1, 0.5], [0.5, 0.3]]
     told = DEPENDENT.assign(a=[0.1, -9.0], b=[7.0, 0.3])
-    again, _, _ = encode_history(dependent_space(kinds), told, "loss")
+    again = encoded_runs(dependent_space(kinds), told)
     assert torch.equal(again["x"][0], X)
     client = make_client(dependent_space(kinds), history=DEPENDENT)
     client.complete_trial(client.attach_trial({"kind": "p", "a": 0.1}), {"loss": 1.0})
     client.get_next_trials(1)
     (dataset,) = client._generation_strategy.adapter.generator.surrogate.training_data
     torch.testing.assert_close(dataset.X.cpu(), X[:1])
-    torch.testing.assert_close(dataset.transferred.sources["x"][0].cpu(), X)
+    torch.testing.assert_close(dataset.sources["x"][0].cpu(), X)
 
 
 def test_what_matters_is_not_missing():
     runs = DEPENDENT.assign(a=[None, 0.1])
     with pytest.raises(UserInputError, match="Task 'x': Parameter 'a' has no value in row 0"):
-        encode_history(dependent_space(), runs, "loss")
-    data, _, _ = encode_history(dependent_space(), runs, "loss", missing={"a": 0.8})
+        encoded_runs(dependent_space(), runs)
+    data = encoded_runs(dependent_space(), runs, missing={"a": 0.8})
     assert data["x"][0][0].tolist()[-2:] == [0.8, 0.5]
 
 
@@ -197,14 +188,14 @@ def test_spaces_that_differ_in_what_depends_are_not_mixed_up():
     kind, *rest = dependent_space()
     flat = [replace(kind, dependent_parameters=None), *rest]
     for space, expected in ((dependent_space(), 0.5), (flat, 0.4)):
-        data, _, _ = encode_history(space, runs, "loss")
+        data = encoded_runs(space, runs)
         assert data["x"][0][0, -1] == expected
 
 
 def encode_choice(values, choices, kind, **options):
     space = [ChoiceParameterConfig("p", choices, parameter_type=kind, **options)]
     runs = pd.DataFrame({"task": "old", "p": values, "loss": range(len(values))})
-    data, _, _ = encode_history([*space, *plain_space()], runs.assign(C=1.0, gamma=1.0), "loss")
+    data = encoded_runs([*space, *plain_space()], runs.assign(C=1.0, gamma=1.0))
     return data["old"][0]
 
 
@@ -214,7 +205,7 @@ def encode_choice(values, choices, kind, **options):
 )
 def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
-        data, _, _ = encode_history(mixed_space(), RUNS.assign(**changes), "loss")
+        data = encoded_runs(mixed_space(), RUNS.assign(**changes))
     assert caplog.messages == [
         f"1 runs have a value that the search space has no place for, as {cell} (1): left out "
         "(task 'monday' (1), from row 1 on)"
@@ -250,42 +241,6 @@ def test_old_runs_with_another_value_of_what_is_fixed_are_refused():
     assert encode_choice(["adam", "adam"], ["adam"], "str").shape == (2, 2)
 
 
-def test_every_way_to_say_the_space(make_client, runs):
-    client = make_client()
-    expected = encode_history(plain_space(), runs, "loss")
-    for space in (client, experiment_of(client), experiment_of(client).search_space):
-        found = encode_history(space, runs, "loss")
-        for task, data in expected.source_data.items():
-            assert all(map(torch.equal, found.source_data[task], data))
-        assert torch.equal(found.input_transform.bounds, expected.input_transform.bounds)
-
-
-def test_priors_of_it_know_the_transform(runs, tmp_path):
-    encoded = encode_history(plain_space(), runs, "loss", goal="min")
-    prior = SourceGPs.fit(
-        encoded.source_data, input_transform=encoded.input_transform, num_restarts=0
-    )
-    prior.save(tmp_path / "prior.safetensors")
-    loaded = SourceGPs.load(tmp_path / "prior.safetensors").input_transform
-    assert torch.equal(loaded.bounds, torch.tensor([[-2.0, -5.0], [3.0, 1.0]]).double())
-
-
-def test_domains_have_the_context_of_ax_inputs(mixed_runs):
-    domain = domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed")
-    assert domain.discrete_dims == (1,)
-    torch.testing.assert_close(domain.context, default_context(5, [1]))
-    assert domain.task_names == ["monday", "tuesday"]
-    X = domain.datasets[0].X[:3]
-    hyperprior = Hyperprior.fit([domain], kind="universal")
-    model = HyperpriorGP(X, domain.datasets[0].Y[:3], hyperprior, context=domain.context)
-    assert model.posterior(X).mean.isfinite().all()
-
-
-def test_goal_is_checked(runs):
-    with pytest.raises(ValueError, match="goal"):
-        encode_history(plain_space(), runs, "loss", goal="low")
-
-
 def test_unknown_values_are_spread_over_the_range():
     space = [
         RangeParameterConfig("C", (0.1, 1000.0), parameter_type="float", scaling="log"),
@@ -296,18 +251,18 @@ def test_unknown_values_are_spread_over_the_range():
     runs = pd.DataFrame({"task": ["x", "y"] * 8, "C": 10.0 ** np.linspace(-1, 3, 16)})
     runs["loss"] = runs["C"]
     with pytest.raises(UserInputError, match="Task 'x' has no values of parameter 'wd'"):
-        encode_history(space, runs, "loss")
+        encoded_runs(space, runs)
     unknown = dict.fromkeys(["wd", "depth", "kind"])
-    data, transform, _ = encode_history(space, runs, "loss", missing=unknown)
+    data = encoded_runs(space, runs, missing=unknown)
     for X, _ in data.values():
-        wd = transform(X)[:, 1].sort().values
+        wd = ((X[:, 1] + 6.0) / 5.0).sort().values
         assert wd.diff().max() < 2 / 8
         assert wd[0] < 1 / 8 < 7 / 8 < wd[-1]
         assert X[:, 2].unique().tolist() == [1.0, 2.0, 3.0, 4.0]
         assert len(X[:, 3:].unique(dim=0)) == 2
-    again, _, _ = encode_history(space, runs, "loss", missing=unknown)
+    again = encoded_runs(space, runs, missing=unknown)
     assert torch.equal(again["x"][0], data["x"][0])
-    known, _, _ = encode_history(space, runs, "loss", missing={**unknown, "wd": 1e-3})
+    known = encoded_runs(space, runs, missing={**unknown, "wd": 1e-3})
     assert len(known["x"][0][:, 1].unique()) == 1
 
 
@@ -315,4 +270,4 @@ def test_a_missing_column_is_guessed_by_its_name():
     space = [RangeParameterConfig("learning_rate", (0.1, 1.0), parameter_type="float")]
     runs = pd.DataFrame({"task": "x", "lr": [0.5], "loss": [1.0]})
     with pytest.raises(UserInputError, match="but one of 'lr': if they are the same"):
-        encode_history(space, runs, "loss")
+        encoded_runs(space, runs)

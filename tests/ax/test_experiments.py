@@ -17,12 +17,10 @@ from botorch_transfer.ax.experiments import (
     directions,
     experiment_of,
     metrics_of,
-    refuse_other_metrics,
     restricted_to,
-    search_space_of,
     without_abandoned,
 )
-from tests.ax.conftest import dependent_space, derived_space, mixed_space, plain_space
+from tests.ax.conftest import dependent_space, derived_space
 from tests.ax.signatures import parameters
 
 
@@ -41,12 +39,6 @@ def test_directions(make_client):
 def test_metrics_of_objectives_and_constraints(make_client):
     client = make_client(objective="-loss, score", constraints=["cost <= 3"])
     assert metrics_of(experiment_of(client)) == ["cost", "loss", "score"]
-
-
-def test_metrics_of_other_names_are_refused():
-    refuse_other_metrics(["loss", "old name"], ["loss", "cost"])
-    with pytest.raises(UserInputError, match=r"metrics \['loss'\], .* has \['Loss'\]"):
-        refuse_other_metrics(["Loss"], ["loss"])
 
 
 def parameters_of(arms):
@@ -143,7 +135,6 @@ def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
 
 def test_ax_is_as_it_is_used():
     assert hasattr(Client, "_experiment")
-    assert parameters(Client._save_experiment_to_db_if_possible) == ["self", "experiment"]
 
 
 def test_the_experiment_of_a_client_or_itself(make_client):
@@ -151,15 +142,6 @@ def test_the_experiment_of_a_client_or_itself(make_client):
     experiment = experiment_of(client)
     assert experiment.name == "new"
     assert experiment_of(experiment) is experiment
-
-
-@pytest.mark.parametrize("space", [plain_space, mixed_space])
-def test_the_search_space_of_whatever_says_it(make_client, space):
-    client = make_client(space())
-    expected = experiment_of(client).search_space
-    assert list(expected.parameters) == [config.name for config in space()]
-    for says in (client, experiment_of(client), expected, space()):
-        assert search_space_of(says) == expected
 
 
 def test_axs_objectives_are_as_they_are_used(make_client):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from ax.api.configs import ChoiceParameterConfig
 from ax.core.auxiliary_source import AuxiliarySource
+from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax import attach_history
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import AuxiliaryHistory, auxiliary_names
+from botorch_transfer.ax.history import TASK, TransferHistory
+from tests.ax.adapters import encoded
 from tests.ax.conftest import plain_space
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment
 
@@ -40,40 +43,51 @@ def test_what_ax_maps_is_kept(make_client, complete, old, baseline):
 
 
 @pytest.mark.parametrize(
-    ("space", "name"), [([C], "gamma"), ([C, GAMMA, SHRINK], "shrink")], ids=["less", "more"]
+    ("space", "message"),
+    [
+        ([C], r"no values of parameter 'gamma': give .* by missing=\{'gamma': ...\}"),
+        ([C, GAMMA, SHRINK], r"varied \['shrink'\], and the new one has no such parameters"),
+    ],
+    ids=["less", "more"],
 )
-def test_parameters_of_unknown_value_are_refused(make_client, complete, space, name):
+def test_parameters_of_unknown_value_are_refused(make_client, complete, space, message):
     client = make_client(history=[old_experiment(space)])
     trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
     client.complete_trial(trial, {"loss": 1.0})
-    with pytest.raises(UserInputError, match=rf"\['{name}'\] are not in all"):
+    with pytest.raises(UserInputError, match=message):
         complete(client)
 
 
-def test_attached_once_and_in_order(make_client):
-    experiment = experiment_of(make_client())
-    history = AuxiliaryHistory.from_experiments(
-        [old_experiment([C, GAMMA], name="a"), old_experiment([C, GAMMA], name="b")]
-    )
-    history.attach(experiment)
-    history.attach(experiment)
-    assert auxiliary_names(experiment) == ["a", "b"]
-    AuxiliaryHistory(["a"]).attach(experiment)
-    with pytest.raises(UserInputError, match=r"\['c'\] are not attached"):
-        AuxiliaryHistory(["a", "c"]).attach(experiment)
+def test_values_that_are_missing_may_be_told():
+    lacking = [old_experiment([C])]
+    for options in ({"missing": {"gamma": 0.5}}, {"assumed": {"gamma": 0.5}}):
+        history = TransferHistory.from_experiments(lacking, options.pop("missing", None))
+        (X, _), *_ = encoded(plain_space(), history, **options).values()
+        assert X.shape == (9, 2)
+        np.testing.assert_allclose(X[:, 1], np.log10(0.5))
+
+
+def test_what_is_fixed_now_counts_as_fixed_then():
+    fixed = ChoiceParameterConfig("gamma", [0.01], parameter_type="float")
+    history = TransferHistory.from_experiments([old_experiment([C, GAMMA])])
+    (X, _), *_ = encoded([C, fixed], history).values()
+    assert X.shape == (9, 1)
 
 
 def test_experiments_without_data_are_left_out_and_names_differ(make_client, caplog):
     old = old_experiment([C, GAMMA])
-    assert AuxiliaryHistory.from_experiments([make_client(), old]).names == ["old"]
+    history = TransferHistory.from_experiments([make_client(), old])
+    assert set(history.columns[TASK]) == {"old_loss"}
+    assert history.varied == ["C", "gamma"]
     assert "Old experiments without data are left out: new" in caplog.messages
     with pytest.raises(UserInputError, match="different names"):
-        AuxiliaryHistory.from_experiments([old, old])
+        TransferHistory.from_experiments([old, old])
 
 
-def test_clients_and_experiments_are_attached_in_order(make_client, old_clients, runs):
-    old = old_clients(runs, plain_space())
-    client = make_client()
-    attach_history(client, old[:1])
-    attach_history(experiment_of(client), [experiment_of(other) for other in old])
-    assert set(auxiliary_names(experiment_of(client))) == {"monday", "tuesday", "sunday"}
+def test_arms_from_before_a_parameter_came_have_its_backfill_value(make_client):
+    client = make_client([C], name="old")
+    client.complete_trial(client.attach_trial({"C": 2.0}), {"loss": 1.0})
+    gamma = RangeParameter("gamma", ParameterType.FLOAT, 1e-3, 1.0, backfill_value=0.5)
+    experiment_of(client).search_space.add_parameter(gamma)
+    columns = TransferHistory.from_experiments([client]).columns
+    assert (columns["C"], columns["gamma"], columns["loss"]) == ([2.0], [0.5], [1.0])

@@ -4,37 +4,23 @@ import pytest
 import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.exceptions.core import UserInputError
-from botorch.models.transforms.input import Normalize
+from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer import (
     GuardedTransferGP,
-    Hyperprior,
-    HyperpriorGP,
     JointHierarchicalGP,
-    JointScaMLGP,
-    MeanHierarchicalGP,
     PopulationGP,
     PretrainedGP,
     RankWeightedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
-    SourceHierarchy,
-    SourcePopulation,
     WeightedSourceGP,
 )
-from botorch_transfer.ax import model_inputs
 from botorch_transfer.ax.model_inputs import (
     TransferDataset,
-    Transferred,
-    describe_prior_file,
-    guarded_class,
-    load_prior_file,
-    locate_prior,
     transfer_model_inputs,
 )
-from botorch_transfer.data import Domain
-from botorch_transfer.memo import clear_memos
 
 SPACE = SearchSpaceDigest(
     feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]
@@ -50,10 +36,12 @@ def data(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 SOURCES = {"monday": data(9, 1), "tuesday": data(12, 2)}
 
 
-def dataset_of(X, Y, transferred=None, **options) -> TransferDataset:
-    names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
-    dataset = TransferDataset(X, Y, **names, **options)
-    dataset.transferred = transferred
+NAMES = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
+
+
+def dataset_of(X, Y, sources=SOURCES, pretraining=None, **options) -> TransferDataset:
+    dataset = TransferDataset(X, Y, **NAMES, **options)
+    dataset.sources, dataset.pretraining = sources, pretraining or {}
     return dataset
 
 
@@ -77,7 +65,7 @@ def unit(X: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
-    inputs = transfer_model_inputs(model_class, target(transferred=Transferred(SOURCES)), SPACE, {})
+    inputs = transfer_model_inputs(model_class, target(), SPACE, {})
     model = model_class(**inputs).eval()
     twin = model_class(
         unit(data(4)[0]), data(4)[1], {name: (unit(X), Y) for name, (X, Y) in SOURCES.items()}
@@ -92,46 +80,27 @@ def test_bounds_are_widened_to_the_sources():
     wide = {
         "monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())
     }
-    inputs = transfer_model_inputs(ScaMLGP, target(transferred=Transferred(wide)), SPACE, {})
+    inputs = transfer_model_inputs(ScaMLGP, target(sources=wide), SPACE, {})
     expected = torch.tensor([[-5.0, 1.0], [10.0, 9.0]], dtype=torch.double)
     assert torch.equal(inputs["input_transform"].bounds, expected)
 
 
 def test_noise_is_known_of_all_points_or_inferred():
     Yvar = torch.full((4, 1), 0.01, dtype=torch.double)
-    known = target(transferred=Transferred(SOURCES), Yvar=Yvar)
+    known = target(Yvar=Yvar)
     inputs = transfer_model_inputs(ScaMLGP, known, SPACE, {})
     assert torch.equal(inputs["train_Yvar"], Yvar)
-    zero = target(transferred=Transferred(SOURCES), Yvar=0.0 * Yvar)
+    zero = target(Yvar=0.0 * Yvar)
     assert (transfer_model_inputs(ScaMLGP, zero, SPACE, {})["train_Yvar"] == 1e-6).all()
-    some = target(
-        transferred=Transferred(SOURCES), Yvar=Yvar.index_fill(0, torch.tensor(2), torch.nan)
-    )
+    some = target(Yvar=Yvar.index_fill(0, torch.tensor(2), torch.nan))
     assert "train_Yvar" not in transfer_model_inputs(ScaMLGP, some, SPACE, {})
 
 
 def test_options_of_any_generator_do():
-    for options in ({"prior": SOURCES},):
-        inputs = transfer_model_inputs(ScaMLGP, target(), SPACE, options)
-        assert inputs["prior"] is SOURCES
+    plain = SupervisedDataset(*data(4), **NAMES)
+    assert transfer_model_inputs(ScaMLGP, plain, SPACE, {"prior": SOURCES})["prior"] is SOURCES
     with pytest.raises(ValueError, match="no option 'sauce'"):
-        transfer_model_inputs(ScaMLGP, target(), SPACE, {"prior": SOURCES, "sauce": 1})
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("n", [0, 1, 4])
-def test_priors_speak_their_own_units(sign, n):
-    raw = {name: (X, 30.0 + 5.0 * Y) for name, (X, Y) in SOURCES.items()}
-    prior = SourceGPs.fit(raw, input_transform=Normalize(2, bounds=torch.tensor(SPACE.bounds).T))
-    X, Y = data(n)
-    shown = (sign * (30.0 + 5.0 * Y) - 2.0) / 4.0
-    dataset = dataset_of(X, shown, Transferred(prior, sign, mean=2.0, std=4.0))
-    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, dataset, SPACE, {})).eval()
-    twin = ScaMLGP(X, 30.0 + 5.0 * Y, prior).eval()
-    test_X = data(5, 7)[0]
-    found, expected = model.posterior(test_X), twin.posterior(test_X)
-    torch.testing.assert_close(found.mean, (sign * expected.mean - 2.0) / 4.0)
-    torch.testing.assert_close(found.variance, expected.variance / 16.0)
+        transfer_model_inputs(ScaMLGP, plain, SPACE, {"prior": SOURCES, "sauce": 1})
 
 
 def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
@@ -142,7 +111,7 @@ def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
     mean, std = outcomes.mean(), outcomes.std()
     pooled = {name: (X, (Y - mean) / std) for name, (X, Y) in raw.items()}
     new_Y = (data(4)[1] + 50.0 - mean) / std
-    dataset = dataset_of(new_X, new_Y, Transferred(pooled))
+    dataset = dataset_of(new_X, new_Y, pooled)
     model = PopulationGP(**transfer_model_inputs(PopulationGP, dataset, SPACE, {})).eval()
     scale = Y.std() / std
     assert scale < 0.05
@@ -158,35 +127,21 @@ def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
 
 def test_a_prior_in_the_unit_cube_is_scaled_to_the_search_space():
     prior = SourceGPs.fit({name: (unit(X), Y) for name, (X, Y) in SOURCES.items()})
-    dataset = target(transferred=Transferred(prior))
-    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, dataset, SPACE, {})).eval()
+    plain = SupervisedDataset(*data(4), **NAMES)
+    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, plain, SPACE, {"prior": prior})).eval()
     twin = ScaMLGP(unit(data(4)[0]), data(4)[1], prior).eval()
     test_X = data(5, 7)[0]
     expected = twin.posterior(unit(test_X)).mean
     torch.testing.assert_close(model.posterior(test_X).mean, expected)
 
 
-def test_hyperpriors_serve_the_new_space():
-    other = torch.tensor([[0.0], [3.0]], dtype=torch.double)
-    X = torch.linspace(0, 3, 9, dtype=torch.double).unsqueeze(-1)
-    domain = Domain({"a": (X, X.sin())}, input_transform=Normalize(1, bounds=other))
-    hyperprior = Hyperprior.fit([domain], kind="universal")
-    assert hyperprior.input_transform is not None
-    dataset = target(transferred=Transferred(hyperprior))
-    inputs = transfer_model_inputs(HyperpriorGP, dataset, SPACE, {})
-    assert inputs["context"][:, 0].tolist() == [0.0, 1.0]
-    model = HyperpriorGP(**inputs).eval()
-    assert model.posterior(data(3)[0]).mean.isfinite().all()
-    assert hyperprior.input_transform is not None
-
-
 def test_options_of_pretraining():
     options = {"steps": 3, "batch_size": 5}
-    dataset = target(transferred=Transferred(SOURCES, pretraining=options))
+    dataset = target(pretraining=options)
     first = transfer_model_inputs(PretrainedGP, dataset, SPACE, {})["prior"]
     again = transfer_model_inputs(PretrainedGP, dataset.clone(deepcopy=True), SPACE, {})["prior"]
     assert first is again
-    few = target(transferred=Transferred(SOURCES, pretraining={"num_restarts": 0}))
+    few = target(pretraining={"num_restarts": 0})
     stack = transfer_model_inputs(SequentialHierarchicalGP, few, SPACE, {})["prior"]
     assert stack.propagate == "covariance"
     with pytest.raises(UserInputError, match="not pre-trained"):
@@ -195,7 +150,7 @@ def test_options_of_pretraining():
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_joint_models_take_the_scale_of_outcomes(guarded):
-    dataset, options = target(transferred=Transferred(SOURCES)), {"outcome_scale": "raw"}
+    dataset, options = target(), {"outcome_scale": "raw"}
     model_class = JointHierarchicalGP
     if guarded:
         options = {"transfer_model": model_class, "transfer_options": options}
@@ -207,102 +162,19 @@ def test_joint_models_take_the_scale_of_outcomes(guarded):
     assert torch.equal(model.train_targets, data(4)[1].squeeze(-1))
 
 
-def test_a_guard_hands_the_context_on():
-    X = torch.linspace(0, 1, 9, dtype=torch.double).unsqueeze(-1)
-    hyperprior = Hyperprior.fit([Domain({"a": (X, X.sin())})], kind="universal")
-    dataset = target(transferred=Transferred(hyperprior))
-    inputs = transfer_model_inputs(
-        GuardedTransferGP, dataset, SPACE, {"transfer_model": HyperpriorGP}
-    )
-    assert inputs["transfer_options"]["context"][:, 0].tolist() == [0.0, 1.0]
-    model = GuardedTransferGP(**inputs).eval()
-    assert model.posterior(data(3)[0]).mean.isfinite().all()
-
-
 def test_pretraining_of_a_guard_is_that_of_the_model_it_weighs():
-    few = target(transferred=Transferred(SOURCES, pretraining={"num_restarts": 0}))
+    few = target(pretraining={"num_restarts": 0})
     assert isinstance(transfer_model_inputs(GuardedTransferGP, few, SPACE, {})["prior"], SourceGPs)
 
 
 def test_copies_and_folds_keep_the_source_tasks():
     X = torch.rand(4, 2)
-    transferred = Transferred({"monday": (X, X[:, :1])}, sign=-1.0)
-    dataset = dataset_of(X, X[:, 1:], transferred)
+    sources = {"monday": (X, X[:, :1])}
+    dataset = dataset_of(X, X[:, 1:], sources)
     fold = dataset.clone(mask=torch.tensor([True, False, True, True]))
-    assert fold.transferred is transferred
+    assert fold.sources is sources
     assert len(fold.X) == 3
     assert dataset.clone(deepcopy=True) == dataset
-
-
-@pytest.fixture
-def path(tmp_path):
-    X = torch.rand(6, 2, dtype=torch.double)
-    SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0).save(tmp_path / "a.safetensors")
-    return tmp_path / "a.safetensors"
-
-
-def test_loaded_once_by_what_it_holds(path):
-    described = describe_prior_file(path, ScaMLGP)
-    assert described["path"] == str(path)
-    prior = load_prior_file(described)
-    assert isinstance(prior, SourceGPs)
-    assert load_prior_file(dict(described)) is prior
-
-
-def test_another_file_in_its_place_is_refused(path):
-    described = describe_prior_file(path, ScaMLGP)
-    X = torch.rand(6, 2, dtype=torch.double)
-    SourceHierarchy.fit({"sunday": (X, X[:, 1:])}, propagate="mean").save(path)
-    clear_memos()
-    with pytest.raises(UserInputError, match="not the one"):
-        load_prior_file(described)
-    assert isinstance(
-        load_prior_file(describe_prior_file(path, MeanHierarchicalGP)), SourceHierarchy
-    )
-
-
-def test_which_model_takes_which_prior(path):
-    classes = [ScaMLGP, PopulationGP, MeanHierarchicalGP, GuardedTransferGP, JointScaMLGP]
-    found = [getattr(model, "prior_class", None) for model in classes]
-    assert found == [SourceGPs, SourcePopulation, SourceHierarchy, None, None]
-    assert describe_prior_file(path, GuardedTransferGP) == describe_prior_file(path, ScaMLGP)
-    with pytest.raises(UserInputError, match="a SourceGPs, and PretrainedGP takes a Pretrained"):
-        describe_prior_file(path, PretrainedGP)
-    with pytest.raises(UserInputError, match="JointScaMLGP takes no prior"):
-        describe_prior_file(path, JointScaMLGP)
-
-
-def test_a_file_that_moved_is_found_again(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_inputs, "_places", {})
-    described, new = describe_prior_file(path, ScaMLGP), tmp_path / "elsewhere.safetensors"
-    path.rename(new)
-    clear_memos()
-    with pytest.raises(UserInputError, match="say where it is by botorch_transfer"):
-        load_prior_file(described)
-    with pytest.raises(FileNotFoundError, match="no prior file"):
-        locate_prior(path)
-    locate_prior(new)
-    assert isinstance(load_prior_file(described), SourceGPs)
-
-
-def test_missing_and_damaged_files_are_refused(path, tmp_path):
-    described = describe_prior_file(path, ScaMLGP)
-    path.unlink()
-    clear_memos()
-    with pytest.raises(UserInputError, match="put it back"):
-        load_prior_file(described)
-    with pytest.raises(FileNotFoundError, match="no prior file"):
-        describe_prior_file(path, ScaMLGP)
-    other = tmp_path / "text.safetensors"
-    other.write_text("no prior")
-    with pytest.raises(ValueError, match="damaged"):
-        describe_prior_file(other, ScaMLGP)
-
-
-def test_a_guard_takes_what_the_model_takes_that_it_weighs():
-    assert guarded_class(ScaMLGP, {}) is ScaMLGP
-    assert guarded_class(GuardedTransferGP, {}) is ScaMLGP
-    assert guarded_class(GuardedTransferGP, {"transfer_model": HyperpriorGP}) is HyperpriorGP
 
 
 def test_variances_that_are_added_follow_the_rows_and_come_on_top_of_known_noise():
@@ -312,7 +184,6 @@ def test_variances_that_are_added_follow_the_rows_and_come_on_top_of_known_noise
     mask = torch.tensor([True, True, False, True])
     dataset = dataset.clone(mask=mask)
     assert dataset.added.tolist() == [0.0, 1.0, 2.0]
-    dataset.transferred = Transferred(SOURCES)
     inputs = transfer_model_inputs(ScaMLGP, dataset, SPACE, {})
     assert inputs["train_Yvar"].flatten().tolist() == [0.5, 1.5, 2.5]
     assert "likelihood" not in inputs

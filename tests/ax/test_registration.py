@@ -26,8 +26,8 @@ from botorch_transfer import ScaMLGP, models
 from botorch_transfer.ax import TransferGenerators, adapter, model_inputs, strategy
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory
-from botorch_transfer.ax.history import AuxiliaryHistory, TransferHistory
-from botorch_transfer.ax.model_inputs import TransferDataset, Transferred
+from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.model import TransferModel
 from tests.ax.signatures import parameters
 
@@ -55,8 +55,6 @@ def test_generators_and_histories_are_known_to_storage():
     again = object_from_json(json.loads(json.dumps(object_to_json(spec))))
     assert again.generator_enum is TransferGenerators.TRANSFER
     assert again.generator_kwargs["history"] == history
-    names = object_from_json(object_to_json(AuxiliaryHistory(["a", "b"])))
-    assert (names.names, names.sources) == (["a", "b"], None)
 
 
 def test_acquisition_and_transform_are_known_to_storage():
@@ -86,7 +84,7 @@ def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
     names = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
     sources = {"monday": (torch.cat([X, X.new_full((1, 2), 3.0)]), torch.rand(5, 1).to(X))}
     dataset = TransferDataset(X, X[:, 1:], **names)
-    dataset.transferred = Transferred(sources)
+    dataset.sources = sources
     config = ModelConfig(
         botorch_model_class=ScaMLGP,
         input_transform_classes=[Normalize],

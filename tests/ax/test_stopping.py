@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
+from ax.core.trial import Trial
 from ax.storage.json_store.decoder import object_from_json
 from ax.storage.json_store.encoder import object_to_json
 from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
@@ -40,8 +41,9 @@ def client(strategy: bool = False) -> Client:
 
 def train(made: Client, x: float, steps: int = LENGTH) -> int:
     index = made.attach_trial({"x": x})
-    for k in range(1, steps + 1):
-        made.attach_data(index, {"loss": 5 + x + 1 / k}, progression=k)
+    # All at once: the client's ``attach_data`` goes through all data every time.
+    curve: Any = [(k, {"loss": 5 + x + 1 / k}) for k in range(1, steps + 1)]
+    cast(Trial, experiment_of(made).trials[index]).update_trial_data(curve)
     if steps == LENGTH:
         made.complete_trial(index)
     return index
@@ -57,10 +59,10 @@ def test_hopeless_trials_stop_and_promising_ones_go_on() -> None:
 
 
 def test_the_strategy_is_stored_as_json() -> None:
-    strategy = TransferEarlyStoppingStrategy(PRIOR, 0.9, min_progression=2)
+    strategy = TransferEarlyStoppingStrategy(PRIOR, 0.9, min_progression=2, check_safe=True)
     stored = json.loads(json.dumps(object_to_json(strategy, CORE_ENCODER_REGISTRY)))
     loaded = object_from_json(stored, CORE_DECODER_REGISTRY)
-    assert (loaded.probability, loaded.min_progression) == (0.9, 2)
+    assert (loaded.probability, loaded.min_progression, loaded.check_safe) == (0.9, 2, True)
     for name, part in PRIOR.named_buffers():
         np.testing.assert_allclose(dict(loaded.prior.named_buffers())[name], part)
     made = client()

@@ -18,20 +18,14 @@ from botorch_transfer import (
     FullyBayesianHyperpriorGP,
     GuardedTransferGP,
     HyperpriorGP,
-    PretrainedGP,
     ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
 )
-from botorch_transfer.ax import domain_from_ax, encode_history, transfer_generation_strategy
+from botorch_transfer.ax import transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.input_transforms import input_labels
 from botorch_transfer.memo import clear_memos
-from botorch_transfer.pretraining import (
-    Hyperprior,
-    PretrainedPrior,
-    SourceHierarchy,
-)
+from tests.ax.adapters import encoded_runs
 from tests.ax.conftest import (
     bowl,
     bowls,
@@ -90,12 +84,13 @@ def test_todays_conditions_are_fixed(make_client, complete, runs):
 def test_the_first_trial_is_the_priors(make_client, runs):
     client = make_client(history=runs)
     ((_, config),) = client.get_next_trials(1).items()
-    encoded = encode_history(client, runs, "loss", goal="min")
-    sources = SourceGPs.fit(encoded.source_data, input_transform=encoded.input_transform)
+    old = {task: (X, -Y) for task, (X, Y) in encoded_runs(plain_space(), runs).items()}
+    lower, upper = torch.tensor([[-2.0, -5.0], [3.0, 1.0]], dtype=torch.double)
+    cube = Normalize(2, bounds=torch.stack([lower, upper]))
+    sources = SourceGPs.fit(old, input_transform=cube)
     none = torch.empty(0, 2, dtype=torch.double)
     posterior = ScaMLGP(none, none[:, :1], sources).posterior
     x = torch.tensor([[np.log10(config["C"]), np.log10(config["gamma"])]], dtype=torch.double)
-    lower, upper = encoded.input_transform.bounds
     grid = lower + torch.rand(2000, 2, dtype=torch.double) * (upper - lower)
     values = posterior(torch.cat([x, grid]).unsqueeze(-2))
     bound = (values.mean + 3 * values.variance.sqrt()).view(-1)
@@ -103,18 +98,10 @@ def test_the_first_trial_is_the_priors(make_client, runs):
 
 
 @pytest.mark.parametrize("model", [ScaMLGP, SequentialHierarchicalGP])
-def test_experiments_tables_tensors_and_files_say_the_same(
-    make_client, old_clients, complete, runs, tmp_path, model
+def test_experiments_tables_and_tensors_say_the_same(
+    make_client, old_clients, complete, runs, model
 ):
     """The mixed spaces' forms are in the next test."""
-    encoded = encode_history(plain_space(), runs, "loss", goal="min")
-    hierarchy: dict[str, Any] = {"propagate": "covariance"}
-    prior_class, options = {
-        ScaMLGP: (SourceGPs, {}),
-        SequentialHierarchicalGP: (SourceHierarchy, hierarchy),
-    }[model]
-    prior = prior_class.fit(encoded.source_data, input_transform=encoded.input_transform, **options)
-    prior.save(tmp_path / "prior.safetensors")
     tensors = {
         task: tuple(
             torch.tensor(rows[columns].to_numpy()) for columns in (["C", "gamma"], ["loss"])
@@ -125,7 +112,6 @@ def test_experiments_tables_tensors_and_files_say_the_same(
         "experiments": {"history": [experiment_of(c) for c in old_clients(runs, plain_space())]},
         "table": {"history": runs},
         "tensors": {"history": {"loss": tensors}},
-        "file": {"prior": {"loss": tmp_path / "prior.safetensors"}},
     }
     test = [{"C": 3.0, "gamma": 0.02}, {"C": 400.0, "gamma": 1e-4}]
     means, variances = [], []
@@ -141,10 +127,8 @@ def test_experiments_tables_tensors_and_files_say_the_same(
     np.testing.assert_allclose(variances, variances[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["experiments", "file"])
-def test_mixed_spaces_batches_and_a_failed_trial(make_client, options_of, mixed_runs, form):
-    options = options_of(form, mixed_runs, mixed_space())
-    client = make_client(mixed_space(), **options)
+def test_mixed_spaces_batches_and_a_failed_trial(make_client, old_clients, mixed_runs):
+    client = make_client(mixed_space(), history=old_clients(mixed_runs, mixed_space()))
     batch = client.get_next_trials(3)
     assert len({tuple(sorted(config.items())) for config in batch.values()}) == 3
     failed, first, abandoned = batch
@@ -195,26 +179,12 @@ def test_a_guard_with_a_table(make_client, complete, runs):
     assert isinstance(adapter_of(client).generator.surrogate.model, GuardedTransferGP)
 
 
-def test_learned_mean_and_hyperprior_from_files(make_client, complete, runs, mixed_runs, tmp_path):
-    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
-    prior = PretrainedPrior.hyperbo(2).fit(data, input_transform=transform, steps=20)
-    domains = [
-        domain_from_ax(plain_space(), runs, "loss", goal="min", name="plain"),
-        domain_from_ax(mixed_space(), mixed_runs, "loss", goal="min", name="mixed"),
-    ]
-    hyperprior = Hyperprior.fit(domains, kind="universal")
-    cases = (
-        (PretrainedGP, prior),
-        (HyperpriorGP, hyperprior),
-        (FullyBayesianHyperpriorGP, hyperprior),
-    )
-    for model, saved in cases:
-        path = tmp_path / f"{model.__name__}.safetensors"
-        saved.save(path)
-        client = make_client(model=model, prior={"loss": path})
-        complete(client)
-        complete(client)
-        assert isinstance(adapter_of(client).generator.surrogate.model, model)
+@pytest.mark.parametrize("model", [HyperpriorGP, FullyBayesianHyperpriorGP])
+def test_hyperpriors_with_a_table(make_client, complete, runs, model):
+    client = make_client(model=model, history=runs)
+    complete(client)
+    complete(client)
+    assert isinstance(adapter_of(client).generator.surrogate.model, model)
 
 
 def test_without_history_it_is_axs_own_strategy():
@@ -233,58 +203,27 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     assert caplog.messages[-1] == "The history has no runs: the strategy is Ax's own, without one."
 
 
-def test_a_prior_of_other_parameters_is_refused(make_client, runs, tmp_path):
-    path = tmp_path / "prior.safetensors"
-    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
-    SourceGPs.fit(data, input_transform=transform, num_restarts=0).save(path)
-    assert input_labels(SourceGPs.load(path).input_transform) == ("log C", "log gamma")
-    with pytest.raises(UserInputError, match=r"\['log C', 'log gamma'\], and the experiment has"):
-        make_client(plain_space()[::-1], prior={"loss": path}).get_next_trials(1)
-    bounds = transform.bounds
-    SourceGPs.fit(data, input_transform=Normalize(2, bounds=bounds), num_restarts=0).save(path)
-    client = make_client(prior={"loss": path})
-    with pytest.warns(UserWarning, match=r"taken to be \['log C', 'log gamma'\], in this order"):
+def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs):
+    client = make_client(history=runs.rename(columns={"loss": "Loss"}).drop(columns="cost"))
+    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": 0.3})
+    with pytest.raises(UserInputError, match=r"experiment has the metrics .*: name them alike"):
         client.get_next_trials(1)
-    with pytest.raises(
-        UserInputError, match=r"inputs \[0, 1\], and the experiment has \['log rate'"
-    ):
-        make_client(mixed_space(), prior={"loss": path}).get_next_trials(1)
-
-
-def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs, tmp_path):
-    path = tmp_path / "prior.safetensors"
-    data, transform, _ = encode_history(plain_space(), runs, "loss", goal="min")
-    SourceGPs.fit(data, input_transform=transform, num_restarts=0).save(path)
-    renamed = runs.rename(columns={"loss": "Loss"}).drop(columns="cost")
-    for form in ({"history": renamed}, {"prior": {"Loss": path}}):
-        client = make_client(**form)
-        trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
-        client.complete_trial(trial, {"loss": 0.3})
-        with pytest.raises(UserInputError, match=r"experiment has the metrics .*: name them alike"):
-            client.get_next_trials(1)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"model": SingleTaskGP, "history": FRAME}, "one of the classes of botorch_transfer"),
-        ({"history": FRAME, "prior": {"loss": "a"}}, "not both"),
         ({"history": "runs.csv"}, "is a str"),
         ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
-        ({"prior": "a.safetensors"}, "from metrics to files"),
-        ({"prior": {}}, "from metrics to files"),
-        ({"prior": {"loss": None}}, "from metrics to files"),
-        ({"prior": {"loss": "/none.safetensors"}}, "no prior file"),
-        ({"prior": {"loss": "a"}, "task": "day"}, "task is only for"),
-        ({"prior": {"loss": "a"}, "missing": {"C": 1.0}}, "missing is only for"),
-        ({"prior": {"loss": "a"}, "pretraining": {"steps": 1}}, "leave out pretraining"),
+        ({"history": [], "task": "day"}, "task is only for"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
         ({"pretraining": {"steps": 3}}, "Ax's own: leave out pretraining"),
         ({"model_options": {"covar_module": None}}, "Ax's own: leave out model_options"),
     ],
 )
 def test_unfit_arguments_are_refused_at_once(options, message):
-    with pytest.raises((UserInputError, TypeError, FileNotFoundError), match=message):
+    with pytest.raises((UserInputError, TypeError), match=message):
         transfer_generation_strategy(**options)
 
 
@@ -311,29 +250,18 @@ PAPER = {"hyperparameters": "paper"}
 """With the default hyperpriors, a second point on so smooth a loss also explores."""
 
 
-@pytest.mark.parametrize(("form", "sign"), [("file", -1)])
-def test_a_sum_of_metrics(make_client, options_of, runs, form, sign):
-    """Of the loss alone C = 10 ** 1.1 is best; its cost, or its worth, moves that by a decade."""
-    goals = {"loss": "min", "cost": "min" if sign < 0 else "max"}
-    client = make_client(
-        objective=f"-loss {'-' if sign < 0 else '+'} 2*cost",
-        model_options=PAPER,
-        **options_of(form, runs, plain_space(), goals),
-    )
+def test_a_sum_of_metrics(make_client, runs):
+    """Of the loss alone C = 10 ** 1.1 is best; its cost moves that by a decade."""
+    client = make_client(objective="-loss - 2*cost", model_options=PAPER, history=runs)
     for _ in range(2):
         C, gamma = log_step(client)
-        assert abs(C - (0.1 if sign < 0 else 2.1)) < 0.5
+        assert abs(C - 0.1) < 0.5
         assert abs(gamma + 2.1) < 2.5
     assert models_of(client) == [ScaMLGP, ScaMLGP]
 
 
-@pytest.mark.parametrize("form", ["file"])
-def test_a_constraint_from_below(make_client, options_of, runs, form):
-    """A metric that is only constrained is as it is in a prior's file."""
-    client = make_client(
-        constraints=["cost >= 4.5"],
-        **options_of(form, runs, plain_space(), {"loss": "min", "cost": "max"}),
-    )
+def test_a_constraint_from_below(make_client, runs):
+    client = make_client(constraints=["cost >= 4.5"], history=runs)
     trial = client.attach_trial({"C": 10.0**2.6, "gamma": 0.01})
     loss = plain_loss({"C": 10.0**2.6, "gamma": 0.01}, 0.1)
     client.complete_trial(trial, {"loss": loss, "cost": 4.6})

@@ -14,7 +14,6 @@ from pandas import DataFrame, concat
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.reading import Curve, full_length, read_curves
-from botorch_transfer.prior import TransferPrior
 
 
 def task(name: str, seed: int, runs: int = 12, length: int = 20, unit: float = 1.0) -> DataFrame:
@@ -108,8 +107,7 @@ def test_maximizing_is_minimizing_the_negative() -> None:
 
 def test_saving_keeps_predictions(tmp_path: Path) -> None:
     PRIOR.save(tmp_path / "curves.safetensors")
-    loaded = TransferPrior.load(tmp_path / "curves.safetensors")
-    assert isinstance(loaded, CurvePrior)
+    loaded = CurvePrior.load(tmp_path / "curves.safetensors")
     assert loaded.predict(beginning(0.25)).equals(PRIOR.predict(beginning(0.25)))
 
 

@@ -11,6 +11,8 @@ import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from torch.nn import Linear
 
+from botorch_transfer.data import as_datasets
+from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.fit import (
     GradientFit,
     LearningCurve,
@@ -18,7 +20,7 @@ from botorch_transfer.hyperbo.fit import (
     split,
     write_checkpoint,
 )
-from botorch_transfer.hyperbo.objectives import SourceLoss
+from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
 from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions
 from tests.families import ShiftedSines
 
@@ -57,7 +59,6 @@ def test_content_is_all_but_how():
 FAMILY = ShiftedSines()
 X = FAMILY.inputs(12)
 HISTORY = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.3, 0.6, 0.8)]
-HELD_OUT = {"held out": (X, FAMILY.value(X, 0.45))}
 
 
 def untrained():
@@ -147,12 +148,11 @@ def test_adam_is_pytorch_s_on_the_whole_loss():
 
 
 @pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
-def test_validation_is_in_the_units_of_the_source_tasks(scale):
+def test_held_out_tasks_are_in_the_units_of_the_source_tasks(scale):
     data = [(X, (Y - 50) / 10) for X, Y in HISTORY]
-    prior = PretrainedPrior.stationary(2)
-    prior.fit(data, validation_data=data[:1], steps=1, outcome_scale=scale)
+    prior = PretrainedPrior.stationary(2).fit(data, hold_out=0.25, steps=1, outcome_scale=scale)
     pooled = torch.cat([Y for _, Y in data])
-    X0, Y0 = data[0]
+    X0, Y0 = data[int(split(4, 0.25, seed=0)[1])]
     mean, std = {
         "raw": (0.0, 1.0),
         "per_task": (Y0.mean(), Y0.std()),
@@ -163,48 +163,16 @@ def test_validation_is_in_the_units_of_the_source_tasks(scale):
     assert prior.learning_curve.validation_loss[0] == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.parametrize("scale", ["pooled", "per_task", "raw"])
-def test_validation_tasks_are_in_the_prior_s_units(scale):
-    """Also where pre-training goes on, by tasks in other units than those of the first."""
-    prior = untrained().fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=0)
-    prior = prior.fit(HISTORY, validation_data=HISTORY, outcome_scale=scale, steps=1, batch_size=50)
-    curve = prior.learning_curve
-    assert curve.validation_loss[0] == pytest.approx(curve.loss[0], rel=1e-9)
-
-
-def test_the_best_state_is_restored():
-    prior = untrained().fit(
-        HISTORY,
-        validation_data=HELD_OUT,
-        steps=60,
-        validation_every=5,
-        learning_rate=0.3,
-        decay=False,
-        patience=100,
-    )
-    curve = prior.learning_curve
+def test_the_best_step_is_found_and_patience_ends_the_search():
+    how = {"hold_out": 0.25, "steps": 60, "validation_every": 5}
+    how |= {"learning_rate": 0.3, "decay": False}
+    curve = fit(**how, patience=100).learning_curve
     assert curve.validation_steps == list(range(0, 61, 5))
     best = min(range(13), key=curve.validation_loss.__getitem__)
-    assert curve.best_step == curve.validation_steps[best]
-    assert 0 < curve.best_step < 60
-    stopped = untrained().fit(
-        HISTORY,
-        validation_data=HELD_OUT,
-        steps=60,
-        validation_every=5,
-        learning_rate=0.3,
-        decay=False,
-        patience=2,
-    )
-    # The loss is measured again from outside.
-    Y = (FAMILY.value(X, 0.45) - prior.outcome_mean).squeeze(-1)
-    Y = Y / torch.cat([Y for _, Y in HISTORY]).std()
-    covariance = prior.covariance(X) + prior.noise * torch.eye(12).double()
-    mvn = torch.distributions.MultivariateNormal(prior.mean(X), covariance)
-    assert -float(mvn.log_prob(Y)) == pytest.approx(curve.validation_loss[best], rel=1e-6)
-    looks = stopped.learning_curve.validation_steps
-    assert looks[-1] == stopped.learning_curve.best_step + 10 or looks[-1] == 60
-    assert len(stopped.learning_curve.loss) == looks[-1]
+    assert curve.best_step == len(curve.loss) == curve.validation_steps[best]
+    assert 0 < curve.best_step < 50
+    stopped = fit(**how, patience=2).learning_curve
+    assert stopped.validation_steps[-1] == stopped.best_step + 10
 
 
 # ------------------------------------------------------------------------------- checkpoints
@@ -215,14 +183,10 @@ class Interrupted(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("objective", "optimizer", "validated"),
-    [("nll", "adam", True), ("nll", "lbfgs", False), ("ekl", "lbfgs", True)],
+    ("objective", "optimizer"), [("nll", "adam"), ("nll", "lbfgs"), ("ekl", "lbfgs")]
 )
-def test_an_interrupted_run_ends_at_the_same_numbers(
-    objective, optimizer, validated, tmp_path, monkeypatch
-):
-    options = {"optimizer": optimizer, "validation_data": HELD_OUT if validated else None}
-    options["patience"] = 100
+def test_an_interrupted_run_ends_at_the_same_numbers(objective, optimizer, tmp_path, monkeypatch):
+    options = {"optimizer": optimizer}
     expected = fit(objective, **options)
     options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 7}
     note, steps = GradientFit._note, []
@@ -249,8 +213,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     for change in ({"seed": 1}, {"steps": 31}, {"objective": "ekl"}, {"outcome_scale": "raw"}):
         with pytest.raises(ValueError, match="other source data, starting values or options"):
             fit(checkpoint=tmp_path / "run", **change)
-    with pytest.raises(ValueError, match="other source data"):
-        fit(checkpoint=tmp_path / "run", validation_data=HELD_OUT)
     fit(checkpoint=tmp_path / "run", progress=True, checkpoint_every=3)  # how, not what
 
 
@@ -258,9 +220,9 @@ def test_a_checkpoint_of_another_kernel_or_noise_is_refused(tmp_path):
     def fit_stationary(kernel="rbf", noise=None, file="run"):
         noise = [] if noise is None else [torch.full((6, 1), noise, dtype=torch.double)]
         X = torch.linspace(0, 1, 12, dtype=torch.double).reshape(6, 2)
-        validation = [(X, X[:, :1], *noise)]
+        history = [*HISTORY, (X, X[:, :1], *noise)]
         prior = PretrainedPrior.stationary(2, kernel=kernel)
-        prior.fit(HISTORY, steps=3, validation_data=validation, checkpoint=tmp_path / file)
+        prior.fit(history, steps=3, checkpoint=tmp_path / file)
 
     fit_stationary()
     for change in ({"kernel": "matern12"}, {"noise": 0.5}):
@@ -342,9 +304,13 @@ def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
             return [(X, (Y - Y.mean()) / Y.std()) for X, Y in tasks]
         return [(X, (Y - outcomes.mean()) / outcomes.std()) for X, Y in tasks]
 
-    trial = fit_held_out(
-        scaled(kept), **options, validation_data=scaled(held_out), outcome_scale="raw"
-    ).learning_curve
+    tasks, others = (
+        PaddedTasks.from_datasets(as_datasets(scaled(numbers))) for numbers in (kept, held_out)
+    )
+    loss = SourceLoss.of(tasks, objective, 0.1, 5, 64, 3, None, 1e-8, 1000)
+    how = PretrainingOptions(optimizer, 20, 0.05, batch_size=5, seed=3, validation_every=5)
+    parts = PretrainedPrior.hyperbo(2, hidden=(6,))._thawed().double()
+    trial = GradientFit(parts, loss, TaskNLL(others), how, "key").run()
     assert curve.validation_steps == trial.validation_steps
     assert curve.validation_loss == pytest.approx(trial.validation_loss, rel=1e-6)
     assert curve.best_step == trial.best_step
@@ -394,9 +360,7 @@ def test_what_cannot_be_held_out_is_refused():
         fit_held_out(hold_out=1.5)
     with pytest.raises(InputDataError, match="leaves 1 of 2 source tasks"):
         fit_held_out(MANY[:2], hold_out=0.2)
-    with pytest.raises(ValueError, match="leave out validation_data and groups"):
-        fit_held_out(hold_out=0.2, validation_data=MANY[:1])
-    with pytest.raises(ValueError, match="leave out validation_data and groups"):
+    with pytest.raises(ValueError, match="leave out groups"):
         fit_held_out(hold_out=0.2, objective="ekl", groups=[[0, 1]])
 
 

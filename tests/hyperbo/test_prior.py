@@ -147,7 +147,6 @@ def test_fit_once_holds_out_a_quarter_of_many_tasks():
         (history, {}, True),
         (history[:7], {}, False),
         (history, {"hold_out": None}, False),
-        (history, {"validation_data": history[:1]}, True),
     ):
         prior = PretrainedPrior.fit_once(tasks, steps=3, **options)
         assert bool(prior.learning_curve.validation_steps) is looks
@@ -363,7 +362,7 @@ def test_unknown_presets_are_refused():
 
 
 def test_source_observations_are_not_kept(tmp_path):
-    prior = fit(PRESETS["hyperbo"](), validation_data=FAMILY.sources(), objective="nll")
+    prior = fit(PRESETS["hyperbo"](), hold_out=0.25, objective="nll")
     sizes = {tensor.numel() for tensor in prior.state_dict().values()}
     total = sum(len(Y) for _, Y in FAMILY.sources().values())
     assert not sizes & {total, 2 * total}
@@ -376,7 +375,7 @@ def test_round_trips(preset, tmp_path):
     bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
     transform = Normalize(2, bounds=bounds)
     raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = preset.fit(raw, steps=15, input_transform=transform, validation_data=raw)
+    prior = preset.fit(raw, steps=15, input_transform=transform, hold_out=0.25)
     prior.save(tmp_path / "prior")
     train_X, train_Y = FAMILY.target(3)
     X = transform.untransform(train_X)

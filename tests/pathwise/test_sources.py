@@ -147,7 +147,7 @@ def test_moments_of_paths(preset, options, n):
         options["covar_module"] = ScaleKernel(MaternKernel(ard_num_dims=2)).double()
     model = pretrained_models.build(n, preset, **options)
     # The error of random features falls with the root of their number.
-    sampler = partial(draw_kernel_feature_paths, num_features=2**13)
+    sampler = partial(draw_kernel_feature_paths, num_features=2**12)
     samples = draw_matheron_paths(model, torch.Size([1000]), prior_sampler=sampler)(
         pretrained_models.TEST_X
     )

@@ -22,7 +22,7 @@ def brief_search() -> Iterator[None]:
         patch.setattr(search, "POOL", 64)
         patch.setattr(search, "NUM_STARTS", 2)
         patch.setattr(search, "NUM_CHOICES", 2)
-        patch.setattr(search, "MAX_ITER", 10)
+        patch.setattr(search, "MAX_ITER", 5)
         patch.setattr(search, "MAX_REPAIRED", 4)
         patch.setattr(region, "MAX_REPAIRED", 4)
         patch.setattr(next_rows, "NUM_REFERENCE", 64)

@@ -33,6 +33,7 @@ from botorch_transfer.suggestion import (
     Suggestion,
     read_outcomes,
     read_tables,
+    search,
     suggest_rows,
 )
 from botorch_transfer.suggestion.search import SAME_ROW
@@ -390,7 +391,9 @@ NEW = SearchSpace([LR, DEPTH, WD])
 
 @pytest.mark.usefixtures("_brief_search")
 @pytest.mark.parametrize("missing", [None, {"wd": 1e-4}])
-def test_first_rows_with_a_new_parameter_are_not_at_its_bounds(missing):
+def test_first_rows_with_a_new_parameter_are_not_at_its_bounds(missing, monkeypatch):
+    monkeypatch.setattr(search, "MAX_ITER", 10)  # to the middle, not only towards it
+
     def evaluate(rows):
         return loss(rows, wd=1e-3)
 
