@@ -20,7 +20,7 @@ experiment. Those of ``ℓ_c`` and ``σ²`` may come from other search spaces in
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 
 import torch
@@ -40,6 +40,7 @@ from botorch_transfer.population.kernel import (
     centred,
     centred_gradient,
 )
+from botorch_transfer.prior import Observations
 from botorch_transfer.progress import announce
 
 _UNKNOWN_LENGTHSCALE = 1 / 3
@@ -84,92 +85,69 @@ class PopulationOptions:
             raise ValueError("max_iter, fit_points and max_inducing must be positive.")
 
 
-@dataclass(frozen=True)
-class StackedTasks:
-    """The rows of all tasks, one task after another, standardized task by task.
+def thinned(tasks: Observations, max_points: int) -> Observations:
+    """Keeps about the same share of each task's points, but no fewer than five.
+
+    Where there is no room for five points of each task, tasks are left out evenly, in the order
+    of how their outcomes are distributed. The order in which tasks are given does not matter.
 
     Args:
-        X: An ``N x d`` tensor of inputs.
-        Y: An ``N`` tensor of outcomes.
-        Yvar: An ``N`` tensor of known noise variances, zero where the noise is inferred.
-        task: An ``N`` tensor: the task of each row, from 0.
-        fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
+        tasks: The rows of all tasks.
+        max_points: How many points to keep of all tasks together, at most.
+
+    Returns:
+        The rows that are kept, one task after another.
     """
+    if len(tasks.Y) <= max_points:
+        return tasks
+    chosen = _spread_out(tasks, max(1, max_points // _FEWEST))
+    sizes = torch.bincount(tasks.task)[chosen]
+    fewest = sizes.clamp_max(min(_FEWEST, max_points))
+    share, counts = 1.0, sizes
+    while counts.sum() > max_points:  # with each round more tasks are at their fewest
+        room = counts > fewest
+        share = float(max_points - fewest[~room].sum()) / float(sizes[room].sum())
+        counts = fewest.maximum((share * sizes).floor().long())
+    kept = []
+    for index, count in zip(chosen.tolist(), counts.tolist(), strict=True):
+        (rows,) = (tasks.task == index).nonzero(as_tuple=True)
+        # By its outcomes: tasks with the same inputs are to keep different ones.
+        kept.append(rows[typical_rows(tasks.X[rows], tasks.Y[rows], count).sort().values])
+    every = torch.cat(kept)
+    return Observations(tasks.X[every], tasks.Y[every], tasks.noise[every], tasks.task[every])
 
-    X: Tensor
-    Y: Tensor
-    Yvar: Tensor
-    task: Tensor
-    fixed_noise: Tensor
 
-    def __getitem__(self, rows: Tensor) -> StackedTasks:
-        """Selects rows."""
-        X, Y, Yvar, task = (part[rows] for part in (self.X, self.Y, self.Yvar, self.task))
-        return StackedTasks(X, Y, Yvar, task, self.fixed_noise)
-
-    def thinned(self, max_points: int) -> StackedTasks:
-        """Keeps about the same share of each task's points, but no fewer than five.
-
-        Where there is no room for five points of each task, tasks are left out evenly, in the order
-        of how their outcomes are distributed. The order in which tasks are given does not matter.
-
-        Args:
-            max_points: How many points to keep of all tasks together, at most.
-
-        Returns:
-            The rows that are kept, in their order.
-        """
-        if len(self.Y) <= max_points:
-            return self
-        tasks = self._spread_out(max(1, max_points // _FEWEST))
-        sizes = torch.bincount(self.task, minlength=len(self.fixed_noise))[tasks]
-        fewest = sizes.clamp_max(min(_FEWEST, max_points))
-        share, counts = 1.0, sizes
-        while counts.sum() > max_points:  # with each round more tasks are at their fewest
-            room = counts > fewest
-            share = float(max_points - fewest[~room].sum()) / float(sizes[room].sum())
-            counts = fewest.maximum((share * sizes).floor().long())
-        kept = []
-        for index, count in zip(tasks.tolist(), counts.tolist(), strict=True):
-            (rows,) = (self.task == index).nonzero(as_tuple=True)
-            # By its outcomes: tasks with the same inputs are to keep different ones.
-            kept.append(rows[typical_rows(self.X[rows], self.Y[rows], count).sort().values])
-        return self[torch.cat(kept)]
-
-    def _spread_out(self, most: int) -> Tensor:
-        """The tasks with data; where these are more, so many that differ in their outcomes."""
-        tasks, counts = self.task.unique(return_counts=True)
-        if len(tasks) <= most:
-            return tasks
-        none = self.Y.new_zeros(len(self.fixed_noise))
-        keys = self.X.sum(dim=-1), self.Y.abs()  # outcomes decide, inputs where they agree
-        means = [none.index_add(0, self.task, key)[tasks] / counts for key in keys]
-        return tasks[lexical_order(*means)[evenly_spaced(len(tasks), most)]].sort().values
-
-    def noise(self, inferred: Tensor) -> Tensor:
-        """Each row's noise variance: the known one, or its task's in an ``M`` tensor."""
-        return torch.where(self.fixed_noise, 0.0, inferred)[self.task] + self.Yvar
+def _spread_out(tasks: Observations, most: int) -> Tensor:
+    """The tasks with data; where these are more, so many that differ in their outcomes."""
+    indices, counts = tasks.task.unique(return_counts=True)
+    if len(indices) <= most:
+        return indices
+    none = tasks.Y.new_zeros(int(indices[-1]) + 1)
+    keys = tasks.X.sum(dim=-1), tasks.Y.abs()  # outcomes decide, inputs where they agree
+    means = [none.index_add(0, tasks.task, key)[indices] / counts for key in keys]
+    return indices[lexical_order(*means)[evenly_spaced(len(indices), most)]].sort().values
 
 
 class PopulationObjective(FitObjective):
     """The negative log posterior of the hyperparameters per point, up to a constant.
 
     Args:
-        tasks: The stacked tasks.
+        tasks: The rows of all tasks, numbered without gaps and standardized task by task. Noise
+            that is inferred is NaN.
         kernel: The stationary kernel's name.
 
     Example:
         >>> X, ones = torch.rand(9, 2).double(), torch.ones(9).double()
-        >>> tasks = StackedTasks(X, X.sum(-1) - 1, 0 * ones, torch.arange(9) // 3, ones[:3] == 0)
+        >>> tasks = Observations(X, X.sum(-1) - 1, math.nan * ones, torch.arange(9) // 3)
         >>> objective = PopulationObjective(tasks, "matern52")
         >>> value, gradient = objective(objective.start().unsqueeze(0), torch.tensor([0]))
         >>> gradient.shape
         torch.Size([1, 10])
     """
 
-    def __init__(self, tasks: StackedTasks, kernel: str) -> None:
+    def __init__(self, tasks: Observations, kernel: str) -> None:
         self.tasks, self.kernel = tasks, kernel
-        self._dim, self._num_tasks = tasks.X.shape[-1], len(tasks.fixed_noise)
+        self._dim, self._num_tasks = tasks.X.shape[-1], int(tasks.task.max()) + 1
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
         self._reference = different_rows(tasks.X, MAX_REFERENCE)
 
@@ -258,17 +236,19 @@ class PopulationObjective(FitObjective):
         scaled = tasks.X / own.lengthscale
         covariance, derivative = own.value_and_derivative(scaled)
         covariance = centred(covariance, self._reference) * self._same
+        is_inferred = tasks.noise.isnan()
+        noise = torch.where(is_inferred, found.task_noise[tasks.task], tasks.noise)
         (value,), slopes = stationary_nll_and_gradient(
             tasks.Y.unsqueeze(0),
             tasks.X.unsqueeze(0),
             Stationary(self.kernel, found.lengthscale, found.outputscale.unsqueeze(0)),
-            (tasks.noise(found.task_noise) + _JITTER).unsqueeze(0),
+            (noise + _JITTER).unsqueeze(0),
             covariance=(covariance + LEVEL_VARIANCE * self._same).unsqueeze(0),
         )
         G = slopes.covariance[0]
         in_own = centred_gradient(G * self._same, self._reference)
         in_inputs = gradient_in_inputs(4 * in_own * derivative, scaled)
-        in_noise = torch.where(tasks.fixed_noise[tasks.task], 0.0, slopes.noise[0])
+        in_noise = torch.where(is_inferred, slopes.noise[0], 0.0)
         return value, PopulationHyperparameters(
             slopes.log_lengthscale[0] / found.lengthscale,
             -torch.linalg.vecdot(in_inputs, scaled, dim=-2) / found.own_lengthscale,
@@ -280,32 +260,32 @@ class PopulationObjective(FitObjective):
 
 
 def fit_population(
-    tasks: StackedTasks,
+    tasks: Observations,
     kernel: str,
     options: PopulationOptions,
 ) -> tuple[PopulationHyperparameters, Tensor]:
     """Fits the hyperparameters by maximum a posteriori.
 
     Args:
-        tasks: The stacked tasks.
+        tasks: The rows of all tasks, standardized task by task. Noise that is inferred is NaN.
         kernel: The stationary kernel's name.
         options: How to fit.
 
     Returns:
         The hyperparameters, and the log posterior up to a constant, on the points of the fit.
     """
-    sample = tasks.thinned(options.fit_points)
+    sample = thinned(tasks, options.fit_points)
     # Of thousands of tasks, only those that are left have a noise variance of their own.
     kept, task = sample.task.unique(return_inverse=True)
-    sample = replace(sample, task=task, fixed_noise=tasks.fixed_noise[kept])
-    objective = PopulationObjective(sample, kernel)
+    objective = PopulationObjective(Observations(sample.X, sample.Y, sample.noise, task), kernel)
+    num_tasks = int(tasks.task.max()) + 1
     start = objective.start().unsqueeze(0)
     with single_threaded_scipy():
         for _ in range(2):  # the first evaluation in a process takes longer
             begin = perf_counter()
             objective(start, torch.zeros(1, dtype=torch.long, device=start.device))
             seconds = _STEPS * (perf_counter() - begin)
-        announce(f"one GP of {len(tasks.fixed_noise)} tasks", seconds)
+        announce(f"one GP of {num_tasks} tasks", seconds)
         theta, value = minimize_batched(
             objective,
             start,
@@ -314,6 +294,6 @@ def fit_population(
             gradient_tolerance=CONVERGED / len(objective.tasks.Y),
         )
     found = objective.read(theta[0].to(tasks.Y.device))
-    noise = found.noise.repeat(len(tasks.fixed_noise))
+    noise = found.noise.repeat(num_tasks)
     noise[kept] = found.task_noise
     return found._replace(task_noise=noise), -value[0] * len(objective.tasks.Y)

@@ -17,11 +17,7 @@ from torch import Tensor
 from botorch_transfer.data import SourceData
 from botorch_transfer.gp.tasks import scaled_tasks
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.population.fit import (
-    PopulationOptions,
-    StackedTasks,
-    fit_population,
-)
+from botorch_transfer.population.fit import PopulationOptions, fit_population
 from botorch_transfer.population.kernel import ConditionedPopulation, PopulationHyperparameters
 from botorch_transfer.prior import ConditionedPrior, Observations
 
@@ -96,10 +92,11 @@ class SourcePopulation(ConditionedPrior):
         """
         chosen = PopulationOptions(**options)
         padded, units = scaled_tasks(source_data, "per_task", input_transform)
-        rows = Observations.of(padded, padded.Yvar)
-        tasks = StackedTasks(rows.X, rows.Y, rows.noise, rows.task, padded.fixed_noise)
+        padded = padded.double()
+        unknown = torch.full_like(padded.Y[:, 0], torch.nan)
+        tasks = Observations.of(padded, padded.known_or(unknown))
         found, _ = fit_population(tasks, kernel, chosen)
-        data = Observations(tasks.X, tasks.Y, tasks.noise(found.task_noise), tasks.task)
+        data = Observations.of(padded, padded.known_or(found.task_noise))
         gps = ConditionedPopulation.from_data(data, found, kernel, units.names, chosen.max_inducing)
         return cls(gps, units, data)
 

@@ -9,10 +9,11 @@ from torch.distributions import MultivariateNormal, Normal
 from botorch_transfer.population.fit import (
     PopulationObjective,
     PopulationOptions,
-    StackedTasks,
     fit_population,
+    thinned,
 )
 from botorch_transfer.population.prior import SourcePopulation
+from botorch_transfer.prior import Observations
 from tests.gp.padded import KERNELS, points
 from tests.population.twin import Sources
 
@@ -22,25 +23,23 @@ def stacked(sizes: tuple[int, ...] = (6, 1, 9), known_noise: tuple[int, ...] = (
     X = points(len(task), 2)
     fixed = torch.tensor([index in known_noise for index in range(len(sizes))])
     Y = torch.sin(5 * X.sum(dim=-1)) + 0.3 * task
-    return StackedTasks(X, Y, torch.where(fixed[task], 0.05, 0.0).double(), task, fixed)
+    return Observations(X, Y, torch.where(fixed[task], 0.05, math.nan), task)
 
 
-def theta_of(tasks: StackedTasks, count: int = 1, seed: int = 5) -> torch.Tensor:
+def theta_of(tasks: Observations, count: int = 1, seed: int = 5) -> torch.Tensor:
     """Parameters in some distance from the start."""
     start = PopulationObjective(tasks, "rbf").start()
     return start + points(count, len(start), seed=seed) - 0.5
 
 
-def plain_log_posterior(tasks: StackedTasks, kernel: str, theta: torch.Tensor) -> torch.Tensor:
+def plain_log_posterior(tasks: Observations, kernel: str, theta: torch.Tensor) -> torch.Tensor:
     """The log posterior by PyTorch's distributions, up to a constant that does not matter."""
-    d, M = tasks.X.shape[-1], len(tasks.fixed_noise)
+    d, M = tasks.X.shape[-1], int(tasks.task.max()) + 1
     common, own, s_c, s_h, noise, of_tasks = theta.split([d, d, 1, 1, 1, M])
     found = PopulationObjective(tasks, kernel).read(theta)
     torch.testing.assert_close(found.lengthscale, common.exp())
     torch.testing.assert_close(found.own_outputscale, (2 * s_h[0]).exp())
-    rows = torch.where(
-        tasks.fixed_noise[tasks.task], tasks.Yvar, (noise + of_tasks).exp()[tasks.task]
-    )
+    rows = torch.where(tasks.noise.isnan(), (noise + of_tasks).exp()[tasks.task], tasks.noise)
     sources = Sources(tasks.X, tasks.Y, tasks.task, rows + 1e-6, found, kernel)
     covariance = sources.covariance()
     value = MultivariateNormal(torch.zeros_like(tasks.Y), covariance).log_prob(tasks.Y)
@@ -49,7 +48,7 @@ def plain_log_posterior(tasks: StackedTasks, kernel: str, theta: torch.Tensor) -
         (own - common, 0.0, 0.7),
         (s_c, math.log(0.8), 1.0),
         (s_h, math.log(0.7), 1.0),
-        (s_h - s_c, 0.3, 0.3 * math.sqrt(max(len(tasks.fixed_noise), 2) / 2)),
+        (s_h - s_c, 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
         (noise, math.log(0.01), 1.5),
         (of_tasks, 0.0, 0.7),
     ]
@@ -107,7 +106,7 @@ def test_fit_improves_on_its_start():
 
 def test_fit_stays_within_its_bounds():
     tasks = stacked((8, 8), known_noise=())
-    constant = StackedTasks(tasks.X, 0 * tasks.Y, tasks.Yvar, tasks.task, tasks.fixed_noise)
+    constant = Observations(tasks.X, 0 * tasks.Y, tasks.noise, tasks.task)
     found, value = fit_population(constant, "matern52", PopulationOptions())
     assert value.isfinite()
     assert all(part.isfinite().all() for part in found)
@@ -132,11 +131,10 @@ def test_fit_is_to_some_points_of_large_tasks(monkeypatch):
 
 def test_thinning_keeps_the_same_share_of_each_task():
     tasks = stacked((10, 40, 150), known_noise=(1,))
-    assert tasks.thinned(200) is tasks
-    thin = tasks.thinned(100)
+    assert thinned(tasks, 200) is tasks
+    thin = thinned(tasks, 100)
     assert thin.task.bincount().tolist() == [5, 20, 75]
-    assert torch.equal(thin.fixed_noise, tasks.fixed_noise)
-    assert (thin.Yvar[thin.task == 1] > 0).all()
+    assert torch.equal(thin.noise > 0, thin.task == 1)
     places = torch.stack([(x == tasks.X).all(dim=-1).nonzero()[0, 0] for x in thin.X])
     assert (places.diff() > 0).all()
     assert torch.equal(thin.Y, tasks.Y[places])
@@ -144,12 +142,12 @@ def test_thinning_keeps_the_same_share_of_each_task():
 
 def test_thinning_keeps_five_points_of_each_task():
     tasks = stacked((3, 8, 200))
-    assert tasks.thinned(30).task.bincount().tolist() == [3, 5, 22]
+    assert thinned(tasks, 30).task.bincount().tolist() == [3, 5, 22]
 
 
 def test_thinning_takes_rows_from_the_worst_outcome_to_the_best():
     tasks = stacked((30, 60))
-    thin = tasks.thinned(40)
+    thin = thinned(tasks, 40)
     for index in (0, 1):
         Y, kept = tasks.Y[tasks.task == index].sort().values, thin.Y[thin.task == index]
         expected = Y[torch.linspace(0, len(Y) - 1, len(kept)).double().round().long()]
@@ -162,26 +160,25 @@ def test_thinning_does_not_depend_on_the_order_of_tasks():
     order = [2, 0, 1]
     rows = torch.cat([(tasks.task == index).nonzero().squeeze(-1) for index in order])
     task = torch.arange(3).repeat_interleave(torch.tensor([sizes[index] for index in order]))
-    moved = StackedTasks(tasks.X[rows], tasks.Y[rows], tasks.Yvar[rows], task, tasks.fixed_noise)
-    first, second = tasks.thinned(50), moved.thinned(50)
+    moved = Observations(tasks.X[rows], tasks.Y[rows], tasks.noise[rows], task)
+    first, second = thinned(tasks, 50), thinned(moved, 50)
     for place, index in enumerate(order):
         assert torch.equal(first.X[first.task == index], second.X[second.task == place])
 
 
-def many_tasks(order: torch.Tensor) -> StackedTasks:
+def many_tasks(order: torch.Tensor) -> Observations:
     """Forty tasks of six points, each less spread than the one before, in some order."""
     X, normal = points(40, 6, 2), points(40, 6, seed=2) - 0.5
     Y = normal / torch.arange(1, 41).unsqueeze(-1)
     task = torch.arange(40).repeat_interleave(6)
-    known = torch.zeros(40, dtype=torch.bool)
     X, Y = X[order].reshape(-1, 2), Y[order].reshape(-1)
-    return StackedTasks(X, Y, 0 * Y, task, known)
+    return Observations(X, Y, math.nan * Y, task)
 
 
 def test_tasks_are_left_out_where_there_is_no_room_for_them():
     order = torch.arange(40)
     tasks = many_tasks(order)
-    thin = tasks.thinned(50)
+    thin = thinned(tasks, 50)
     assert len(thin.Y) == 50
     counts = thin.task.bincount(minlength=40)
     assert sorted(counts.unique().tolist()) == [0, 5]
@@ -190,10 +187,10 @@ def test_tasks_are_left_out_where_there_is_no_room_for_them():
     kept = counts.nonzero().squeeze(-1)
     assert spread.argmin() in kept
     assert spread.argmax() in kept
-    moved = many_tasks(order.flip(0)).thinned(50)
+    moved = thinned(many_tasks(order.flip(0)), 50)
     assert torch.equal(moved.X.sort(dim=0).values, thin.X.sort(dim=0).values)
     # Those that are left out already do not count again.
-    assert thin.thinned(49).task.unique().numel() == 9
+    assert thinned(thin, 49).task.unique().numel() == 9
 
 
 @pytest.mark.parametrize("name", ["max_iter", "fit_points", "max_inducing"])
