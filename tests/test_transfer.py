@@ -326,9 +326,11 @@ def test_what_is_no_prior_of_the_members_is_refused():
     other = PretrainedPrior.hyperbo(X.shape[-1])
     with pytest.raises(TypeError, match="None of the members, population, scaml, takes a Pretr"):
         TransferGP(X, Y, other)
-    with pytest.raises(ValueError, match="are of scaml, but the members are population, scaml"):
+    with pytest.raises(
+        ValueError, match="`prior` names scaml, but the members are population, scaml"
+    ):
         TransferGP(X, Y, {"scaml": PRIOR["scaml"]})
-    with pytest.raises(ValueError, match="are of population, scaml, but the members are guarded"):
+    with pytest.raises(ValueError, match="names population, scaml, but the members are guarded"):
         TransferGP(X, Y, PRIOR, members={"guarded": GuardedTransferGP})
     with pytest.raises(TypeError, match="Expected a SourcePopulation or source data"):
         TransferGP(X, Y, {"population": PRIOR["scaml"], "scaml": PRIOR["scaml"]})
