@@ -120,3 +120,19 @@ def test_task_that_cannot_be_distilled_is_named() -> None:
     tasks[1].outputscale.fill_(float("nan"))
     with pytest.raises(InputDataError, match=r"source task 'task 1' is not positive definite"):
         condition(tasks, max_inducing=5)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_projection_keeps_the_moments_at_the_inducing_points(kernel: str) -> None:
+    covariance = Stationary(kernel, torch.full((2,), 0.4).double(), torch.tensor(1.5).double())
+    inducing = InducingPoints.chosen(covariance, points(9, 2), most=9)
+    Z, K = inducing.points, covariance.between(inducing.points, inducing.points)
+    observed, Y = covariance.between(Z, points(6, 2, seed=3)), points(6, 1, seed=4)
+    # A posterior that is told of other inputs, by the textbook.
+    S = covariance.between(points(6, 2, seed=3), points(6, 2, seed=3)) + 0.1 * torch.eye(6)
+    mean = observed @ torch.linalg.solve(S, Y)
+    told = K - observed @ torch.linalg.solve(S, observed.mT)
+    kept = inducing.project(mean, told)
+    torch.testing.assert_close(K @ kept.alpha, mean, atol=1e-8, rtol=0)
+    explained = (kept.inverse_root @ K).mT @ (kept.inverse_root @ K)
+    torch.testing.assert_close(K - explained, told, atol=1e-8, rtol=0)
