@@ -11,6 +11,7 @@ from botorch.exceptions.errors import InputDataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas import DataFrame, concat
+from scipy.special import ndtr
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.reading import Curve, full_length, read_curves
@@ -171,6 +172,20 @@ def test_any_table_gives_finite_predictions_or_one_sentence(rows: list[tuple]) -
         found = prior.predict(runs)
         known = found[np.isfinite(found["loss"])]
         assert np.isfinite(known[["predicted_mean", "predicted_std"]].to_numpy()).all()
+
+
+def test_a_run_is_hopeless_by_its_odds_against_the_best_predicted_one() -> None:
+    curves = read_curves(beginning(0.25), task="task", **PRIOR.config)[:8]
+    by_last_value = sorted(curves, key=lambda curve: float(curve.values[-1]))
+    own, others = by_last_value[0], by_last_value[1:]
+    found = PRIOR.forecast([own, *others])
+    best = 1 + int(found.mean[1:].argmax())
+    # Both ends are still unknown.
+    spread = np.sqrt(found.variance[0] + found.variance[best])
+    odds = float(ndtr((found.mean[best] - found.mean[0]) / spread))
+    assert found.variance[best] > 0.1 * found.variance[0] > 0
+    assert PRIOR.is_hopeless(own, others, odds - 1e-6)
+    assert not PRIOR.is_hopeless(own, others, odds + 1e-6)
 
 
 def test_a_run_that_diverged_is_hopeless_and_no_model_stands_on_curves() -> None:
