@@ -43,7 +43,7 @@ SCALES = {
     "C": ("K", 1.0, 273.15),
     "°F": ("K", 5 / 9, 459.67 * 5 / 9),
 }
-"""Of units that can be converted, what they are converted to first, the factor and the offset."""
+"""Units that can be converted: the unit behind each, the factor and the offset."""
 
 MAX_SLIPS = 0.1
 """The largest share of cells that may be something else in a column that is taken for numbers."""

@@ -302,13 +302,13 @@ class SearchSpace:
         return torch.from_numpy(self._encode(frame, lambda parameter: parameter.place)[0])
 
     def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
-        """Finds out because of which values rows have no place; see ``place``.
+        """Finds the values because of which rows have no place; see ``place``.
 
         Args:
             frame: As in ``encode``.
 
         Returns:
-            Of each such row the first column that has one, and the value.
+            For each such row, the first column with such a value, and the value.
 
         Example:
             >>> from pandas import DataFrame

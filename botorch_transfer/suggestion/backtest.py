@@ -124,7 +124,7 @@ class Backtest:
         worst = saved[saved < 0].sort_values()
         if 0 < len(worst) < num:
             text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"
-        text += ". Of a single new task that says little"
+        text += ". This says little about a single new task"
         return f"{text}. Use model={self.recommended!r}. {self.sample}"
 
 
