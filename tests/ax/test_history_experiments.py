@@ -10,7 +10,7 @@ from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TASK, TransferHistory
+from botorch_transfer.ax.history import LEAST_ERROR, TASK, TransferHistory, moments_of
 from tests.ax.adapters import encoded
 from tests.ax.conftest import plain_space
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment
@@ -91,3 +91,10 @@ def test_arms_from_before_a_parameter_came_have_its_backfill_value(make_client):
     experiment_of(client).search_space.add_parameter(gamma)
     columns = TransferHistory.from_experiments([client]).columns
     assert (columns["C"], columns["gamma"], columns["loss"]) == ([2.0], [0.5], [1.0])
+
+
+def test_outcomes_without_noise_have_a_least_error():
+    experiment = old_experiment([C, GAMMA], sem=0.0)
+    columns = TransferHistory.from_experiments([experiment]).columns
+    _, std = moments_of(np.array(columns["loss"]))
+    assert columns["loss_sem"] == pytest.approx([LEAST_ERROR * std] * 9)

@@ -222,7 +222,7 @@ def test_of_large_tasks_some_points_count():
     expected = fit([domain])
     found = fit([domain], fit_points=30)
     assert float(value(domain, found)) > float(expected.log_likelihood) - 12
-    assert float(value(domain, found)) < float(expected.log_likelihood)
+    assert float(value(domain, found)) < float(expected.log_likelihood) - 0.1
 
 
 def test_domains_have_no_inducing_points():
