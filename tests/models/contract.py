@@ -1,8 +1,9 @@
 """The models that have to keep the contract, and what of it each documents to be smaller.
 
 A model joins by one line in ``CASES``; the tests of ``test_contract_*.py`` then run on it. What
-depends on a model's own code runs on all of them. Rarer variants run on the ``REPRESENTATIVES``,
-and what only BoTorch's code does with a model runs on ``MINIMAL``, the base class.
+depends on a model's own formula runs on all of them, what depends on how a model is made of its
+parts on the ``KINDS``. Rarer variants run on the ``REPRESENTATIVES``, and what only BoTorch's code
+does with a model runs on ``MINIMAL``, the base class.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ModelCase:
         slack: How far from its optimum a fit may stop, in nats a point.
         representative: Whether the model stands for its kind where a test has many variants.
         sibling: Whether another case has the same code but for a formula that has tests of its own;
-            of the variants of a test it runs the first only.
+            it runs only the tests that depend on the formula.
         frozen: Whether a fit has nothing to do.
         hyperpriors: Whether its hyperparameters have hyperpriors.
         fit_only: Whether it joins only the tests of fitting, states, batches and few points,
@@ -366,9 +367,9 @@ CASES = [
         BoostedHierarchicalGP, _hierarchy("mean"), ordered=True, exact=False, representative=True
     ),
     # Free matrices have long flat ridges, along which a fit stops after a number of iterations.
-    ModelCase(LinearCoregionalizationGP, _source_data, slack=1e-2),
+    ModelCase(LinearCoregionalizationGP, _source_data, slack=1e-2, sibling=True),
     ModelCase(IntrinsicCoregionalizationGP, _source_data, slack=1e-2, sibling=True),
-    ModelCase(WeightedSourceGP, _source_data),
+    ModelCase(WeightedSourceGP, _source_data, sibling=True),
     ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
     ModelCase(JointScaMLGP, _source_data, sibling=True),
     ModelCase(HyperpriorGP, _hyperprior, flat=True, any_dim=True, sibling=True),
@@ -418,6 +419,7 @@ CASES = [
     ),
     ModelCase(TransferGP, _members_priors, in_turn=True, exact=False, representative=True),
 ]
+KINDS = [case for case in CASES if not case.sibling]
 REPRESENTATIVES = [case for case in CASES if case.representative]
 
 
@@ -428,26 +430,33 @@ def where(condition: Callable[[ModelCase], bool]) -> pytest.MarkDecorator:
     )
 
 
+on_every_model = where(lambda case: True)
+"""Parametrizes a test by all cases, siblings too."""
+
+
 def variants(
-    names: str, everywhere: Sequence[Any] = (), representatives: Sequence[Any] = ()
+    names: str,
+    everywhere: Sequence[Any] = (),
+    representatives: Sequence[Any] = (),
+    siblings: Sequence[Any] = (),
 ) -> pytest.MarkDecorator:
     """Parametrizes a test by a case and by variants, of which not every case has all.
 
     Args:
         names: The variants' argument names, separated by commas.
-        everywhere: The variants that every model runs, siblings the first of them.
+        everywhere: The variants that every model but siblings runs.
         representatives: Those that only one model of each kind runs.
+        siblings: Those that siblings run.
 
     Returns:
         The mark of the test, whose further argument is ``case``.
     """
     single = "," not in names
     parameters = []
-    others = [case for case in CASES if not case.sibling]
     for values, cases in (
-        (everywhere[:1], CASES),
-        (everywhere[1:], others),
+        (everywhere, KINDS),
         (representatives, REPRESENTATIVES),
+        (siblings, [case for case in CASES if case.sibling]),
     ):
         for value in values:
             row = (value,) if single else value

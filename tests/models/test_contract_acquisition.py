@@ -133,12 +133,6 @@ def test_single_candidates(case, name):
     _assert_optimized(case, name)
 
 
-# All models' values and derivatives are below.
-@variants("name", representatives=["JES", "qKG"])
-def test_single_candidates_that_look_ahead(case, name):
-    _assert_optimized(case, name)
-
-
 # Two candidates of a batch may coincide, which makes their joint posterior singular.
 @pytest.mark.filterwarnings("ignore:A not p.d.", "ignore:Optimization failed")
 @variants("name", everywhere=["qLogNEI"], representatives=["qKG", "qMES", "JES"])
