@@ -2,8 +2,9 @@
 
 A model joins by one line in ``CASES``; the tests of ``test_contract_*.py`` then run on it. What
 depends on a model's own formula runs on all of them, what depends on how a model is made of its
-parts on the ``KINDS``. Rarer variants run on the ``REPRESENTATIVES``, and what only BoTorch's code
-does with a model runs on ``MINIMAL``, the base class.
+parts on the ``KINDS``. Rarer variants run on the ``REPRESENTATIVES``. What only BoTorch's code
+does with a model runs on ``MINIMAL``, the base class, and on the ``INEXACT`` representatives,
+whose predictions are not those of one exact GP.
 """
 
 from __future__ import annotations
@@ -421,6 +422,7 @@ CASES = [
 ]
 KINDS = [case for case in CASES if not case.sibling]
 REPRESENTATIVES = [case for case in CASES if case.representative]
+INEXACT = [case for case in REPRESENTATIVES if not case.exact]
 
 
 def where(condition: Callable[[ModelCase], bool]) -> pytest.MarkDecorator:
@@ -439,6 +441,7 @@ def variants(
     everywhere: Sequence[Any] = (),
     representatives: Sequence[Any] = (),
     siblings: Sequence[Any] = (),
+    inexact: Sequence[Any] = (),
 ) -> pytest.MarkDecorator:
     """Parametrizes a test by a case and by variants, of which not every case has all.
 
@@ -447,6 +450,7 @@ def variants(
         everywhere: The variants that every model but siblings runs.
         representatives: Those that only one model of each kind runs.
         siblings: Those that siblings run.
+        inexact: Those that only representatives with predictions of their own run.
 
     Returns:
         The mark of the test, whose further argument is ``case``.
@@ -457,6 +461,7 @@ def variants(
         (everywhere, KINDS),
         (representatives, REPRESENTATIVES),
         (siblings, [case for case in CASES if case.sibling]),
+        (inexact, INEXACT),
     ):
         for value in values:
             row = (value,) if single else value

@@ -188,7 +188,6 @@ def test_any_few_points(case, n, values, places):
 # ----------------------------------------------------------------------------------- the same twice
 
 
-@on_every_model
 def test_two_calls_give_the_same_numbers(case):
     """Whatever the random state, which a fit leaves as it is."""
 
