@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
 from tests.optuna.worker import objective as slow_objective
-from tests.optuna.worker import open_study, work
+from tests.optuna.worker import open_study
 from tests.suggestion.brief_search import brief_search
 
 
@@ -475,16 +476,14 @@ def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
     for storage in storages:
         open_study(storage, "new", seed=0)  # so that the tables are made once
-    # A process that is forked has imported everything.
-    other = multiprocessing.get_context("fork").Process(target=work, args=(storages, "new", 2, 1))
-    other.start()
+    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "2", "1"]
+    other = subprocess.Popen(command)
     for storage in storages:  # this process is the first worker, and starts with the other one
         study = open_study(storage, "new", seed=0)
-        while not study.trials and other.is_alive():
-            time.sleep(0.1)
+        while not study.trials and other.poll() is None:
+            time.sleep(0.5)
         study.optimize(slow_objective, n_trials=2)
-    other.join(timeout=300)
-    assert other.exitcode == 0
+    assert other.wait(timeout=300) == 0
     for storage in storages:
         study = open_study(storage, "new", seed=0)
         assert states(study) == [TrialState.COMPLETE] * 4

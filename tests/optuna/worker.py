@@ -1,12 +1,11 @@
-"""One worker of a study."""
+"""One worker of a study: `python -m tests.optuna.worker STORAGE NAME TRIALS SEED`."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
 
 import optuna
-import torch
 
 from tests.optuna.studies import sampler
 from tests.suggestion.brief_search import brief_search
@@ -30,9 +29,8 @@ def objective(trial: optuna.Trial) -> float:
     return (x - 0.3) ** 2
 
 
-def work(storages: Sequence[str], name: str, trials: int, seed: int) -> None:
-    """Works on one study after another, in a process that was forked."""
-    torch.set_num_threads(1)  # the threads of the process before are not there
+if __name__ == "__main__":
+    *storages, name, trials, seed = sys.argv[1:]
     with brief_search():
         for storage in storages:
-            open_study(storage, name, seed).optimize(objective, n_trials=trials)
+            open_study(storage, name, int(seed)).optimize(objective, n_trials=int(trials))
