@@ -26,8 +26,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from pandas.testing import assert_frame_equal
 
 from botorch_transfer import (
-    PopulationGP,
     RankWeightedGP,
+    ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
 )
@@ -247,11 +247,12 @@ MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
 """How many times as often a model may wait as a ``SingleTaskGP``."""
 
 
-# Joint models share what HGP does with tasks, and what is learned otherwise knows no tasks.
+# Joint models share what HGP does with tasks, and TransferGP does what its members do; what is
+# learned otherwise knows no tasks.
 @where(
     lambda case: (
-        case.representative
-        or case.model_class in (PopulationGP, RankWeightedGP, SequentialHierarchicalGP)
+        (case.representative and case.model_class is not ScaMLGP)
+        or case.model_class in (RankWeightedGP, SequentialHierarchicalGP)
     )
 )
 def test_tasks_cost_no_waits(case, there):
