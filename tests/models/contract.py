@@ -361,7 +361,8 @@ class MinimalGP(TargetGP):
 
 MINIMAL = ModelCase(MinimalGP, _source_data, flat=True)
 CASES = [
-    ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0), representative=True),
+    # A member of TransferGP, which represents it.
+    ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0)),
     ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
     ModelCase(MeanHierarchicalGP, _hierarchy("mean"), ordered=True, sibling=True),
     ModelCase(

@@ -27,7 +27,6 @@ from pandas.testing import assert_frame_equal
 
 from botorch_transfer import (
     RankWeightedGP,
-    ScaMLGP,
     SequentialHierarchicalGP,
     SourceGPs,
 )
@@ -251,8 +250,7 @@ MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
 # learned otherwise knows no tasks.
 @where(
     lambda case: (
-        (case.representative and case.model_class is not ScaMLGP)
-        or case.model_class in (RankWeightedGP, SequentialHierarchicalGP)
+        case.representative or case.model_class in (RankWeightedGP, SequentialHierarchicalGP)
     )
 )
 def test_tasks_cost_no_waits(case, there):
