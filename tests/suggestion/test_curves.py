@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,14 @@ from botorch_transfer.__main__ import main
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import read_outcomes, read_tables, suggest_rows
+from tests.suggestion.brief_search import brief_search
+
+
+@pytest.fixture(autouse=True)
+def _brief_search() -> Iterator[None]:
+    with brief_search():
+        yield
+
 
 SPACE = SearchSpace([FloatParameter("C", 0.0, 1.0)])
 LOSS = read_outcomes("loss", "min")
