@@ -17,13 +17,6 @@ from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import read_outcomes, read_tables, suggest_rows
 from tests.suggestion.brief_search import brief_search
 
-
-@pytest.fixture(autouse=True)
-def _brief_search() -> Iterator[None]:
-    with brief_search():
-        yield
-
-
 SPACE = SearchSpace([FloatParameter("C", 0.0, 1.0)])
 LOSS = read_outcomes("loss", "min")
 
@@ -41,6 +34,12 @@ OLD = concat([curves(f"task {i}", list(np.linspace(0, 1, 9)), shift=0.1 * i) for
 NEW = curves("new", [0.1, 0.5, 0.9]).drop(columns="task")
 PARTIAL = NEW[(NEW["C"] < 0.4) | (NEW["epoch"] <= 4)]
 FINAL = NEW[NEW["epoch"] == 10]["loss"].to_numpy()
+
+
+@pytest.fixture(autouse=True)
+def _brief_search() -> Iterator[None]:
+    with brief_search():
+        yield
 
 
 def test_partial_runs_have_predicted_outcomes_with_a_variance() -> None:
