@@ -95,7 +95,7 @@ def test_categories(make_client, mixed_runs):
         optimizer_options={"num_restarts": 1, "raw_samples": 16},
     )
     losses = []
-    for _ in range(3):
+    for _ in range(4):
         ((trial, config),) = client.get_next_trials(1).items()
         losses.append(mixed_loss(config, 0.1))
         client.complete_trial(trial, {"loss": losses[-1]})
