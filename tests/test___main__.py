@@ -316,7 +316,7 @@ def test_options(folder, capsys):
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
         (["suggest", "list.json", "old.csv"], "search space is a list"),
-        ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing one by --task."),
+        ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing one by --task, or add one"),
         (
             ["space", "old.csv"],
             "old.csv has no column 'loss': name the columns of the task by --task",
