@@ -79,8 +79,9 @@ class TransferSampler(BaseSampler):
     **Parameters.** Those that all complete trials of the study have are sampled together, by the
     study's distributions, also if the history lacks them; before the first complete trial, those of
     the history; with ``space=`` only those that it names. Other parameters, and conditional ones
-    where they are inactive, go to ``independent_sampler``. Ranges may have changed since the history. If choices or a scale have, give ``space=``, because
-    Optuna refuses a first trial with other ones.
+    where they are inactive, go to ``independent_sampler``. Ranges may have changed since the
+    history. If choices or a scale have, give ``space=``, because Optuna refuses a first trial with
+    other ones.
 
     **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
     failed ones, and those with infinite values, the sampler learns where trials fail
