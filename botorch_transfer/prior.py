@@ -43,8 +43,7 @@ from botorch_transfer.input_transforms import (
     restore_transform,
 )
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
-from botorch_transfer.saving import read_prior, write_prior
-from botorch_transfer.store import stored
+from botorch_transfer.saving import read_prior, stored, write_prior
 
 _TRANSFORM = "input_transform."
 
