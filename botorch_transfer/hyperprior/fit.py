@@ -31,7 +31,7 @@ from botorch_transfer.gp.hyperpriors import (
     LogDensityLogNormalPrior,
 )
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, nll
-from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
+from botorch_transfer.gp.objective import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
 from botorch_transfer.input_transforms import warn_outside_unit_cube
