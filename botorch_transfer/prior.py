@@ -418,16 +418,20 @@ class ConditionedPrior(TransferPrior):
             self.register_buffer(name, tensor.to(self.outcome_mean.device))
         self._names_of_statistics = tuple(statistics)
 
+    @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """What the prior must know of its data: tensors by name."""
+        """What the prior must know of its data: tensors by name.
+
+        A subclass adds ``differences``: mean squared distances of source tasks from the others,
+        where these can be compared.
+        """
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
         pooled = torch.stack([moments.mean, moments.spread])
         return {
             "num_points": num_points,
             "pooled_moments": pooled,
-            "differences": self._differences(),
             "input_range": torch.stack([data.X.amin(dim=0), data.X.amax(dim=0)]),
         }
 
@@ -532,10 +536,6 @@ class ConditionedPrior(TransferPrior):
         relative = (self.differences.double() / unit).clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE)
         total = math.log(TYPICAL_RESIDUAL) + float(relative.log().sum())
         return unit * math.exp(total / (1 + len(relative)))
-
-    @abstractmethod
-    def _differences(self) -> Tensor:
-        """Mean squared distances of source tasks from the others, where these can be compared."""
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """The outcome transform that brings a target's outcomes into the prior's units.

@@ -135,7 +135,6 @@ class PopulationGP(SourcePosteriorGP):
     def _add_parts(self) -> None:
         if self._infers_noise:
             self.likelihood.requires_grad_(False)
-        self.to(self.train_targets)
         self.update_scale()
 
     @property

@@ -64,7 +64,7 @@ _UNKNOWN_LENGTHSCALE = 1 / 3
 _JITTER = 1e-6
 
 _STEPS = 50
-"""How often the objective is evaluated in a fit, about."""
+"""How many iterations a fit takes, about."""
 
 _FEWEST = 5
 """How many points of a task are kept at least."""
@@ -172,6 +172,18 @@ class PopulationObjective(FitObjective):
         self._dim, self._num_tasks = tasks.X.shape[-1], int(tasks.task.max()) + 1
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
         self._reference = different_rows(tasks.X, MAX_REFERENCE)
+        d, M = self._dim, self._num_tasks
+        normal = [  # means and standard deviations of the hyperpriors, and how many have them
+            (math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3), d),
+            (0.0, 0.7, d),
+            (math.log(0.8), 1.0, 1),
+            (math.log(0.7), 1.0, 1),
+            (0.3, 0.3 * math.sqrt(max(M, 2) / 2), 1),
+            (math.log(0.01), 1.5, 1),
+            (0.0, 0.7, M),
+        ]
+        *moments, counts = torch.tensor(normal).to(tasks.Y).T
+        self._mean, self._std = (part.repeat_interleave(counts.long()) for part in moments)
 
     def start(self) -> Tensor:
         """The parameters that the optimization starts from."""
@@ -215,22 +227,11 @@ class PopulationObjective(FitObjective):
 
     def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
         """Reads the parameters; the hyperpriors are of sums and differences of them."""
-        d, M = self._dim, self._num_tasks
-        common, own, s_c, s_h, noise, of_tasks = theta.split((d, d, 1, 1, 1, M), dim=-1)
-        normal = [  # with their means and standard deviations
-            (common, math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3)),
-            (own - common, 0.0, 0.7),
-            (s_c, math.log(0.8), 1.0),
-            (s_h, math.log(0.7), 1.0),
-            (s_h - s_c, 0.3, 0.3 * math.sqrt(max(M, 2) / 2)),
-            (noise, math.log(0.01), 1.5),
-            (of_tasks, 0.0, 0.7),
-        ]
-        deviations = [
-            (values - torch.as_tensor(mean).to(theta)) / torch.as_tensor(std).to(theta)
-            for values, mean, std in normal
-        ]
-        return self.read(theta)._asdict(), torch.cat(deviations, dim=-1)
+        sizes = (self._dim, self._dim, 1, 1, 1, self._num_tasks)
+        common, own, s_c, s_h, noise, of_tasks = theta.split(sizes, dim=-1)
+        values = [common, own - common, s_c, s_h, s_h - s_c, noise, of_tasks]
+        deviations = (torch.cat(values, dim=-1) - self._mean) / self._std
+        return self.read(theta)._asdict(), deviations
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the standard normal hyperpriors, up to a constant."""
@@ -302,18 +303,21 @@ def fit_population(
     objective = PopulationObjective(Observations(sample.X, sample.Y, sample.noise, task), kernel)
     num_tasks = int(tasks.task.max()) + 1
     start = objective.start().unsqueeze(0)
+    ends: list[float] = []
+
+    def tell(_: Any) -> None:
+        ends.append(perf_counter())
+        if len(ends) == 2:  # the first evaluation in a process takes longer
+            announce(f"one GP of {num_tasks} tasks", _STEPS * (ends[1] - ends[0]))
+
     with single_threaded_scipy():
-        for _ in range(2):  # the first evaluation in a process takes longer
-            begin = perf_counter()
-            objective(start, torch.zeros(1, dtype=torch.long, device=start.device))
-            seconds = _STEPS * (perf_counter() - begin)
-        announce(f"one GP of {num_tasks} tasks", seconds)
         theta, value = minimize_batched(
             objective,
             start,
             objective.bounds(),
             options.max_iter,
             gradient_tolerance=CONVERGED / len(objective.tasks.Y),
+            callback=tell,
         )
     found = objective.read(theta[0].to(tasks.Y.device))
     noise = found.noise.repeat(num_tasks)
@@ -474,10 +478,8 @@ class SourcePopulation(ConditionedPrior):
         data = self.observed
         squares = torch.zeros_like(self.outcome_std, dtype=torch.double)
         squares.index_add_(0, data.task, data.Y.square())
-        return super()._statistics() | {"varies": squares > 0.5}
-
-    def _differences(self) -> Tensor:
-        return self.gps.own_outputscale.reshape(1)
+        differences = self.gps.own_outputscale.reshape(1)
+        return super()._statistics() | {"differences": differences, "varies": squares > 0.5}
 
     # ------------------------------------------------------------------------- scales and levels
 

@@ -91,10 +91,10 @@ class EnsembleGP(SourcePosteriorGP):
 
     def _add_parts(self) -> None:
         gps = self.prior.gps
-        self.ensemble_weights = EnsembleWeights(gps.num_tasks, self.batch_shape)
+        weights = EnsembleWeights(gps.num_tasks, self.batch_shape)
+        self.ensemble_weights = weights.to(self.train_targets)
         self.source_mean_module = WeightedSumMean(gps, self.ensemble_weights)
         self.source_covar_module = WeightedSumKernel(gps, self.ensemble_weights)
-        self.to(self.train_targets)
         self.update_weights()
 
     @property
