@@ -26,9 +26,8 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
-from botorch_transfer.gp.state import DoubleState, NamedState, own_buffers, shallow_copy
+from botorch_transfer.gp.state import DoubleState, NamedState, shallow_copy
 from botorch_transfer.gp.tasks import (
-    OutcomeMoments,
     OutcomeScale,
     PaddedTasks,
     TaskUnits,
@@ -43,6 +42,7 @@ from botorch_transfer.input_transforms import (
     restore_transform,
 )
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
+from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.saving import read_prior, stored, write_prior
 
 _TRANSFORM = "input_transform."
@@ -95,6 +95,7 @@ class TransferPrior(NamedState, ABC):
     input_transform: InputTransform | None
     outcome_scale: OutcomeScale
     outcome_scale_index: Tensor
+    _facts = (("outcome_scale_index", get_args(OutcomeScale)),)
 
     def __init__(
         self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
@@ -106,24 +107,8 @@ class TransferPrior(NamedState, ABC):
 
     def _set_units(self, outcome_scale: OutcomeScale, transform: InputTransform | None) -> None:
         self.outcome_scale, self.input_transform = outcome_scale, transform
-        # In the state_dict, so that a prior with other units refuses it.
         index = get_args(OutcomeScale).index(outcome_scale)
         self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
-
-    def _load_from_state_dict(
-        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        key = f"{prefix}outcome_scale_index"
-        loaded = get_args(OutcomeScale)[int(state_dict.get(key, self.outcome_scale_index))]
-        if loaded != self.outcome_scale:
-            raise ValueError(
-                f"The state_dict is of a prior with outcome_scale={loaded!r}, and this one has "
-                f"{self.outcome_scale!r}."
-            )
-        # Views share their tensors: load into copies, so that other views stay as they are.
-        for module in self.modules():
-            own_buffers(module)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @property
     def dim(self) -> int | None:

@@ -28,14 +28,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.gp.conditioned import groups_of_like_size
-from botorch_transfer.gp.likelihood import gaussian_loss
+from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, gaussian_loss
 from botorch_transfer.gp.tasks import PaddedTasks, check_choice
 from botorch_transfer.hyperbo.features import GPParts
 
 logger = logging.getLogger(__name__)
-
-CHUNK_ELEMENTS = 2**21
-"""Elements of covariance matrices that a full NLL has in memory at once; one matrix at least."""
 
 RANDOM_NUMBERS = 2**17
 """Random numbers drawn at once, for several steps together: each draw has a fixed cost."""

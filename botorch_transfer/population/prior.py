@@ -46,7 +46,7 @@ from botorch_transfer.gp.objective import (
 )
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.gp.tasks import lexical_order, scaled_tasks, typical_rows
-from botorch_transfer.outcome_transforms import PooledStandardize
+from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize
 from botorch_transfer.population.kernel import (
     LEVEL_VARIANCE,
     MAX_REFERENCE,
@@ -525,4 +525,4 @@ class SourcePopulation(ConditionedPrior):
         like, count = self.outcome_mean, int(self.num_points.sum())
         biased = self.typical_scale * ((count - 1) / count) ** 0.5 if count > 1 else 1.0
         mean, spread = like.new_tensor(self.typical_level), like.new_tensor(biased)
-        return PooledStandardize.from_moments(count, mean, spread, False, batch_shape)
+        return PooledStandardize(OutcomeMoments(count, mean, spread), False, batch_shape)

@@ -30,6 +30,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.conditioned import MAX_ELEMENTS
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import (
     MeanPath,
@@ -50,9 +51,6 @@ NUM_SAMPLES, SEED = 256, 0
 
 BANDWIDTH = 0.1
 """SGPT's bandwidth ``ρ``: sources with at least this share of misranked pairs get weight zero."""
-
-MAX_ELEMENTS = 2**22
-"""The size of the largest array of draws; larger ones are computed in parts."""
 
 
 class EnsembleGP(SourcePosteriorGP):

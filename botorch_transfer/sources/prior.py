@@ -60,7 +60,7 @@ class SourceGPs(ConditionedPrior):
     gps: ConditionedGPs
     agreement: Tensor
     """Rank correlations (Spearman's) of each task's outcomes with the mean prediction of all other
-    tasks, for at most ``MAX_TASKS`` tasks; zero where either is constant. Empty for one task. A
+    tasks, for at most ``MAX_COMPARED`` tasks; zero where either is constant. Empty for one task. A
     target without data is one more task: sources that do not predict each other are unlikely to
     predict it."""
 
@@ -343,7 +343,7 @@ class SourceGPs(ConditionedPrior):
 MIN_TASKS = 5
 """With fewer tasks, a single odd one makes all others seem to disagree."""
 
-MAX_TASKS, MAX_POINTS = 32, 32
+MAX_COMPARED, MAX_POINTS = 32, 32
 """How many tasks are compared, and at how many points each; more do not change the result."""
 
 
@@ -385,10 +385,10 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
 
 def _compared(gps: ConditionedGPs) -> list[int]:
     """The tasks to compare: all, or a selection that does not depend on their order."""
-    if gps.num_tasks <= MAX_TASKS:
+    if gps.num_tasks <= MAX_COMPARED:
         return list(range(gps.num_tasks))
     by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
-    return by_content[evenly_spaced(gps.num_tasks, MAX_TASKS)].tolist()
+    return by_content[evenly_spaced(gps.num_tasks, MAX_COMPARED)].tolist()
 
 
 def _rank_correlation(left: Tensor, right: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ def test_the_order_of_tasks_and_float32_do_not_matter():
 
 
 def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
-    monkeypatch.setattr(agreement, "MAX_TASKS", 2)
+    monkeypatch.setattr(agreement, "MAX_COMPARED", 2)
     monkeypatch.setattr(agreement, "MAX_POINTS", 4)
     asked = []
     mean = ConditionedGPs.mean
