@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -276,16 +276,10 @@ class GradientFit:
         self.step = state["step"]
         self.curve = LearningCurve(**state["curve"])
         logger.info("Pre-training goes on after %d steps.", self.step)
-        _put_back(self.parameters, state["parameters"])
+        self.parts.load_state_dict(state["parameters"], strict=False)
         own = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
         return bool(state["finished"])
-
-
-@torch.no_grad()
-def _put_back(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])
 
 
 # -------------------------------------------------------------------------------------------- loops
