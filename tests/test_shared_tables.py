@@ -110,7 +110,7 @@ def test_diverged_runs_can_get_the_worst_loss(caplog):
     frame, space, goal = load("rnn_optimizer")
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = from_dataframe(frame, space, "y", "task", goal=goal, failed="worst")
-    assert "917 of 12,000 runs failed" in caplog.messages[0]
+    assert "917 of 12,000 runs without a finite outcome" in caplog.messages[0]
     name, rows = next(iter(frame.groupby("task", sort=False)))
     diverged = torch.tensor(rows["diverged"].to_numpy())
     assert len(data[name].Y) == 1000

@@ -483,9 +483,10 @@ def _check_columns(frame: DataFrame, space: SearchSpace, others: Mapping[str, An
         if not isinstance(column, Hashable) or column is None:
             raise TypeError(f"{argument} is {column!r}: give the name of one column.")
         if column not in frame.columns:
+            more = ", or add one with the name of each run's problem" if argument == "task" else ""
             raise InputDataError(
                 f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
-                f"existing one by {argument}=."
+                f"existing one by {argument}={more}."
             )
         if argument != "task" and column in space.columns:
             used[column] = "a parameter"
@@ -623,9 +624,10 @@ def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome:
     count = int((~np.isfinite(Y)).sum())
     if count == 0:
         return
-    treatment = "left out" if failed == "drop" else "given their task's worst finite outcome"
+    treatment = "" if failed == "drop" else " and get their task's worst one"
     message = (
-        f"{count:,} of {len(Y):,} runs failed (empty or infinite outcome) and were {treatment}"
+        f"{count:,} of {len(Y):,} runs without a finite outcome count as failed{treatment}: drop "
+        "those that were never measured"
     )
     text = outcomes[np.isnan(Y) & outcomes.notna().to_numpy()]
     if len(text):

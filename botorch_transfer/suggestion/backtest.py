@@ -116,11 +116,12 @@ class Backtest:
         verb = "saved" if mean >= 0 else "cost"
         ends = sorted([low, high] if mean >= 0 else [-low, -high])
         text = (
-            f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} of "
-            f"{self.needed:.1f} evaluations [{ends[0]:.1f}, {ends[1]:.1f}]"
+            f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} evaluations (90 %: "
+            f"{ends[0]:.1f} to {ends[1]:.1f}), where a plain GP needs {self.needed:.1f} for its "
+            "best"
         )
         if low <= 0 <= high:
-            text += ", which may be chance"
+            text += "; this may be chance"
         worst = saved[saved < 0].sort_values()
         if 0 < len(worst) < num:
             text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"

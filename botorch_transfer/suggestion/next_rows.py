@@ -241,7 +241,8 @@ def predict(
         progress: Whether pre-training shows a progress bar.
         seed: The seed of all random numbers.
         options: What else :func:`suggest` is told of tables and outcomes: ``task``, ``prior``,
-            ``missing``, ``outcome_range`` and so on. Outcomes with limits are predicted, too.
+            ``missing``, ``outcome_range`` and so on; ``candidates`` instead of a space. Outcomes
+            with limits are predicted, too.
 
     Returns:
         The rows with further columns, in the outcome's unit: ``predicted_mean``, ``predicted_std``

@@ -240,7 +240,10 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
     early = "this study's runs do not show yet whether old runs help"
     if len(Y) < POINTS_TO_JUDGE:
-        early = f"it is too early to say whether old runs help ({len(Y)} of {POINTS_TO_JUDGE} runs)"
+        early = (
+            f"it takes {POINTS_TO_JUDGE} runs with outcomes, not {len(Y)}, to say whether old runs "
+            "help"
+        )
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "yes, by chance maybe: most others they do not follow"

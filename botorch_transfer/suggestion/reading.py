@@ -474,7 +474,8 @@ def read_tables(
     for name, table in {"history": history, "runs": runs, "candidates": candidates}.items():
         if table is not None and not isinstance(table, DataFrame):
             raise TypeError(
-                f"{name} is a {type(table).__name__}: give a DataFrame, as pandas.read_csv does."
+                f"{name} is a {type(table).__name__}: give one DataFrame, as read_table does; "
+                "pandas.concat joins several."
             )
     columns = [column for outcome in outcomes for column in outcome.columns]
     if history is not None and prior is not None:
@@ -662,5 +663,8 @@ def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
 def _refuse_text(runs: DataFrame, name: str) -> None:
     if name in runs.columns:
         text = np.isnan(numbers(runs, name)) & runs[name].notna().to_numpy()
-        problem = ", which is no number: correct it, or empty the cell of a pending run"
+        problem = (
+            ", which is no number: correct it, or empty the cell; if the run failed, and is not "
+            "pending, write 'failed' into a column 'status'"
+        )
         refuse_cell(text, runs[name], problem)

@@ -72,7 +72,9 @@ def test_failed_runs_are_dropped_and_counted(caplog):
         datasets = read(frame)
     assert datasets["b"].Y.tolist() == [[0.1]]
     assert datasets["a"].Y.tolist() == [[0.4]]
-    assert caplog.messages == ["3 of 5 runs failed (empty or infinite outcome) and were left out"]
+    assert caplog.messages == [
+        "3 of 5 runs without a finite outcome count as failed: drop those that were never measured"
+    ]
 
 
 @pytest.mark.parametrize(("goal", "worst"), [("max", 0.1), ("min", -0.3)])
@@ -83,8 +85,8 @@ def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
     assert datasets["b"].Y[2].item() == worst
     assert len(datasets["b"].X) == 3
     assert caplog.messages == [
-        "1 of 5 runs failed (empty or infinite outcome) and were given their task's worst "
-        "finite outcome"
+        "1 of 5 runs without a finite outcome count as failed and get their task's worst one: drop "
+        "those that were never measured"
     ]
 
 
@@ -133,7 +135,7 @@ def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
     frame = table(accuracy=[np.nan, 0.2, np.nan, 0.4, np.nan])
     assert list(read(frame, failed=failed)) == ["a"]
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("3 of 5 runs failed")
+    assert caplog.messages[0].startswith("3 of 5 runs without a finite outcome")
     assert caplog.messages[0].endswith("left out without any finite outcome: 'b'")
     assert caplog.records[0].levelno == logging.WARNING
 
@@ -148,7 +150,7 @@ def test_outcomes_in_words_are_failures_that_are_warned_of(caplog):
     frame = table(accuracy=["0.1", "0.2", "crashed", "0.4", np.nan])
     assert read(frame)["b"].Y.tolist() == [[0.1]]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "2 of 5 runs failed" in caplog.text
+    assert "2 of 5 runs without a finite outcome" in caplog.text
     assert "1 of them with text that is no number: 'crashed' (1)" in caplog.text
 
 

@@ -61,7 +61,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
     ("arguments", "kind", "message"),
     [
         ({"space": [LR]}, TypeError, "space is a list: give a SearchSpace"),
-        ({"history": "runs.csv"}, TypeError, "history is a str: give a DataFrame"),
+        ({"history": "runs.csv"}, TypeError, "history is a str: give one DataFrame"),
         ({"runs": [1]}, TypeError, "runs is a list"),
         ({"prior": 3}, ValueError, "Give either a history or a prior"),
         ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
