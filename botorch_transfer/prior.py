@@ -580,10 +580,10 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        Its posteriors are kept on inducing points, at most half of the rows of each task, which are
-        old inputs. It contains no outcome, only each task's mean and standard deviation; those of
-        one or two rows tell the outcomes. And where noise is small, the prior's mean at an old
-        input is close to the outcome there.
+        Its posteriors are kept on inducing points between old inputs: means of pairs of them. It
+        contains no old row, only each task's mean and standard deviation, which tell the outcomes
+        of one or two rows. But the posteriors are still close to the outcomes: whoever knows an old
+        input, or guesses it, can predict what came out.
         It can be used like any other; what needs the outcomes again, such as ``append``, raises an
         error.
 

@@ -756,7 +756,7 @@ class ConditionedGPs(ConditionedBatch):
             own = self.select([task])
             kernel = Stationary(self.kernel, own.lengthscale, own.outputscale[0])
             points = own.points[0, own.mask[0]]
-            inducing = InducingPoints.chosen(kernel, points, max(1, len(points) // 2))
+            inducing = InducingPoints.between(kernel, points)
             mean = (own.mean(inducing.points) - own.prior_mean.unsqueeze(-1)).mT
             found = inducing.project(mean, own.covariance(inducing.points)[0])
             Z, alpha, inverse_root = (part.unsqueeze(0) for part in found)
