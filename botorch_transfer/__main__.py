@@ -28,6 +28,7 @@ import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer.progress import showing
+from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -36,7 +37,6 @@ from botorch_transfer.search_space import (
     read_table,
 )
 from botorch_transfer.search_space.cells import NUMBER, style
-from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
     Suggestion,

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.reading import read_curves
+from botorch_transfer.curves.prior import read_curves
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read_history, sign_of
 

@@ -48,7 +48,7 @@ Array = NDArray[np.float64]
 CHECKPOINTS = (1, 3, 5, 10)
 """The numbers of evaluations after which the best outcome is tabulated; the last ends a replay."""
 
-MAX_TASKS, MAX_ROWS, MAX_SOURCES = 10, 100, 32
+MAX_REPLAYED, MAX_ROWS, MAX_SOURCES = 10, 100, 32
 """The most tasks to replay, rows to keep of each task, and tasks to learn from."""
 
 FEWEST_ROWS = 4
@@ -209,7 +209,7 @@ def backtest(
             f"No task has {FEWEST_ROWS} different rows inside of the search space: there is "
             "nothing to choose from."
         )
-    replayed = _some(sources, enough, MAX_TASKS, rng)
+    replayed = _some(sources, enough, MAX_REPLAYED, rng)
     file = _Finished(resume, content_key(tables.space, tables.outcomes, data, seed))
     priors: dict[str, Any] = {}
     quiet = None if progress is None else not progress

@@ -132,7 +132,7 @@ def test_an_interrupted_backtest_goes_on(tmp_path, monkeypatch):
 
 
 def test_large_histories_are_sampled_and_the_sentence_says_so(monkeypatch):
-    monkeypatch.setattr(room, "MAX_TASKS", 2)
+    monkeypatch.setattr(room, "MAX_REPLAYED", 2)
     monkeypatch.setattr(room, "MAX_ROWS", 5)
     monkeypatch.setattr(room, "MAX_SOURCES", 3)
     found = backtest(SPACE, history(5), goal="min", models=["sorted"], progress=False)
