@@ -28,8 +28,7 @@ from optuna.trial import TrialState
 from benchmarks.markdown import markdown_table
 from benchmarks.optuna_study import _ask, distributions
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.prior import WIDTH_90
-from botorch_transfer.curves.reading import Curve
+from botorch_transfer.curves.prior import WIDTH_90, Curve
 from botorch_transfer.datasets import load_learning_curves, tuning_search_space
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.optuna import TransferPruner, TransferSampler

@@ -28,6 +28,7 @@ import pandas as pd
 from botorch.exceptions.errors import BotorchError
 
 from botorch_transfer.progress import showing
+from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -36,7 +37,6 @@ from botorch_transfer.search_space import (
     read_table,
 )
 from botorch_transfer.search_space.cells import NUMBER, style
-from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion import (
     EncodedTables,
     Suggestion,
@@ -210,7 +210,13 @@ def _suggest(options: argparse.Namespace) -> None:
     suggestion = suggest_rows(tables, options.n, options.model, options.seed)
     print(suggestion.rows.to_string(index=False))
     if options.report is not None:
-        noted = {"seed": options.seed, "constraints": ", ".join(options.constraints or [])}
+        told = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range", "seed")
+        given = {name: getattr(options, name) for name in told}
+        noted = {
+            name: ", ".join(map(str, value)) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value not in (None, [])
+        }
         page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")

@@ -481,7 +481,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             kind: Any = {"dtype": mean.dtype, "device": mean.device}
             none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
             return MultivariateNormal(mean, none)
-        explained = cross @ strategy.covar_cache
+        root = strategy.covar_cache
+        if root.dim() == 3 < cross.dim():  # without a copy of the members' roots for each batch
+            explained = torch.einsum("...mqn,mnk->...mqk", cross, root)
+        else:
+            explained = cross @ root
         if is_large:
             covariance = covariance + MatmulLinearOperator(explained, -explained.mT)
         else:

@@ -189,7 +189,6 @@ class SourcePosteriorGP(ModularTransferGP):
         modules = self.covar_module.named_modules(remove_duplicate=False)
         self._residual_path = next((name for name, each in modules if each is covar_module), None)
         self._add_parts()
-        self.to(train_X)
 
     @classmethod
     def _resolve(
@@ -245,4 +244,4 @@ class SourcePosteriorGP(ModularTransferGP):
         """
 
     def _add_parts(self) -> None:
-        """Adds what else there is: further parts, weights from the data; nothing by default."""
+        """Adds parts, of the dtype of ``train_targets``, and weights from data; none by default."""

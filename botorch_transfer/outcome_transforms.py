@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import deepcopy
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -106,6 +106,27 @@ class TargetStandardize(Standardize):
         return deepcopy(self)
 
 
+class OutcomeMoments(NamedTuple):
+    """Statistics of all source outcomes together, in the user's units.
+
+    Args:
+        number: How many there are.
+        mean: Their mean, a tensor without dimensions.
+        spread: Their biased standard deviation, which divides by their number.
+    """
+
+    number: int
+    mean: Tensor
+    spread: Tensor
+
+    @classmethod
+    def of(cls, outcomes: Tensor) -> OutcomeMoments:
+        """Computes them from a tensor of any shape, in double precision."""
+        exact = outcomes.detach().flatten().double()
+        spread = exact.std(correction=0).to(outcomes)
+        return cls(len(exact), exact.mean().to(outcomes), spread)
+
+
 class PooledStandardize(TargetStandardize):
     r"""Standardizes by the outcomes of all source tasks and, if wanted, of the target.
 
@@ -114,7 +135,8 @@ class PooledStandardize(TargetStandardize):
     ScaML-GP's paper). Standard deviations are unbiased, as in ``Standardize``.
 
     Args:
-        source_outcomes: A tensor of all source outcomes, of any shape, in the user's units.
+        source_outcomes: A tensor of all source outcomes, of any shape, in the user's units; or what
+            they have in common, :class:`OutcomeMoments`.
         include_target: Whether the target's outcomes count too.
         batch_shape: The batch shape of the target's outcomes.
 
@@ -131,50 +153,17 @@ class PooledStandardize(TargetStandardize):
 
     def __init__(
         self,
-        source_outcomes: Tensor,
+        source_outcomes: Tensor | OutcomeMoments,
         include_target: bool = True,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> None:
         super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
         self.include_target = include_target
-        outcomes = source_outcomes.detach().flatten().double()
-        std = outcomes.std(correction=0).to(source_outcomes)
-        self._count = len(outcomes)
-        self.register_buffer("_source_mean", outcomes.mean().to(source_outcomes))
-        self.register_buffer("_source_spread", std)
-
-    @classmethod
-    def from_moments(
-        cls,
-        count: int,
-        mean: Tensor,
-        spread: Tensor,
-        include_target: bool = True,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-    ) -> Self:
-        """Builds the transform from statistics of the source outcomes.
-
-        Args:
-            count: The number of source outcomes.
-            mean: Their mean, a tensor without dimensions.
-            spread: Their biased standard deviation, which divides by their number.
-            include_target: Whether the target's outcomes count too.
-            batch_shape: The batch shape of the target's outcomes.
-
-        Returns:
-            The transform.
-
-        Example:
-            >>> moments = torch.tensor(2.0), torch.tensor(1.0)
-            >>> transform = PooledStandardize.from_moments(3, *moments, include_target=False)
-            >>> transform(torch.tensor([[2.0]]))[0]
-            tensor([[0.]])
-        """
-        transform = cls(mean.unsqueeze(0), include_target, batch_shape)
-        transform._count = count
-        transform._source_mean = mean.detach().clone()
-        transform._source_spread = spread.detach().clone()
-        return transform
+        if isinstance(source_outcomes, Tensor):
+            source_outcomes = OutcomeMoments.of(source_outcomes)
+        self._count, mean, spread = source_outcomes
+        self.register_buffer("_source_mean", mean.detach().clone())
+        self.register_buffer("_source_spread", spread.detach().clone())
 
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Pools the source outcomes' mean and squares with those of the target."""

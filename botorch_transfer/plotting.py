@@ -25,8 +25,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.arguments import MODELS
-from botorch_transfer.curves.prior import WIDTH_90, CurvePrior
-from botorch_transfer.curves.reading import full_length
+from botorch_transfer.curves.prior import WIDTH_90, CurvePrior, full_length
 from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.search_space import (
     FloatParameter,

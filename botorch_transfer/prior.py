@@ -26,9 +26,8 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
-from botorch_transfer.gp.state import DoubleState, NamedState, own_buffers, shallow_copy
+from botorch_transfer.gp.state import DoubleState, NamedState, shallow_copy
 from botorch_transfer.gp.tasks import (
-    OutcomeMoments,
     OutcomeScale,
     PaddedTasks,
     TaskUnits,
@@ -43,8 +42,8 @@ from botorch_transfer.input_transforms import (
     restore_transform,
 )
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
-from botorch_transfer.saving import read_prior, write_prior
-from botorch_transfer.store import stored
+from botorch_transfer.outcome_transforms import OutcomeMoments
+from botorch_transfer.saving import read_prior, stored, write_prior
 
 _TRANSFORM = "input_transform."
 
@@ -96,6 +95,7 @@ class TransferPrior(NamedState, ABC):
     input_transform: InputTransform | None
     outcome_scale: OutcomeScale
     outcome_scale_index: Tensor
+    _facts = (("outcome_scale_index", get_args(OutcomeScale)),)
 
     def __init__(
         self, outcome_scale: OutcomeScale, input_transform: InputTransform | None = None
@@ -107,24 +107,8 @@ class TransferPrior(NamedState, ABC):
 
     def _set_units(self, outcome_scale: OutcomeScale, transform: InputTransform | None) -> None:
         self.outcome_scale, self.input_transform = outcome_scale, transform
-        # In the state_dict, so that a prior with other units refuses it.
         index = get_args(OutcomeScale).index(outcome_scale)
         self.outcome_scale_index = torch.full_like(self.outcome_scale_index, index)
-
-    def _load_from_state_dict(
-        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        key = f"{prefix}outcome_scale_index"
-        loaded = get_args(OutcomeScale)[int(state_dict.get(key, self.outcome_scale_index))]
-        if loaded != self.outcome_scale:
-            raise ValueError(
-                f"The state_dict is of a prior with outcome_scale={loaded!r}, and this one has "
-                f"{self.outcome_scale!r}."
-            )
-        # Views share their tensors: load into copies, so that other views stay as they are.
-        for module in self.modules():
-            own_buffers(module)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @property
     def dim(self) -> int | None:
@@ -419,16 +403,20 @@ class ConditionedPrior(TransferPrior):
             self.register_buffer(name, tensor.to(self.outcome_mean.device))
         self._names_of_statistics = tuple(statistics)
 
+    @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """What the prior must know of its data: tensors by name."""
+        """What the prior must know of its data: tensors by name.
+
+        A subclass adds ``differences``: mean squared distances of source tasks from the others,
+        where these can be compared.
+        """
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
         pooled = torch.stack([moments.mean, moments.spread])
         return {
             "num_points": num_points,
             "pooled_moments": pooled,
-            "differences": self._differences(),
             "input_range": torch.stack([data.X.amin(dim=0), data.X.amax(dim=0)]),
         }
 
@@ -534,10 +522,6 @@ class ConditionedPrior(TransferPrior):
         total = math.log(TYPICAL_RESIDUAL) + float(relative.log().sum())
         return unit * math.exp(total / (1 + len(relative)))
 
-    @abstractmethod
-    def _differences(self) -> Tensor:
-        """Mean squared distances of source tasks from the others, where these can be compared."""
-
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """The outcome transform that brings a target's outcomes into the prior's units.
 
@@ -596,10 +580,10 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        Its posteriors are kept on inducing points, at most half of the rows of each task, which are
-        old inputs. It contains no outcome, only each task's mean and standard deviation; those of
-        one or two rows tell the outcomes. And where noise is small, the prior's mean at an old
-        input is close to the outcome there.
+        Its posteriors are kept on inducing points between old inputs: means of pairs of them. It
+        contains no old row, only each task's mean and standard deviation, which tell the outcomes
+        of one or two rows. But the posteriors are still close to the outcomes: whoever knows an old
+        input, or guesses it, can predict what came out.
         It can be used like any other; what needs the outcomes again, such as ``append``, raises an
         error.
 

@@ -188,12 +188,15 @@ def test_nothing_is_appended_after_an_error(folder, capsys):
 def test_a_report_is_one_page(folder):
     pytest.importorskip("plotly")
     (folder / "runs.csv").write_text("C,gamma,log_loss\n1.0,0.1,0.3\n1,1,inf\n2,0.1,\n")
-    assert main([*COMMAND, "runs.csv", "--report", "out.html", *LOSS, "--model", "ScaMLGP"]) == 0
+    fixed = ["--fixed", "C=1", "gamma=0.1", "--repeats"]
+    options = [*LOSS, "--model", "ScaMLGP", *fixed, "--outcome-range", "0", "2"]
+    assert main([*COMMAND, "runs.csv", "--report", "out.html", *options]) == 0
     page = (folder / "out.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert '["1", "done"' in page
     assert '["2", "failed"' in page
     assert '["3", "pending"' in page
+    assert '"runs": "runs.csv", "fixed": "C=1, gamma=0.1", "outcome_range": "0.0, 2.0"' in page
     assert '"seed": "0"' in page
 
 

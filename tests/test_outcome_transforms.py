@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from botorch_transfer.outcome_transforms import (
+    OutcomeMoments,
     OwnStandardize,
     PooledStandardize,
     compress_failures,
@@ -259,7 +260,7 @@ def test_moments_stand_in_for_the_outcomes(include_target):
     outcomes, Y = torch.randn(9).double(), torch.randn(4, 1).double()
     expected = PooledStandardize(outcomes, include_target)(Y)[0]
     mean, spread = outcomes.mean(), outcomes.std(correction=0)
-    transform = PooledStandardize.from_moments(9, mean, spread, include_target)
+    transform = PooledStandardize(OutcomeMoments(9, mean, spread), include_target)
     torch.testing.assert_close(transform(Y)[0], expected)
     transform.load_state_dict({n: t + 1 for n, t in transform.state_dict().items()})
     torch.testing.assert_close(mean, outcomes.mean())  # a copy was loaded into

@@ -198,6 +198,7 @@ def test_files_without_observations_hold_no_outcome(tmp_path, prior_class, max_i
     for hidden in (prior.outcomes(), standardized[standardized.abs() > 1e-6]):
         assert (kept - hidden.unsqueeze(-1)).abs().min() > 1e-7
     loaded = prior_class.load(tmp_path / "prior")
+    assert (loaded.gps.points.unsqueeze(-2) != prior.observed.X).any(dim=-1).all()
     error = (loaded.mean(X) - prior.mean(X)) / prior.gps.outputscale.max().sqrt()
     assert error.abs().max() < 1.0
     assert loaded.residual_variance == prior.residual_variance

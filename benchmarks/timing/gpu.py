@@ -19,7 +19,7 @@ from benchmarks.timing.pretraining_step import adam_step, repeated
 from benchmarks.timing.target_step import improvement, priors_of, step, targets
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer import ScaMLGP, SourceGPs, SourcePopulation, TransferGP
-from botorch_transfer.gp.optimize import keep_freed_memory
+from botorch_transfer.gp.objective import keep_freed_memory
 from botorch_transfer.models import BoostedHierarchicalGP, SequentialHierarchicalGP
 from botorch_transfer.pretraining import SourceHierarchy, clear_memos
 

@@ -12,7 +12,7 @@ from benchmarks.timing.measure import Row, Sizes, medians, readable
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer import PretrainedPrior
 from botorch_transfer.data import as_datasets
-from botorch_transfer.gp.optimize import keep_freed_memory
+from botorch_transfer.gp.objective import keep_freed_memory
 from botorch_transfer.gp.stationary import squared_distance, stationary_function
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
 from botorch_transfer.hyperbo.fit import GradientFit

@@ -28,7 +28,7 @@ from ax.core.trial_status import TrialStatus
 from ax.exceptions.core import UserInputError
 from pandas import DataFrame
 
-from botorch_transfer.curves.reading import Curve
+from botorch_transfer.curves.prior import Curve
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame, Series
 
-from botorch_transfer.curves.prior import CurvePrior, Study
-from botorch_transfer.curves.reading import Curve, Values, read_curves
+from botorch_transfer.curves.prior import Curve, CurvePrior, Study, Values, read_curves
 from botorch_transfer.data.tables import in_logarithms
 
 logger = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ if a conversion leaves less of that than the second."""
 QUANTILES = [0.1, 0.9]
 """What the values of a task are summed up by."""
 
-MAX_TASKS = 1_000
+MAX_LOOKED_AT = 1_000
 """Of more tasks, this many are looked at."""
 
 MIN_VALUES, MIN_TASKS = 4, 3
@@ -72,7 +72,7 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C) it fits"]
     """
     rows = list(rows_of_tasks(frame[task]).items())
-    rows = [rows[place] for place in evenly_spaced(len(rows), MAX_TASKS)]
+    rows = [rows[place] for place in evenly_spaced(len(rows), MAX_LOOKED_AT)]
     found: dict[tuple[str, str], list[str]] = {}
     for parameter in space.parameters:
         column = parameter.name

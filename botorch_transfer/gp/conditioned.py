@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
@@ -33,7 +33,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.gp.distilled import InducingPoints
-from botorch_transfer.gp.state import Cache, DoubleState, own_buffers, shallow_copy
+from botorch_transfer.gp.state import Cache, DoubleState, shallow_copy
 from botorch_transfer.gp.stationary import (
     STATIONARY_FUNCTIONS,
     Stationary,
@@ -253,7 +253,7 @@ class Conditioned(ABC):
 
 
 MAX_ELEMENTS = 2**22
-"""How many elements of a matrix between inputs and others are evaluated at once."""
+"""How many elements of a matrix between inputs and others, or of draws, are evaluated at once."""
 
 
 def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: int = -1) -> Tensor:
@@ -384,6 +384,7 @@ class ConditionedBatch(Conditioned, DoubleState):
     """All subclasses by name, for priors that are loaded."""
 
     kernel_index: Tensor
+    _facts = (("kernel_index", tuple(STATIONARY_FUNCTIONS)),)
     lengthscale: Tensor
     outputscale: Tensor
     points: Tensor
@@ -523,19 +524,6 @@ class ConditionedBatch(Conditioned, DoubleState):
         """Evaluates the variances before conditioning: ``G x 1``."""
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
-    def _load_from_state_dict(
-        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        names = list(STATIONARY_FUNCTIONS)
-        loaded = names[int(state_dict.get(f"{prefix}kernel_index", self.kernel_index))]
-        if loaded != self.kernel:
-            raise ValueError(
-                f"The state_dict is of GPs with kernel {loaded!r}, and these have {self.kernel!r}."
-            )
-        # Views of a prior share its tensors: new ones are loaded into, not those.
-        own_buffers(self)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
@@ -598,7 +586,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
     return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
 
 
-CHUNK_ELEMENTS = 2**18
+FACTOR_ELEMENTS = 2**18
 """How many elements of covariance matrices are factorized at once."""
 
 
@@ -713,7 +701,7 @@ class ConditionedGPs(ConditionedBatch):
         large = sizes > (max_inducing or train_X.shape[-2])
         small = (~large).nonzero().squeeze(-1)
         # Temporary memory is several times the result.
-        chunks = [*groups_of_like_size(sizes, small, CHUNK_ELEMENTS), *large.nonzero()]
+        chunks = [*groups_of_like_size(sizes, small, FACTOR_ELEMENTS), *large.nonzero()]
         parts = []
         for chunk in chunks:
             size = int(mask[chunk].any(dim=0).nonzero().max()) + 1
@@ -791,7 +779,7 @@ class ConditionedGPs(ConditionedBatch):
             own = self.select([task])
             kernel = Stationary(self.kernel, own.lengthscale, own.outputscale[0])
             points = own.points[0, own.mask[0]]
-            inducing = InducingPoints.chosen(kernel, points, max(1, len(points) // 2))
+            inducing = InducingPoints.between(kernel, points)
             mean = (own.mean(inducing.points) - own.prior_mean.unsqueeze(-1)).mT
             found = inducing.project(mean, own.covariance(inducing.points)[0])
             Z, alpha, inverse_root = (part.unsqueeze(0) for part in found)

@@ -133,6 +133,33 @@ class InducingPoints:
         needed = int((left > enough).sum()) + 1
         return inducing if needed >= len(points) else cls(kernel, points[:needed])
 
+    @classmethod
+    def between(cls, kernel: Stationary, X: Tensor) -> InducingPoints:
+        """Takes the means of pairs of inputs, the nearest two first.
+
+        Args:
+            kernel: The GP's kernel.
+            X: An ``N x d`` tensor of inputs.
+
+        Returns:
+            At most ``N / 2`` inducing points. None of them is one of these inputs, unless there is
+            only one.
+
+        Example:
+            >>> kernel = Stationary("rbf", torch.ones(1, 1).double(), torch.tensor(1.0).double())
+            >>> InducingPoints.between(kernel, torch.tensor([[0.0], [0.5], [0.9]]).double()).points
+            tensor([[0.7000]], dtype=torch.float64)
+        """
+        X = X.unique(dim=0)
+        if len(X) == 1:
+            return cls(kernel, X)
+        left, pairs = torch.cdist(X, X).fill_diagonal_(torch.inf), list[list[int]]()
+        for _ in range(len(X) // 2):
+            pairs.append(list(divmod(int(left.argmin()), len(X))))
+            left[pairs[-1]] = left[:, pairs[-1]] = torch.inf
+        points = X[torch.tensor(pairs)].mean(dim=1)
+        return cls(kernel, points[(points.unsqueeze(1) != X).any(dim=-1).all(dim=-1)])
+
     def whiten(self, x: Tensor) -> Tensor:
         """Computes ``V(x)``, an ``r x n`` tensor, for ``n x d`` inputs."""
         cross = self.kernel.between(self.points, x)

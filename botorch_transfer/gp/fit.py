@@ -17,8 +17,9 @@ from torch import Tensor
 from botorch_transfer.gp.conditioned import groups_of_like_size
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, LogPrior
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
-from botorch_transfer.gp.objective import FitObjective, Hyperparameters
-from botorch_transfer.gp.optimize import (
+from botorch_transfer.gp.objective import (
+    FitObjective,
+    Hyperparameters,
     keep_freed_memory,
     minimize_batched,
     single_threaded_scipy,

@@ -42,7 +42,8 @@ BLOCK_ELEMENTS = 2**17
 overhead, more take longer an element."""
 
 CHUNK_ELEMENTS = 2**21
-"""How many covariances of tasks are evaluated at once, so that memory does not grow with them."""
+"""How many covariances of tasks are evaluated at once, so that memory does not grow with them; one
+matrix at least."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 

@@ -12,23 +12,32 @@ further covariance ``Σ_m w_m² Σ_m``. With ``α`` and ``G`` of that module,
 .. code-block:: text
 
     ∂NLL/∂w_m = -αᵀμ_m + 2 w_m tr(G Σ_m)
+
+All fits share one optimizer, BoTorch's batched L-BFGS-B (:func:`minimize_batched`). Small fits need
+two settings: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from threading import Lock
 from typing import Any, Self, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import Module
@@ -37,7 +46,6 @@ from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, Weight
 from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
-from botorch_transfer.gp.optimize import minimize_batched
 from botorch_transfer.gp.stationary import Stationary
 
 CONVERGED = 0.05
@@ -47,8 +55,114 @@ parameter may still move, at a negligible gain."""
 MAX_DIFFERENCES = 2**18
 """How many numbers all differences between a target's inputs may take, to be kept."""
 
+_UNDEFINED_IN_BATCH = 1e100
+"""Stands for a value that is not a number in :func:`minimize_batched`; outcomes that were not
+standardized have large values, which are no reason to stop."""
+
+_in_force = Lock()
+
 Hyperparameters = Mapping[str, Tensor]
 """Hyperparameters by name, or the derivatives in them; ``P`` rows each."""
+
+
+# ------------------------------------------------------------------------------------ the optimizer
+
+
+@contextmanager
+def single_threaded_scipy() -> Iterator[None]:
+    """Limits SciPy's BLAS to one thread, for the whole process.
+
+    A step of L-BFGS-B works on a dozen numbers, where more threads only wait for each other. If
+    fits overlap, only the first one sets and resets the limit: if each restored what it had found,
+    the process could be left with one thread for good.
+    """
+    if not _in_force.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _libraries().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _in_force.release()
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries with threads. They are looked for once, which takes milliseconds."""
+    return ThreadpoolController()
+
+
+def keep_freed_memory() -> None:
+    """Makes the allocator keep freed memory for the next evaluation.
+
+    The C library returns large freed blocks to the system, and each new block then costs page
+    faults, a third of the time of a fit. It stops doing so once a block of 32 MiB was freed.
+    Settings by ``MALLOC_...`` in the environment, as in dask's workers, stay in force.
+
+    Example:
+        >>> keep_freed_memory()
+    """
+    torch.empty(2**22 - 2**10, dtype=torch.double)
+
+
+def minimize_batched(
+    evaluate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    starts: Tensor,
+    bounds: Tensor,
+    max_iter: int,
+    gradient_tolerance: float = 1e-5,
+    callback: Callable[[npt.NDArray[np.float64]], None] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
+
+    Args:
+        evaluate: Gets a ``P x k`` tensor of parameters and a ``P`` tensor that says which start
+            each row comes from. Returns the ``P`` values and their ``P x k`` gradient. Where either
+            is NaN, the line search turns back. Rows that converged are no longer evaluated.
+        starts: An ``S x k`` tensor in double precision, on the device to evaluate on.
+        bounds: A ``2 x k`` tensor of lower and upper bounds.
+        max_iter: The most iterations of each start.
+        gradient_tolerance: A start has converged where no element of the projected gradient is
+            larger.
+        callback: Called with the parameters after each iteration of each start; ends that start by
+            raising ``StopIteration``.
+
+    Returns:
+        The parameters where each start ended and the values there, an ``S x k`` and an ``S`` tensor
+        on the CPU. The value is infinite where the function is not defined at the start.
+
+    Example:
+        >>> def parabolas(x, rows):
+        ...     return (x - rows.unsqueeze(-1)).square().sum(-1), 2 * (x - rows.unsqueeze(-1))
+        >>> bounds = torch.tensor([[-10.0], [1.5]])
+        >>> x, value = minimize_batched(parabolas, torch.zeros(3, 1).double(), bounds, max_iter=9)
+        >>> x.flatten(), value
+        (tensor([0.0000, 1.0000, 1.5000]...), tensor([0.0000, 0.0000, 0.2500]...))
+    """
+
+    def on_arrays(
+        x: npt.NDArray[np.float64], batch_indices: list[int]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        rows = torch.as_tensor(batch_indices, device=starts.device)
+        value, gradient = evaluate(torch.from_numpy(x).to(starts), rows)
+        packed = torch.column_stack([value, gradient]).cpu().numpy()
+        packed[np.isnan(packed).any(axis=-1)] = [_UNDEFINED_IN_BATCH, *[0.0] * x.shape[-1]]
+        return packed[:, 0], packed[:, 1:]
+
+    x, found, _ = fmin_l_bfgs_b_batched(
+        on_arrays,
+        starts.cpu().numpy(),
+        bounds=bounds.T.tolist(),
+        maxiter=max_iter,
+        pgtol=gradient_tolerance,
+        callback=callback,
+        pass_batch_indices=True,
+    )
+    value = torch.from_numpy(found)
+    return torch.from_numpy(x), value.masked_fill(value >= _UNDEFINED_IN_BATCH, torch.inf)
+
+
+# --------------------------------------------------------------------------------------- objectives
 
 
 class FitObjective(ABC):

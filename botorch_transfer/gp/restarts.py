@@ -21,8 +21,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from botorch_transfer._botorch import fit_fallback
-from botorch_transfer.gp.objective import TargetObjective
-from botorch_transfer.gp.optimize import single_threaded_scipy
+from botorch_transfer.gp.objective import TargetObjective, single_threaded_scipy
 
 _FURTHER_STARTS = 4
 """How many more starts BoTorch's fit gets where the numerics of all break down."""

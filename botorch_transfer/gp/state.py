@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -120,13 +120,16 @@ def own_buffers(module: Module) -> None:
 
 
 class NamedState(Module):
-    """Base class of modules whose ``state_dict`` keeps the names of the tasks that it is of.
+    """Base class of modules whose ``state_dict`` says what it is of; a state of other is refused.
 
-    It keeps them in its metadata, as PyTorch keeps versions. A state of other tasks is refused,
-    whose data would get wrong names. States without names load: those of earlier versions, and
-    those that were made plain dictionaries. Names that only count, as tensors in a list get them,
-    are none.
+    It keeps the names of tasks in its metadata, as PyTorch keeps versions: the data of other tasks
+    would get wrong names. States without names load: those of earlier versions, and those that were
+    made plain dictionaries. Names that only count, as tensors in a list get them, are none.
     """
+
+    _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
+    """Buffers that have to be equal in a state that is loaded, by name, and the words that they are
+    an index of; none if they speak for themselves."""
 
     @property
     def _names_in_state(self) -> Sequence[str]:
@@ -161,6 +164,18 @@ class NamedState(Module):
                     f"{ours!r}: load it into one of the same tasks in the same order."
                 )
                 return
+        for name, words in self._facts:
+            ours = getattr(self, name)
+            theirs = state_dict.get(f"{prefix}{name}", ours)
+            if ours.tolist() != theirs.tolist():
+                said, own = (words[int(v)] if words else v.tolist() for v in (theirs, ours))
+                raise ValueError(
+                    f"The state_dict is of the {name.removesuffix('_index')} {said!r}, and this "
+                    f"{type(self).__name__} has {own!r}."
+                )
+        # Copies and views share their tensors: new ones are loaded into, not those.
+        for module in self.modules():
+            own_buffers(module)
         messages = missing_keys, unexpected_keys, error_msgs
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *messages)
 

@@ -152,11 +152,7 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
         A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable in both
         inputs. The diagonal is exactly zero where ``x1 is x2``.
     """
-    others = FixedPoints(x2)
-    r2 = others.squared_distance(x1)
-    if x1 is x2:
-        r2.diagonal(dim1=-2, dim2=-1).zero_()
-    return r2
+    return FixedPoints(x2).squared_distance(x1)
 
 
 class FixedPoints:
@@ -170,17 +166,25 @@ class FixedPoints:
         self.points = x2
         # Distances do not change under a shift, and their rounding error grows with the norms.
         self._shift = x2.detach().mean(dim=-2, keepdim=True)
-        b = x2 - self._shift
-        b2 = b.square().sum(dim=-1, keepdim=True)
+        self._centred = self._shifted(x2)
+        b, b2 = self._centred
         # The squares go into the product, too: every pass over its large result costs as much.
         self._right = torch.cat([b, torch.ones_like(b2), b2], dim=-1).mT
 
+    def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Shifted inputs, and their squared norms."""
+        shifted = x - self._shift
+        return shifted, shifted.square().sum(dim=-1, keepdim=True)
+
     def squared_distance(self, x1: Tensor) -> Tensor:
         """Computes the ``batch_shape x n1 x n2`` squared distances to further inputs."""
-        a = x1 - self._shift
-        a2 = a.square().sum(dim=-1, keepdim=True)
+        same = x1 is self.points
+        a, a2 = self._centred if same else self._shifted(x1)
         left = torch.cat([-2 * a, a2, torch.ones_like(a2)], dim=-1)
-        return (left @ self._right).clamp_min_(0.0)
+        r2 = (left @ self._right).clamp_min_(0.0)
+        if same:
+            r2.diagonal(dim1=-2, dim2=-1).zero_()
+        return r2
 
 
 _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -31,7 +31,7 @@ from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import pad_inputs
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
-from botorch_transfer.outcome_transforms import PooledStandardize, usable_std
+from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, usable_std
 
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
 """Memory that a padded batch may take by default."""
@@ -298,31 +298,10 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     if scale == "pooled":
         outcomes = tasks.Y[tasks.mask].double()
         pooled_mean = outcomes.mean()
-        std_of_all = outcomes.std() if len(outcomes) > 1 else torch.zeros_like(pooled_mean)
+        std_of_all = outcomes.std(correction=min(1, len(outcomes) - 1))
         pooled_std = usable_std(std_of_all, pooled_mean)
         return pooled_mean.to(mean).repeat(len(mean)), pooled_std.to(std).repeat(len(std))
     return mean, std
-
-
-class OutcomeMoments(NamedTuple):
-    """Statistics of all source outcomes together, in the user's units.
-
-    Args:
-        number: How many there are.
-        mean: Their mean, a tensor without dimensions.
-        spread: Their biased standard deviation, which divides by their number.
-    """
-
-    number: int
-    mean: Tensor
-    spread: Tensor
-
-    @classmethod
-    def of(cls, outcomes: Tensor) -> OutcomeMoments:
-        """Computes them from a tensor of any shape, in double precision."""
-        exact = outcomes.detach().flatten().double()
-        spread = exact.std(correction=0).to(outcomes)
-        return cls(len(exact), exact.mean().to(outcomes), spread)
 
 
 def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
@@ -356,7 +335,7 @@ def target_transform(
     """
     if scale == "raw":
         return None
-    return PooledStandardize.from_moments(*moments, scale == "per_task", batch_shape)
+    return PooledStandardize(moments, scale == "per_task", batch_shape)
 
 
 @dataclass(frozen=True)

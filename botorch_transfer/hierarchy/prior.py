@@ -177,9 +177,9 @@ class SourceHierarchy(ConditionedPrior):
         )
         return cls(gps, read.units, data)
 
-    def _differences(self) -> Tensor:
+    def _statistics(self) -> dict[str, Tensor]:
         # Each level's kernel describes its difference from the level below.
-        return self.gps.outputscale[1:]
+        return super()._statistics() | {"differences": self.gps.outputscale[1:]}
 
 
 _HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {

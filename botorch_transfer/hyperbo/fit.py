@@ -3,6 +3,9 @@
 Read this to see how a pre-trained prior is optimized: Adam on sub-samples or L-BFGS on all points,
 with validation tasks that end a run early and checkpoints that an interrupted one goes on from. A
 checkpoint is read by ``torch.load(weights_only=True)``, which runs no code.
+
+PyTorch's optimizers take the steps. The loops around them also handle losses that are not finite,
+and the flat parameter vector makes a step cheap.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import logging
 import math
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -22,8 +25,9 @@ from typing import Any, Literal, cast
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from torch import Tensor
+from torch.nn import Parameter
 
-from botorch_transfer.gp.optimize import FlatParameters, adam_steps, keep_freed_memory, lbfgs_steps
+from botorch_transfer.gp.objective import keep_freed_memory
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.features import GPParts
 from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
@@ -34,6 +38,12 @@ logger = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20
 """A run of Adam fails after this many steps in a row without a finite loss."""
+
+_UNDEFINED = 1e10
+"""Stands for a loss that is not finite in a line search."""
+
+_LBFGS_TOLERANCE = 1e-9
+"""L-BFGS stops when an iteration changes the loss by less than this, relative to ``1 + |loss|``."""
 
 
 @dataclass(frozen=True)
@@ -266,19 +276,162 @@ class GradientFit:
         self.step = state["step"]
         self.curve = LearningCurve(**state["curve"])
         logger.info("Pre-training goes on after %d steps.", self.step)
-        _put_back(self.parameters, state["parameters"])
+        self.parts.load_state_dict(state["parameters"], strict=False)
         own = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
         return bool(state["finished"])
 
 
-@torch.no_grad()
-def _put_back(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])
+# -------------------------------------------------------------------------------------------- loops
 
 
-# ------------------------------------------------------------------------------- checkpoints
+def adam_steps(
+    optimizer: torch.optim.Adam,
+    evaluate: Callable[[int], Tensor],
+    steps: range,
+    learning_rate: Callable[[int], float] | None = None,
+) -> Iterator[float]:
+    """Minimizes a loss by Adam, one step for each item.
+
+    Use ``torch.optim.Adam([vector], fused=True)``: a step costs by the tensor, so a small model
+    trains fastest as one vector, see :class:`FlatParameters`.
+
+    Args:
+        optimizer: The optimizer of one vector.
+        evaluate: Gets the number of a step. Adds the gradient to the vector's ``grad``, which is
+            zero, and returns the loss, a tensor with one element.
+        steps: The numbers of the steps.
+        learning_rate: The learning rate of a step; the optimizer's own if omitted.
+
+    Yields:
+        The loss before each step, once the step is done. NaN if loss or gradient are not finite:
+        the step is then skipped, so that one bad sub-sample does no harm.
+
+    Example:
+        >>> x = torch.nn.Parameter(torch.tensor([3.0]))
+        >>> def evaluate(step):
+        ...     loss = x.square().sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> adam = torch.optim.Adam([x], lr=0.5, fused=True)
+        >>> list(adam_steps(adam, evaluate, range(3)))
+        [9.0, 6.25, 4.0...]
+    """
+    group = optimizer.param_groups[0]
+    (vector,) = group["params"]
+    for step in steps:
+        if learning_rate is not None:
+            group["lr"] = learning_rate(step)
+        loss = _value_and_gradient(vector, partial(evaluate, step))
+        if math.isfinite(loss):
+            optimizer.step()
+        yield loss
+
+
+def lbfgs_steps(
+    optimizer: torch.optim.LBFGS, evaluate: Callable[[], Tensor], previous: float = math.inf
+) -> Iterator[float]:
+    """Minimizes a loss by L-BFGS until it no longer falls, one iteration for each item.
+
+    PyTorch's L-BFGS, and not SciPy's: its state can be saved after any iteration, so that an
+    interrupted run ends at the same numbers.
+
+    Args:
+        optimizer: The optimizer of one vector, with ``max_iter=1`` and a line search.
+        evaluate: Adds the gradient to the vector's ``grad``, which is zero, and returns the loss.
+        previous: The last loss of the run that this one goes on with.
+
+    Yields:
+        The loss before each iteration, once the iteration is done; NaN if it is not finite.
+
+    Example:
+        >>> x = torch.nn.Parameter(torch.tensor([3.0]))
+        >>> def evaluate():
+        ...     loss = x.square().sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> lbfgs = torch.optim.LBFGS([x], max_iter=1, line_search_fn="strong_wolfe")
+        >>> list(lbfgs_steps(lbfgs, evaluate))[0]
+        9.0
+    """
+    (vector,) = optimizer.param_groups[0]["params"]
+
+    known: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def closure() -> Tensor:
+        for point, value, gradient in known:
+            if torch.equal(point, vector):
+                vector.grad.copy_(gradient)
+                return value
+        loss = _value_and_gradient(vector, evaluate)
+        if math.isnan(loss):
+            loss = _UNDEFINED
+            vector.grad.zero_()
+        known.append((vector.detach().clone(), vector.new_tensor(loss), vector.grad.clone()))
+        return known[-1][1]
+
+    while True:
+        before = vector.detach().clone()
+        # PyTorch evaluates the point again that the last iteration ended at. Remembering it saves
+        # half of all evaluations.
+        known = [each for each in known if torch.equal(each[0], before)]
+        loss = float(optimizer.step(closure))
+        yield math.nan if loss == _UNDEFINED else loss
+        # An iteration that did not move the vector would be repeated for ever.
+        if torch.equal(before, vector) or abs(previous - loss) <= _LBFGS_TOLERANCE * (
+            1 + abs(loss)
+        ):
+            return
+        previous = loss
+
+
+def _value_and_gradient(vector: Parameter, evaluate: Callable[[], Tensor]) -> float:
+    """The loss, with the gradient in ``vector.grad``; NaN if either is not finite."""
+    if vector.grad is None:
+        vector.grad = torch.zeros_like(vector)
+    vector.grad.zero_()
+    loss = evaluate().detach().reshape(())
+    # Read together: the CPU waits for a GPU once.
+    value, slope = torch.stack([loss, vector.grad.sum()]).tolist()
+    return value if math.isfinite(value + slope) else math.nan
+
+
+class FlatParameters:
+    """One vector that holds all parameters of a module, and one that holds their gradients.
+
+    Args:
+        parameters: Parameters of one dtype, on one device. Until :meth:`release` they are views of
+            ``vector``, so that whatever changes one changes the other. Their gradients are views
+            of ``vector.grad``; backward passes add to it until somebody sets it to zero.
+
+    Example:
+        >>> layer = torch.nn.Linear(2, 1)
+        >>> flat = FlatParameters(layer.parameters())
+        >>> flat.vector.data.fill_(7.0).shape
+        torch.Size([3])
+        >>> layer.weight.tolist(), layer.bias.tolist()
+        ([[7.0, 7.0]], [7.0])
+    """
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self.parameters = list(parameters)
+        pieces = [p.detach().flatten() for p in self.parameters]
+        self.vector = Parameter(torch.cat(pieces) if pieces else torch.empty(0))
+        self.vector.grad = torch.zeros_like(self.vector)
+        sizes = [p.numel() for p in self.parameters]
+        views = self.vector.detach().split(sizes), self.vector.grad.split(sizes)
+        for parameter, piece, gradient in zip(self.parameters, *views, strict=True):
+            parameter.data = piece.view_as(parameter)
+            parameter.grad = gradient.view_as(parameter)
+
+    def release(self) -> None:
+        """Gives each parameter memory of its own again, and no gradient."""
+        for parameter in self.parameters:
+            parameter.grad = None
+            parameter.data = parameter.detach().clone()
+
+
+# -------------------------------------------------------------------------------------- checkpoints
 
 
 def write_checkpoint(path: str | os.PathLike[str], key: str, state: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 Read this for what pre-training minimizes. All tasks are taken to be draws of one GP. The NLL is the
 negative log marginal likelihood of the tasks; the EKL compares the GP with the empirical mean and
 covariance of tasks that were evaluated at the same inputs. In order: the EKL's formula, matching
-inputs, and the losses.
+inputs, the sub-samples that a step of Adam sees, and the losses.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -28,15 +28,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.gp.conditioned import groups_of_like_size
-from botorch_transfer.gp.likelihood import gaussian_loss
-from botorch_transfer.gp.optimize import RandomBatches
+from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, gaussian_loss
 from botorch_transfer.gp.tasks import PaddedTasks, check_choice
 from botorch_transfer.hyperbo.features import GPParts
 
 logger = logging.getLogger(__name__)
 
-CHUNK_ELEMENTS = 2**21
-"""Elements of covariance matrices that a full NLL has in memory at once; one matrix at least."""
+RANDOM_NUMBERS = 2**17
+"""Random numbers drawn at once, for several steps together: each draw has a fixed cost."""
 
 # --------------------------------------------------------------------------------------- EKL
 
@@ -245,6 +244,75 @@ def _given_groups(
             )
         found.append((tasks, points))
     return found
+
+
+# -------------------------------------------------------------------------------------- sub-samples
+
+
+class RandomBatches:
+    """Uniform sub-samples of tasks and of their points, without replacement, one for each step.
+
+    A step's sub-sample depends on nothing but the seed and the number of the step, so that an
+    interrupted run goes on with the sub-samples that it would have had.
+
+    Args:
+        tasks: The padded tasks.
+        batch_size: The number of points of a task in a batch; all of a task that has fewer.
+        task_batch_size: The number of tasks in a batch; all by default.
+        seed: The seed.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+        >>> tasks = PaddedTasks(X, X.sum(-1), 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> batches = RandomBatches(tasks, batch_size=4, task_batch_size=2)
+        >>> batches[0].X.shape, torch.equal(batches[0].X, batches[1].X)
+        (torch.Size([2, 4, 2]), False)
+    """
+
+    def __init__(
+        self,
+        tasks: PaddedTasks,
+        batch_size: int,
+        task_batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.tasks, self.seed = tasks, seed
+        sizes: list[int] = tasks.num_points.tolist()
+        self.batch_size = min(batch_size, max(sizes))
+        self.task_batch_size = min(task_batch_size or len(sizes), len(sizes))
+        self.is_padded = min(sizes) < self.batch_size
+        self.block_size = max(1, RANDOM_NUMBERS // (self.task_batch_size * max(sizes)))
+        self._block: int | None = None
+
+    def __getitem__(self, step: int) -> PaddedTasks:
+        """The batch of a step: ``T`` tasks with ``B`` points each."""
+        block, place = divmod(step, self.block_size)
+        if block != self._block:
+            self._block, self._drawn = block, self._draw(block)
+        return PaddedTasks(*(part[place] for part in self._drawn))
+
+    def _draw(self, block: int) -> list[Tensor]:
+        """Draws the fields of the batches of a block of steps, with the steps in front."""
+        tasks, (M, N) = self.tasks, self.tasks.mask.shape
+        S, T, device = self.block_size, self.task_batch_size, tasks.X.device
+        # A seed of its own for each block of each run.
+        words = np.random.SeedSequence((self.seed % 2**64, block)).generate_state(1, np.uint64)
+        generator = torch.Generator(device).manual_seed(int(words[0]) % 2**63)
+
+        def keys(*shape: int) -> Tensor:
+            return torch.rand(*shape, generator=generator, device=device)
+
+        # The largest of random keys are a uniform sample without replacement.
+        chosen = torch.arange(M, device=device).expand(S, M)
+        if T < M:
+            chosen = keys(S, M).topk(T, dim=-1, sorted=False).indices
+        ranks = keys(S, T, N)
+        if tasks.is_ragged:
+            ranks = torch.where(tasks.mask[chosen], ranks, ranks - 1.0)
+        points = ranks.topk(self.batch_size, dim=-1, sorted=False).indices
+        at = chosen.unsqueeze(-1), points
+        of_points = tasks.X, tasks.Y, tasks.Yvar, tasks.mask
+        return [*(part[at] for part in of_points), tasks.fixed_noise[chosen]]
 
 
 # ------------------------------------------------------------------------------------ losses

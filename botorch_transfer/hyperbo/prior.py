@@ -39,7 +39,6 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.gp.state import freeze, thaw
 from botorch_transfer.gp.tasks import (
-    OutcomeMoments,
     OutcomeScale,
     PaddedTasks,
     outcome_scales,
@@ -65,6 +64,7 @@ from botorch_transfer.hyperbo.fit import (
 from botorch_transfer.hyperbo.objectives import Objective, SourceLoss
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key
+from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import Saved, TransferPrior
 
 _ENOUGH_TO_HOLD_OUT = 8

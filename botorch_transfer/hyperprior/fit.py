@@ -7,11 +7,13 @@ points that are well spread do.
 Each domain is brought to a mean of zero and a variance of one before its fit, and the estimates
 back into its own units afterwards: maximum likelihood does not depend on units, an optimizer does.
 
-The module also has what estimates and draws of hyperparameters are, and the likelihoods of draws.
+The module also has what estimates and draws of hyperparameters are, the likelihoods of draws, and
+the distributions that are fitted to estimates.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,12 +33,20 @@ from botorch_transfer.gp.hyperpriors import (
     LogDensityLogNormalPrior,
 )
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, nll
-from botorch_transfer.gp.optimize import minimize_batched, single_threaded_scipy
+from botorch_transfer.gp.objective import minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.memo import Memo
 from botorch_transfer.progress import track
+
+logger = logging.getLogger(__name__)
+
+MAX_SHAPE = 1e3
+"""A Gamma with a larger shape (a standard deviation below 3 % of the mean) counts as degenerate."""
+
+BROAD_SHAPE = 2.0
+"""The shape of the broad Gamma: a standard deviation of 70 % of the mean, zero density at zero."""
 
 
 class HyperparameterDraws(NamedTuple):
@@ -316,3 +326,74 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
     scales = theta[best : best + 1, :-1].to(starts).exp()
     log_prior, _ = objective.log_prior(scales, torch.zeros(1, dtype=torch.long))
     return theta[best], float(value[best]) * int(tasks.num_points.sum()) + float(log_prior)
+
+
+def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
+    """Fits a Gamma distribution by maximum likelihood.
+
+    A few estimates may agree so well that the likelihood is unbounded, as that of a single one is.
+    So narrow a distribution would keep every later fit at the same value. A broad Gamma with the
+    same mean takes its place, and a warning is logged.
+
+    Args:
+        sample: An ``n`` tensor of positive values.
+        name: The hyperparameter's name, for the log.
+
+    Returns:
+        A tensor of two: shape and rate, the arguments of ``GammaPrior``.
+
+    Raises:
+        ValueError: If there are no values, or one is not positive.
+
+    Example:
+        >>> fit_gamma(torch.tensor([1.0, 2.0, 4.0], dtype=torch.double))
+        tensor([3.4..., 1.4...], dtype=torch.float64)
+    """
+    from scipy.stats import gamma  # slow to import: only where it is needed
+
+    values = sample.detach().double().cpu()
+    if len(values) == 0 or not bool((values > 0).all()):
+        raise ValueError(f"A Gamma distribution of the {name} needs values, all of them positive.")
+    mean = float(values.mean())
+    # The best shape is about half the inverse of the mean's excess over the geometric mean.
+    if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
+        _warn_of_agreement(values, name, "Gamma")
+        return torch.tensor([BROAD_SHAPE, BROAD_SHAPE / mean]).to(sample)
+    # SciPy's search starts at the right scale for values of order one.
+    shape, _, scale = gamma.fit((values / mean).numpy(), floc=0)
+    return torch.tensor([shape, 1 / (scale * mean)], dtype=torch.double).to(sample)
+
+
+def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Tensor:
+    """Fits a Normal distribution by maximum likelihood.
+
+    Args:
+        sample: An ``n`` tensor of values.
+        broad: The standard deviation if the values hardly differ, see :func:`fit_gamma`.
+        name: The hyperparameter's name, for the log.
+
+    Returns:
+        A tensor of two: mean and standard deviation, the arguments of ``NormalPrior``.
+
+    Raises:
+        ValueError: If there are no values.
+
+    Example:
+        >>> fit_normal(torch.tensor([1.0, 3.0]), broad=1.0)
+        tensor([2., 1.])
+    """
+    if len(sample) == 0:
+        raise ValueError(f"A Normal distribution of the {name} needs values.")
+    values = sample.detach().double()
+    mean, std = values.mean(), values.std(correction=0)
+    if float(std) < 1e-3 * broad:
+        _warn_of_agreement(values, name, "Normal")
+        std = torch.full_like(std, broad)
+    return torch.stack([mean, std]).to(sample)
+
+
+def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
+    logger.warning(
+        f"The {len(values)} estimate(s) of the {name} hardly differ: their hyperprior is a broad "
+        f"{family} around them, not the degenerate one of maximum likelihood."
+    )

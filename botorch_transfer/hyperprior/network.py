@@ -23,7 +23,6 @@ from torch.distributions import Gamma
 from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
-from botorch_transfer.gp.optimize import FlatParameters, adam_steps
 from botorch_transfer.gp.state import freeze
 
 
@@ -250,16 +249,13 @@ def fit_network(
         torch.default_generator.manual_seed(options.seed)
         network = ContextNetwork(context, base, options.hidden, options.bounded_head)
     share = context_shares(context)
-    flat = FlatParameters(network.parameters())
-
-    def evaluate(_: int) -> Tensor:
+    adam = torch.optim.Adam(network.parameters(), lr=options.learning_rate, fused=True)
+    for _ in range(options.num_steps):
+        adam.zero_grad()
         loss = network_objective(network, context, lengthscale, share, options)
+        if not loss.isfinite():  # all further steps would see the same
+            break
         loss.backward()
-        return loss
-
-    adam = torch.optim.Adam([flat.vector], lr=options.learning_rate, fused=True)
-    for _ in adam_steps(adam, evaluate, range(options.num_steps)):
-        pass
-    flat.release()
+        adam.step()
     freeze(network)
     return network

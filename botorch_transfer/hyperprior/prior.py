@@ -34,8 +34,6 @@ from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
     describe_prior,
-    fit_gamma,
-    fit_normal,
     log_density_prior,
     make_prior,
     start_and_bounds,
@@ -48,6 +46,8 @@ from botorch_transfer.hyperprior.fit import (
     DomainFitOptions,
     HyperparameterDraws,
     fit_domains,
+    fit_gamma,
+    fit_normal,
     log_likelihoods,
 )
 from botorch_transfer.hyperprior.network import (

@@ -15,7 +15,7 @@ has the shape of an arrow. Read it for the joint models, whose mean and kernel t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -41,7 +41,6 @@ from botorch_transfer.gp.state import (
     Cache,
     NamedState,
     collapse_batch,
-    own_buffers,
     same_inputs,
     select_batch,
     shallow_copy,
@@ -64,12 +63,12 @@ class SourcePoints(NamedState):
     Y: Tensor
     Yvar: Tensor
     task_sizes: Tensor
+    _facts = (("task_sizes", ()),)  # so that no other split of the points loads
 
     def __init__(
         self, X: Tensor, Y: Tensor, Yvar: Tensor, sizes: Sequence[int], names: Sequence[str]
     ) -> None:
         super().__init__()
-        # The sizes are in the state_dict, so that no other split of the points loads in silence.
         task_sizes = torch.tensor(list(sizes), device=X.device)
         for name, buffer in {"X": X, "Y": Y, "Yvar": Yvar, "task_sizes": task_sizes}.items():
             self.register_buffer(name, buffer)
@@ -83,19 +82,6 @@ class SourcePoints(NamedState):
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
         # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
-
-    def _load_from_state_dict(
-        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        sizes = state_dict.get(f"{prefix}task_sizes", self.task_sizes).tolist()
-        if tuple(sizes) != self.sizes:
-            raise ValueError(
-                f"The state_dict is of source tasks with {sizes} points, and these have "
-                f"{list(self.sizes)}."
-            )
-        # Copies share the tensors: new ones are loaded into, not those.
-        own_buffers(self)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def groups(self, one_a_task: bool) -> list[tuple[TaskPoints, slice]]:
         """Splits the points into groups that are to be factorized together.

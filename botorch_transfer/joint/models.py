@@ -55,7 +55,6 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.paths import MIN_FEATURES, model_paths
 from botorch_transfer.gp.tasks import (
-    OutcomeMoments,
     OutcomeScale,
     PaddedTasks,
     outcome_scales,
@@ -75,6 +74,7 @@ from botorch_transfer.joint.conditional import (
 from botorch_transfer.joint.fit import JointObjective
 from botorch_transfer.joint.kernels import CoregionalizationKernel
 from botorch_transfer.model import TargetGP
+from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import TransferPrior
 
 MAX_RESTARTS = 2

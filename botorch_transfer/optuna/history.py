@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.reading import Curve
+from botorch_transfer.curves.prior import Curve
 from botorch_transfer.curves.tables import predicted_ends, variance_column
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (

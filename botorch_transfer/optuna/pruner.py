@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.reading import read_curves
+from botorch_transfer.curves.prior import read_curves
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read_history, sign_of
 
@@ -20,11 +20,11 @@ class TransferPruner(BasePruner):
     """A pruner of Optuna that learns from the learning curves of earlier studies.
 
     It stops a trial when its predicted final value is worse than the best with a given probability,
-    from the first trial of a new study on. The best is that of the complete trials; before there is
-    one, the best predicted end of the study's other trials. A trial that is better than the best
-    one was at the same step goes on, and so does the only trial. Without any curve in the history,
-    the study's own complete trials are learned from. It works with any sampler, keeps nothing
-    outside of the study, and takes one objective.
+    from the second trial of a new study on; the only trial goes on. The best is that of the
+    complete trials; before there is one, the best predicted end of the study's other trials. A
+    trial that is better than the best one was at the same step goes on. Without any curve in the
+    history, the study's own complete trials are learned from. It works with any sampler, keeps
+    nothing outside of the study, and takes one objective.
 
     Args:
         history: Old runs with intermediate values, as :class:`TransferSampler` takes studies; a

@@ -76,11 +76,12 @@ class TransferSampler(BaseSampler):
     that was killed goes on from its storage. The history is pre-trained at the first trial, once in
     a process.
 
-    **Parameters.** Those that the history and all complete trials of the study have are sampled
-    together, by the study's distributions; before the first complete trial, those of the history.
-    Other parameters, and conditional ones where they are inactive, go to ``independent_sampler``.
-    Ranges may have changed since the history. If choices or a scale have, give ``space=``, because
-    Optuna refuses a first trial with other ones.
+    **Parameters.** Those that all complete trials of the study have are sampled together, by the
+    study's distributions, also if the history lacks them; before the first complete trial, those of
+    the history; with ``space=`` only those that it names. Other parameters, and conditional ones
+    where they are inactive, go to ``independent_sampler``. Ranges may have changed since the
+    history. If choices or a scale have, give ``space=``, because Optuna refuses a first trial with
+    other ones.
 
     **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
     failed ones, and those with infinite values, the sampler learns where trials fail
@@ -160,9 +161,7 @@ class TransferSampler(BaseSampler):
         elif self._old is None or len(self._old):
             raise ValueError("Give the search space of the table or prior by space=.")
         self._known = {parameter.name: parameter for parameter in parameters}
-        # Parameters that old studies suggested by different distributions wait for the new study's.
-        unsettled = of_optuna and space is None
-        self._names = self._history.parameters if unsettled else list(self._known)
+        self._is_settled = space is not None
         self._model = model
         self._rng = np.random.default_rng(seed)
         self._independent = independent_sampler or RandomSampler(seed=seed)
@@ -222,9 +221,9 @@ class TransferSampler(BaseSampler):
         found = self._initial
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if complete:
-            names = self._names or dict.fromkeys(
-                name for trial in complete for name in trial.params
-            )
+            names = dict.fromkeys(self._known)
+            if not self._is_settled:  # new ones, and those that old studies do not agree on
+                names |= dict.fromkeys(name for trial in complete for name in trial.params)
             seen = {name: self._seen(name, complete) for name in names}
             found = {name: distribution for name, distribution in seen.items() if distribution}
             if self._old is None and found != self._initial:

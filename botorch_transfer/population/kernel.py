@@ -261,7 +261,7 @@ class ConditionedPopulation(ConditionedBatch):
     def distilled(self) -> Self:
         """The posterior on inducing points, at most half of its points."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
-        inducing = InducingPoints.chosen(kernel, self.points, max(1, len(self.points) // 2))
+        inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
         found = inducing.project(means, self.covariance(inducing.points)[0])
         changed = {"points": found.points, "parts": found.alpha.mT}

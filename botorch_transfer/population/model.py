@@ -3,7 +3,7 @@ r"""PopulationGP: a further task of a hierarchical GP over the sources, with not
 The source tasks say what they have in common, and how far a task is from that. A new task needs
 nothing but its scale and its level. Both are averaged over, so that there is nothing to overfit.
 The posterior of what the sources share is in ``population.kernel``, its fit in
-``population.fit``.
+``population.prior``.
 """
 
 from __future__ import annotations
@@ -135,7 +135,6 @@ class PopulationGP(SourcePosteriorGP):
     def _add_parts(self) -> None:
         if self._infers_noise:
             self.likelihood.requires_grad_(False)
-        self.to(self.train_targets)
         self.update_scale()
 
     @property

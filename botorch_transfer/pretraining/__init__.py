@@ -8,8 +8,7 @@ from botorch_transfer.hyperprior.fit import DomainFitOptions
 from botorch_transfer.hyperprior.network import NetworkOptions
 from botorch_transfer.hyperprior.prior import Hyperprior, hierarchical_negative_log_likelihood
 from botorch_transfer.memo import clear_memos
-from botorch_transfer.population.fit import PopulationOptions
-from botorch_transfer.population.prior import SourcePopulation
+from botorch_transfer.population.prior import PopulationOptions, SourcePopulation
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.sources.prior import SourceGPs
 

@@ -30,6 +30,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.conditioned import MAX_ELEMENTS
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import (
     MeanPath,
@@ -50,9 +51,6 @@ NUM_SAMPLES, SEED = 256, 0
 
 BANDWIDTH = 0.1
 """SGPT's bandwidth ``ρ``: sources with at least this share of misranked pairs get weight zero."""
-
-MAX_ELEMENTS = 2**22
-"""The size of the largest array of draws; larger ones are computed in parts."""
 
 
 class EnsembleGP(SourcePosteriorGP):
@@ -91,10 +89,10 @@ class EnsembleGP(SourcePosteriorGP):
 
     def _add_parts(self) -> None:
         gps = self.prior.gps
-        self.ensemble_weights = EnsembleWeights(gps.num_tasks, self.batch_shape)
+        weights = EnsembleWeights(gps.num_tasks, self.batch_shape)
+        self.ensemble_weights = weights.to(self.train_targets)
         self.source_mean_module = WeightedSumMean(gps, self.ensemble_weights)
         self.source_covar_module = WeightedSumKernel(gps, self.ensemble_weights)
-        self.to(self.train_targets)
         self.update_weights()
 
     @property

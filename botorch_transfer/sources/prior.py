@@ -14,25 +14,18 @@ from typing import Any, Self
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
-from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.data.datasets import evenly_spaced, ranks
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, fit_map
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
-from botorch_transfer.gp.tasks import (
-    OutcomeMoments,
-    OutcomeScale,
-    check_padded_size,
-    read_models,
-    scaled_tasks,
-    target_transform,
-)
+from botorch_transfer.gp.tasks import OutcomeScale, check_padded_size, read_models, scaled_tasks
+from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.prior import ConditionedPrior, Observations
 
 _MAX_INDUCING = 256
@@ -67,7 +60,7 @@ class SourceGPs(ConditionedPrior):
     gps: ConditionedGPs
     agreement: Tensor
     """Rank correlations (Spearman's) of each task's outcomes with the mean prediction of all other
-    tasks, for at most ``MAX_TASKS`` tasks; zero where either is constant. Empty for one task. A
+    tasks, for at most ``MAX_COMPARED`` tasks; zero where either is constant. Empty for one task. A
     target without data is one more task: sources that do not predict each other are unlikely to
     predict it."""
 
@@ -318,47 +311,40 @@ class SourceGPs(ConditionedPrior):
         """
         return self.gps.covariance(self._transformed(X))
 
+    @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        return super()._statistics() | {"agreement": agreement_of(self.gps, self.observed)}
+        """Adds how each task's outcomes compare with the mean prediction of all other tasks.
 
-    def _differences(self) -> Tensor:
-        """Compares each task's outcomes with the mean prediction of all other tasks.
-
-        A target without data is treated as one more task: the result says how far its outcomes may
-        be from what its sources predict. The outcomes of the task that is left out are scaled as
-        those of a target are. Empty if there is one task only.
+        A target without data is treated as one more task: the differences say how far its outcomes
+        may be from what its sources predict. The outcomes of the task that is left out are scaled
+        as those of a target are. Empty if there is one task only.
         """
-        data, found = self.observed, []
+        data, differences, agreement = self.observed, list[Tensor](), list[Tensor]()
         compared = left_out_of(self.gps, data)
         # On the host, as what follows is small: a device would be waited for at each task.
         mean, std = self.outcome_mean[data.task], self.outcome_std[data.task]
-        outcomes, task = (data.Y * std + mean).cpu(), data.task.cpu()
+        outcomes, scaled, task = (data.Y * std + mean).cpu(), data.Y.cpu(), data.task.cpu()
         known = {left_out: outcomes[task == left_out] for left_out, _, _ in compared}
         for left_out, rows, others in compared:
-            rest = torch.cat([Y for other, Y in known.items() if other != left_out])
-            moments = OutcomeMoments.of(rest)
-            transform = target_transform(self.outcome_scale, moments, torch.Size())
-            Y = outcomes[rows].unsqueeze(-1)
-            if transform is not None:
-                transform(Y[:0])
-                Y, _ = transform.eval()(Y)
-            found.append((Y.squeeze(-1) - others).square().mean())
-        return torch.stack(found) if found else outcomes.new_zeros(0)
+            Y = outcomes[rows]
+            if self.outcome_scale != "raw":
+                rest = torch.cat([Y for other, Y in known.items() if other != left_out])
+                center, spread = rest.mean(), rest.std(correction=min(1, len(rest) - 1))
+                Y = (Y - center) / usable_std(spread, center)
+            differences.append((Y - others).square().mean())
+            agreement.append(_rank_correlation(scaled[rows], others))
+        nothing = outcomes.new_zeros(0)
+        return super()._statistics() | {
+            "differences": torch.stack(differences) if differences else nothing,
+            "agreement": torch.stack(agreement).float() if agreement else nothing.float(),
+        }
 
 
 MIN_TASKS = 5
 """With fewer tasks, a single odd one makes all others seem to disagree."""
 
-MAX_TASKS, MAX_POINTS = 32, 32
+MAX_COMPARED, MAX_POINTS = 32, 32
 """How many tasks are compared, and at how many points each; more do not change the result."""
-
-
-def agreement_of(gps: ConditionedGPs, data: Observations) -> Tensor:
-    """Correlates each task's outcomes with the mean prediction of all others by rank."""
-    Y = data.Y.cpu()
-    return torch.tensor(
-        [_rank_correlation(Y[rows], others) for _, rows, others in left_out_of(gps, data)]
-    )
 
 
 def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:
@@ -399,14 +385,13 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
 
 def _compared(gps: ConditionedGPs) -> list[int]:
     """The tasks to compare: all, or a selection that does not depend on their order."""
-    if gps.num_tasks <= MAX_TASKS:
+    if gps.num_tasks <= MAX_COMPARED:
         return list(range(gps.num_tasks))
     by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
-    return by_content[evenly_spaced(gps.num_tasks, MAX_TASKS)].tolist()
+    return by_content[evenly_spaced(gps.num_tasks, MAX_COMPARED)].tolist()
 
 
-def _rank_correlation(left: Tensor, right: Tensor) -> float:
+def _rank_correlation(left: Tensor, right: Tensor) -> Tensor:
     if min(float(left.std(correction=0)), float(right.std(correction=0))) < 1e-12:
-        return 0.0
-    pair = DataFrame({"left": left.cpu().numpy(), "right": right.cpu().numpy()})
-    return float(pair.corr("spearman").to_numpy()[0, 1])  # SciPy's takes half a second to import
+        return torch.tensor(0.0).double()
+    return torch.corrcoef(torch.stack([ranks(left), ranks(right)]))[0, 1]

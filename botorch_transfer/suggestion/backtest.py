@@ -48,7 +48,7 @@ Array = NDArray[np.float64]
 CHECKPOINTS = (1, 3, 5, 10)
 """The numbers of evaluations after which the best outcome is tabulated; the last ends a replay."""
 
-MAX_TASKS, MAX_ROWS, MAX_SOURCES = 10, 100, 32
+MAX_REPLAYED, MAX_ROWS, MAX_SOURCES = 10, 100, 32
 """The most tasks to replay, rows to keep of each task, and tasks to learn from."""
 
 FEWEST_ROWS = 4
@@ -116,11 +116,12 @@ class Backtest:
         verb = "saved" if mean >= 0 else "cost"
         ends = sorted([low, high] if mean >= 0 else [-low, -high])
         text = (
-            f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} of "
-            f"{self.needed:.1f} evaluations [{ends[0]:.1f}, {ends[1]:.1f}]"
+            f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} evaluations (90 %: "
+            f"{ends[0]:.1f} to {ends[1]:.1f}), where a plain GP needs {self.needed:.1f} for its "
+            "best"
         )
         if low <= 0 <= high:
-            text += ", which may be chance"
+            text += "; this may be chance"
         worst = saved[saved < 0].sort_values()
         if 0 < len(worst) < num:
             text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"
@@ -208,7 +209,7 @@ def backtest(
             f"No task has {FEWEST_ROWS} different rows inside of the search space: there is "
             "nothing to choose from."
         )
-    replayed = _some(sources, enough, MAX_TASKS, rng)
+    replayed = _some(sources, enough, MAX_REPLAYED, rng)
     file = _Finished(resume, content_key(tables.space, tables.outcomes, data, seed))
     priors: dict[str, Any] = {}
     quiet = None if progress is None else not progress

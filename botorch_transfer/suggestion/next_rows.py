@@ -24,10 +24,10 @@ from torch import Tensor
 
 from botorch_transfer.model import TransferModel
 from botorch_transfer.progress import showing
+from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.search_space.space import check_table
-from botorch_transfer.store import cached_in
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
     fit_model,

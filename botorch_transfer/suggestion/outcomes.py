@@ -49,7 +49,7 @@ from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improv
 from botorch_transfer.arguments import constructor_arguments
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
-from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.data.datasets import evenly_spaced, ranks
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.suggestion.reading import Outcome, Runs
@@ -251,12 +251,10 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
         >>> mean_rank({"monday": monday}, X)
         tensor([1.0000, 0.5000, 0.0000], dtype=torch.float64)
     """
-    from scipy.stats import rankdata  # slow to import: only where it is needed
-
     shares = []
     for task in sources.values():
-        ranks = torch.from_numpy(rankdata(task.Y[:, 0]) - 1) / max(len(task.Y) - 1, 1)
-        shares += [torch.cat([ranks[torch.cdist(x, task.X).argmin(dim=-1)] for x in X.split(1024)])]
+        share = (ranks(task.Y[:, 0]) - 1) / max(len(task.Y) - 1, 1)
+        shares += [torch.cat([share[torch.cdist(x, task.X).argmin(dim=-1)] for x in X.split(1024)])]
     return torch.stack(shares).mean(dim=0)
 
 

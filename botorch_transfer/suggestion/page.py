@@ -4,6 +4,11 @@
 offline: the data, what draws them (``page.html``) and Plotly's script are inside, and the page
 forbids itself to load anything. All names and cells reach it as JSON, and are shown as text.
 Plotly comes with the extra ``plot``.
+
+:func:`parameter_importance` says which parameters matter by Sobol's total indices of predicted
+means. A parameter's index is the share of the variance over the space that is left when all other
+parameters are known, so that joint effects count for each of the parameters that take part in them,
+and indices may add up to more than one.
 """
 
 from __future__ import annotations
@@ -22,14 +27,22 @@ import numpy as np
 import pandas as pd
 import torch
 from botorch.exceptions.errors import UnsupportedError
+from botorch.models.model import Model
+from botorch.utils.sampling import draw_sobol_samples
+from numpy.typing import NDArray
+from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
-from botorch_transfer.search_space import CategoricalParameter, Parameter, SimplexParameter
-from botorch_transfer.suggestion.importance import NEW, OLD, parameter_importance
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    Parameter,
+    SearchSpace,
+    SimplexParameter,
+)
 from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, surety
 from botorch_transfer.suggestion.outcomes import moments
 from botorch_transfer.suggestion.reading import Outcome
@@ -58,6 +71,11 @@ WHOLE = {
     "irrelevant": "old runs do not help: this study's runs do not follow them",
 }
 """What verdicts on one old task, and on all of them, say in plain words."""
+
+NUM_POINTS = 256
+"""Points of each of the two samples of an importance, a power of two."""
+
+NEW, OLD = "this study", "old tasks"
 
 
 def suggestion_page(
@@ -222,7 +240,10 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
     early = "this study's runs do not show yet whether old runs help"
     if len(Y) < POINTS_TO_JUDGE:
-        early = f"it is too early to say whether old runs help ({len(Y)} of {POINTS_TO_JUDGE} runs)"
+        early = (
+            f"it takes {POINTS_TO_JUDGE} runs with outcomes, not {len(Y)}, to say whether old runs "
+            "help"
+        )
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "yes, by chance maybe: most others they do not follow"
@@ -319,3 +340,49 @@ def _runs(
         for number, (state, row) in enumerate(zip(states, cells, strict=True), start=1)
     ]
     return {"columns": ["run", "state", *columns], "rows": rows}
+
+
+@torch.no_grad()
+def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> DataFrame:
+    """Computes how much each parameter matters to a model's predictions, and to its old tasks.
+
+    Args:
+        model: A fitted model of one outcome on encoded rows of the space.
+        space: The search space.
+        seed: The seed of the points.
+
+    Returns:
+        A table with the parameters as index, the most important first, and total Sobol indices
+        between 0 and 1: ``this study`` of what the model predicts, and ``old tasks`` of what each
+        old task predicts, on the average over them; NaN for a model without a posterior of each.
+
+    Example:
+        >>> X = torch.rand(20, 2, dtype=torch.double)
+        >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
+        >>> list(parameter_importance(SingleTaskGP(X, X[:, :1]), space).index)
+        ['a', 'b']
+    """
+    drawn = draw_sobol_samples(space.bounds.repeat(1, 2), NUM_POINTS, 1, seed=seed).squeeze(-2)
+    A, B = (space.round(half) for half in drawn.split(space.dim, dim=-1))
+    mixed = []
+    for parameter in space.parameters:
+        columns = space.feature_indices[parameter.name]
+        changed = A.clone()
+        changed[:, columns] = B[:, columns]
+        mixed.append(space.round(changed))  # a choice may switch other parameters on and off
+    X = torch.cat([A, B, *mixed])
+
+    def indices(values: Tensor) -> NDArray[Any]:
+        """Mean total indices over functions, given by an ``s x (p + 2) n`` tensor of values."""
+        f = values.double().unflatten(-1, (-1, NUM_POINTS))
+        variance = f[:, :2].flatten(start_dim=1).var(dim=-1, correction=0)
+        left = (f[:, :1] - f[:, 2:]).square().mean(dim=-1) / 2  # by Jansen's formula
+        varying = left[variance > 1e-24] / variance[variance > 1e-24].unsqueeze(-1)
+        return varying.clamp(0.0, 1.0).sum(dim=0).numpy() / max(len(varying), 1)
+
+    table = DataFrame(index=[parameter.name for parameter in space.parameters])
+    table[NEW] = indices(moments(model, X)[0].unsqueeze(0))
+    informed = model.member_on_sources if isinstance(model, TransferModel) else None
+    prior: Any = None if informed is None else informed.prior
+    table[OLD] = float("nan") if prior is None else indices(prior.moments(X)[0])
+    return table.sort_values(NEW, ascending=False, kind="stable")

@@ -14,7 +14,7 @@ from pandas import DataFrame, concat
 from scipy.special import ndtr
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.reading import Curve, full_length, read_curves
+from botorch_transfer.curves.prior import Curve, full_length, read_curves
 
 
 def task(name: str, seed: int, runs: int = 12, length: int = 20, unit: float = 1.0) -> DataFrame:

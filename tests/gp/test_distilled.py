@@ -136,3 +136,16 @@ def test_a_projection_keeps_the_moments_at_the_inducing_points(kernel: str) -> N
     torch.testing.assert_close(K @ kept.alpha, mean, atol=1e-8, rtol=0)
     explained = (kept.inverse_root @ K).mT @ (kept.inverse_root @ K)
     torch.testing.assert_close(K - explained, told, atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_points_between_inputs_are_none_of_them(size: int) -> None:
+    kernel = Stationary("rbf", torch.ones(1, 2).double(), torch.tensor(1.0).double())
+    grid = torch.cartesian_prod(torch.arange(3.0), torch.arange(3.0)).double()[:size]
+    X = torch.cat([grid, grid])  # duplicates count once
+    Z = InducingPoints.between(kernel, X).points
+    assert 1 <= len(Z) <= max(1, size // 2)
+    assert (Z.unsqueeze(1) == X).all(dim=-1).any() == (size == 1)
+    # The mean of the second pair is an input of the first.
+    line = torch.tensor([[0.0], [0.75], [1.0], [1.5]]).double()
+    assert InducingPoints.between(kernel, line.expand(-1, 2)).points[:, 0].tolist() == [0.875]

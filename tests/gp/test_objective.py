@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.mlls import ExactMarginalLogLikelihood, LeaveOneOutPseudoLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from linear_operator.utils.errors import NotPSDError
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -33,7 +38,12 @@ from botorch_transfer import (
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.gp.objective import Elementwise, TargetObjective
+from botorch_transfer.gp.objective import (
+    Elementwise,
+    TargetObjective,
+    minimize_batched,
+    single_threaded_scipy,
+)
 from botorch_transfer.gp.restarts import fit_from_starts
 from tests.families import ShiftedSines
 from tests.models.contract import CASES, ModelCase
@@ -547,3 +557,101 @@ def test_what_members_of_a_batch_share_is_fitted_by_botorch() -> None:
 def test_a_sum_of_the_users_kernels_is_all_residual() -> None:
     kernel = RBFKernel() + MaternKernel()
     assert target_fit._residual_and_sources(kernel) == (kernel, None)
+
+
+# ------------------------------------------------------------------------------------ the optimizer
+
+
+def test_batched_lbfgs_within_bounds():
+    evaluated = []
+
+    def parabolas(x, rows):
+        evaluated.append(rows.tolist())
+        value = (x - rows.unsqueeze(-1)).square().sum(-1)
+        value[rows == 3] = torch.nan  # nowhere defined
+        return value, 2 * (x - rows.unsqueeze(-1))
+
+    starts, bounds = torch.zeros(4, 2).double(), torch.tensor([[-1.0, -1.0], [1.5, 9.0]])
+    x, value = minimize_batched(parabolas, starts, bounds, max_iter=50)
+    expected = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.5, 2.0]]).double()
+    torch.testing.assert_close(x[:3], expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(value, torch.tensor([0.0, 0.0, 0.25, torch.inf]).double())
+    assert evaluated[0] == [0, 1, 2, 3]
+    assert 0 not in evaluated[-1]  # what has converged is left out
+
+
+PROGRAM = """
+import resource, torch
+from botorch_transfer.gp.objective import keep_freed_memory
+
+def evaluate():
+    return [torch.ones(2**19, dtype=torch.double) for _ in range(10)]  # 40 MiB, 10,240 pages
+
+def page_faults():
+    evaluate()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        evaluate()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(page_faults())
+keep_freed_memory()
+print(page_faults())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is glibc's allocator")
+def test_pages_are_paid_for_once_and_not_each_time() -> None:
+    # With settings of its own, as dask makes them, the allocator does not adapt.
+    environment = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    command = [sys.executable, "-c", PROGRAM]
+    run = subprocess.run(command, capture_output=True, check=True, env=environment)
+    each_time, once = map(int, run.stdout.split())
+    assert once < each_time / 10
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_limits_are_given_back() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        with single_threaded_scipy():
+            assert blas_threads() == {1}
+            with single_threaded_scipy():
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+
+
+def test_limits_are_given_back_after_an_error() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        with pytest.raises(ZeroDivisionError), single_threaded_scipy():
+            raise ZeroDivisionError
+        assert blas_threads() == {2}
+        with single_threaded_scipy():
+            assert blas_threads() == {1}
+
+
+def test_limits_are_given_back_where_fits_overlap() -> None:
+    # The first one in is the first one out.
+    first_in, second_in, first_out = Event(), Event(), Event()
+
+    def first() -> None:
+        with single_threaded_scipy():
+            first_in.set()
+            second_in.wait()
+        first_out.set()
+
+    def second() -> None:
+        first_in.wait()
+        with single_threaded_scipy():
+            second_in.set()
+            first_out.wait()
+
+    before, threads = blas_threads(), [Thread(target=first), Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert blas_threads() == before

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.gp.tasks import (
-    OutcomeMoments,
     PaddedTasks,
     check_padded_size,
     outcome_scales,
     target_transform,
 )
+from botorch_transfer.outcome_transforms import OutcomeMoments
 from tests.gp.tasks import draw_data
 
 sizes = st.lists(st.integers(1, 8), min_size=1, max_size=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
-from torch.nn import Linear
+from torch.nn import Linear, Parameter
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.fit import (
+    FlatParameters,
     GradientFit,
     LearningCurve,
+    adam_steps,
+    lbfgs_steps,
     read_checkpoint,
     split,
     write_checkpoint,
@@ -439,3 +443,136 @@ def test_a_damaged_file_is_refused(share, tmp_path: Path) -> None:
     torch.save({"step": 3}, tmp_path / "run")
     with pytest.raises(ValueError, match="damaged"):
         read_checkpoint(tmp_path / "run", "key")
+
+
+# ------------------------------------------------------------------------ loops and flat parameters
+
+
+@pytest.fixture
+def x():
+    return Parameter(torch.tensor([1.0, -2.0], dtype=torch.double))
+
+
+def quartic(x):
+    loss = (x**4).sum() + (x[0] - x[1]) ** 2
+    loss.backward()
+    return loss
+
+
+def test_adam_takes_the_steps_of_a_plain_loop(x):
+    twin = Parameter(x.detach().clone())
+    adam = torch.optim.Adam([x], fused=True)
+    losses = list(adam_steps(adam, lambda _: quartic(x), range(20), lambda step: 0.1 / (1 + step)))
+    expected, plain = [], torch.optim.Adam([twin], foreach=False)
+    for step in range(20):
+        plain.param_groups[0]["lr"] = 0.1 / (1 + step)
+        plain.zero_grad()
+        expected.append(quartic(twin).item())
+        plain.step()
+    torch.testing.assert_close(x, twin, rtol=1e-12, atol=1e-12)
+    assert losses == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("bad", ["loss", "gradient"])
+def test_adam_skips_a_step_that_is_not_finite(x, bad):
+    def evaluate(step):
+        loss = quartic(x)
+        if step == 1:
+            if bad == "loss":
+                return loss * math.inf
+            x.grad[0] = math.nan
+        return loss
+
+    seen = []
+    adam = torch.optim.Adam([x], lr=0.1, fused=True)
+    for loss in adam_steps(adam, evaluate, range(3)):
+        seen.append((math.isfinite(loss), x.detach().clone()))
+    assert [finite for finite, _ in seen] == [True, False, True]
+    assert torch.equal(seen[0][1], seen[1][1])
+    assert seen[2][1].isfinite().all()
+    assert not torch.equal(seen[1][1], seen[2][1])
+
+
+def lbfgs(x):
+    return torch.optim.LBFGS([x], max_iter=1, line_search_fn="strong_wolfe")
+
+
+def test_lbfgs_stops_at_the_minimum(x):
+    losses = list(lbfgs_steps(lbfgs(x), lambda: quartic(x)))
+    assert 3 < len(losses) < 60
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 1e-6
+    assert list(lbfgs_steps(lbfgs(x), lambda: quartic(x), previous=losses[-1])) == [losses[-1]]
+
+
+def test_lbfgs_turns_back_from_where_the_loss_is_undefined(x):
+    def evaluate():
+        loss = quartic(x)
+        return loss if float(x[1].detach()) < 0 else loss * math.nan
+
+    losses = list(lbfgs_steps(lbfgs(x), evaluate))
+    assert losses[-1] < 1e-3
+    assert x[1] <= 0
+    x.data[1] = 1.0
+    before = x.detach().clone()
+    (loss,) = lbfgs_steps(lbfgs(x), evaluate)
+    assert math.isnan(loss)
+    assert torch.equal(x, before)
+
+
+def test_lbfgs_evaluates_no_point_twice(monkeypatch):
+    family, points, full = ShiftedSines(), [], SourceLoss.full
+
+    def seen(self, parts):
+        points.append(torch.cat([p.detach().flatten() for p in parts.parameters()]))
+        return full(self, parts)
+
+    monkeypatch.setattr(SourceLoss, "full", seen)
+    PretrainedPrior.stationary(2).fit(family.sources(), optimizer="lbfgs", steps=10)
+    assert len(torch.stack(points).unique(dim=0)) == len(points)
+    assert len(points) > 10
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    return Linear(2, 1, dtype=torch.double)
+
+
+def test_vector_and_parameters_are_one(layer):
+    before = {name: p.detach().clone() for name, p in layer.named_parameters()}
+    flat = FlatParameters(layer.parameters())
+    for name, parameter in layer.named_parameters():
+        assert torch.equal(parameter, before[name])
+    flat.vector.data += 1
+    for name, parameter in layer.named_parameters():
+        assert torch.equal(parameter, before[name] + 1)
+    layer.bias.data.fill_(5.0)
+    assert flat.vector[-1] == 5
+
+
+def test_gradients_add_up_in_the_vector(layer):
+    flat = FlatParameters(layer.parameters())
+    layer.weight.sum().mul(3.0).backward()  # the bias has none
+    assert flat.vector.grad.tolist() == [3.0, 3.0, 0.0]
+    layer.bias.sum().backward()
+    assert flat.vector.grad.tolist() == [3.0, 3.0, 1.0]
+    flat.vector.grad.zero_()
+    assert layer.weight.grad.tolist() == [[0.0, 0.0]]
+
+
+def test_released_parameters_have_memory_of_their_own(layer):
+    flat = FlatParameters(layer.parameters())
+    flat.vector.data.fill_(2.0)
+    layer.weight.sum().backward()
+    flat.release()
+    flat.vector.data.fill_(7.0)
+    assert layer.weight.tolist() == [[2.0, 2.0]]
+    assert layer.bias.untyped_storage().nbytes() == 8
+    assert layer.weight.grad is None
+
+
+def test_no_parameters():
+    flat = FlatParameters([])
+    assert flat.vector.shape == (0,)
+    flat.release()

@@ -15,12 +15,11 @@ from botorch.acquisition import (
     qKnowledgeGradient,
     qLogNoisyExpectedImprovement,
 )
-from botorch.acquisition.analytic import LogProbabilityOfImprovement
 from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
-from botorch.models.transforms.outcome import Log, Standardize
+from botorch.models.transforms.outcome import Standardize
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel
@@ -31,11 +30,9 @@ from scipy import stats
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import datasets, default_context
-from botorch_transfer.hyperprior import models as room
 from botorch_transfer.hyperprior.fit import log_likelihoods
 from botorch_transfer.hyperprior.models import (
     effective_sample_size,
-    mixture_of_single_points,
     systematic_resample,
 )
 from botorch_transfer.pretraining import NetworkOptions
@@ -435,69 +432,17 @@ def small_ensemble(n: int, **options) -> FullyBayesianHyperpriorGP:
     return FullyBayesianHyperpriorGP(X, Y, HYPERPRIOR, num_samples=128, num_members=5, **options)
 
 
-@pytest.fixture
-def batches(monkeypatch):
-    """Turns the way around batches off."""
-
-    def turn_off() -> None:
-        monkeypatch.setattr(room, "mixture_of_single_points", lambda *args: None)
-
-    return turn_off
-
-
 @pytest.mark.parametrize("n", [0, 7])
-@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 50, 1, 2)])
-def test_equal_to_batches(n, shape, batches):
-    model = small_ensemble(n)
-    X = FAMILY.inputs(*shape[:-1]).reshape(shape).requires_grad_()
-
-    def values() -> list[torch.Tensor]:
-        posterior = model.posterior(X)
-        parts = [posterior.mean, posterior.variance, posterior.mixture_variance]
-        total = sum(
-            (part * torch.arange(1.0, 1 + part.numel()).view_as(part)).sum() for part in parts
-        )
-        samples = SobolQMCNormalSampler(torch.Size([2]), seed=0)(posterior)
-        return [*parts, samples, *torch.autograd.grad(total, X)]
-
-    ours = values()
-    batches()
-    for left, right in zip(ours, values(), strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-6)
-
-
-def test_acquisition_functions_take_this_way(monkeypatch, batches):
-    model, X = small_ensemble(6), FAMILY.inputs(100, 1)
-    sizes, original = [], room.GaussianMixturePosterior
-
-    def counting(distribution):
-        sizes.append(distribution.mean.shape)
-        return original(distribution)
-
-    monkeypatch.setattr(room, "GaussianMixturePosterior", counting)
-    acquisition = LogProbabilityOfImprovement(model, best_f=0.5)
-    ours = acquisition(X)
-    assert sizes == [(100, 5, 1)]
-    batches()
-    torch.testing.assert_close(ours, acquisition(X))
-
-
-@pytest.mark.parametrize("shape", [(4, 2), (3, 2, 2), (0, 1, 2)])
-def test_other_shapes_are_left_alone(shape):
-    assert (
-        mixture_of_single_points(small_ensemble(3).posterior, torch.zeros(shape).double()) is None
-    )
-
-
-def test_posteriors_that_are_not_gaussian_are_left_alone(batches):
-    X, Y = FAMILY.target(4)
-    model = FullyBayesianHyperpriorGP(
-        X, Y.sigmoid(), HYPERPRIOR, num_samples=64, num_members=5, outcome_transform=Log()
-    )
-    points = FAMILY.inputs(6, 1)
-    ours = model.posterior(points).mean
-    batches()
-    torch.testing.assert_close(ours, model.posterior(points).mean)
+def test_points_one_by_one_are_those_of_all_together(n):
+    """As members predict them, without a copy of their data for each point."""
+    model, X = small_ensemble(n), FAMILY.inputs(6, 1).requires_grad_()
+    single, joint = model.posterior(X), model.posterior(X.squeeze(1))
+    for name in ("mean", "variance"):
+        ours, twin = getattr(single, name)[..., 0, 0], getattr(joint, name)[..., 0].mT
+        torch.testing.assert_close(ours, twin, rtol=1e-6, atol=1e-6)
+        totals = [each.cos().sum() for each in (ours, twin)]
+        slopes = [torch.autograd.grad(total, X, retain_graph=True)[0] for total in totals]
+        torch.testing.assert_close(*slopes, rtol=1e-6, atol=1e-6)
 
 
 def test_conditioned_ensembles():

@@ -14,8 +14,8 @@ from botorch.optim.utils import sample_all_priors
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 
-from botorch_transfer.gp.hyperpriors import fit_gamma
 from botorch_transfer.gp.state import freeze
+from botorch_transfer.hyperprior.fit import fit_gamma
 from botorch_transfer.hyperprior.network import (
     ContextGammaPrior,
     ContextNetwork,

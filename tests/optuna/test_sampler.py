@@ -213,9 +213,13 @@ def test_relative_space_is_what_history_and_study_have():
     def changed(trial: Trial) -> float:
         return trial.suggest_float("x", 0, 0.5) + trial.suggest_float("new", 0, 1)
 
-    study.optimize(changed, n_trials=2)
-    # The study's own range of x; n is not suggested, and no old run has the new one.
-    assert new.infer_relative_search_space(study, study.ask()) == {"x": FloatDistribution(0, 0.5)}
+    study.optimize(changed, n_trials=3)
+    # The study's own range of x; n is not suggested; old runs say nothing of the new one.
+    x, both = {"x": FloatDistribution(0, 0.5)}, study.trials[1].distributions
+    assert new.infer_relative_search_space(study, study.ask()) == both
+    assert study.trials[2].params.keys() == both.keys()
+    settled = TransferSampler(old, ScaMLGP, x, seed=0)
+    assert settled.infer_relative_search_space(study, study.ask()) == x
     study.optimize(lambda trial: trial.suggest_float("x", 0, 2), n_trials=1)
     assert new.infer_relative_search_space(study, study.ask()) == {}
 

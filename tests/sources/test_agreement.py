@@ -45,7 +45,7 @@ def test_differences_by_hand(scale):
             Y = (Y - known.mean()) / known.std()
         predicted = prior.mean(X)[others].mean(dim=0)
         expected.append((Y[:, 0] - predicted).square().mean())
-    found = prior._differences()
+    found = prior.differences
     torch.testing.assert_close(found, torch.stack(expected))
     pooled = torch.cat([Y for _, Y in tasks.values()])
     unit = pooled.var(correction=0).item() if scale == "raw" else 1.0
@@ -72,7 +72,7 @@ def test_raw_outcomes_have_a_residual_in_their_unit():
 
 def test_differences_of_one_task_are_unknown():
     prior = fit([FAMILY.target(10)])
-    assert prior._differences().shape == (0,)
+    assert prior.differences.shape == (0,)
     assert prior.residual_variance == pytest.approx(TYPICAL_RESIDUAL)
 
 
@@ -122,7 +122,7 @@ def test_the_order_of_tasks_and_float32_do_not_matter():
 
 
 def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
-    monkeypatch.setattr(agreement, "MAX_TASKS", 2)
+    monkeypatch.setattr(agreement, "MAX_COMPARED", 2)
     monkeypatch.setattr(agreement, "MAX_POINTS", 4)
     asked = []
     mean = ConditionedGPs.mean

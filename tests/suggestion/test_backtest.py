@@ -88,7 +88,7 @@ def test_what_is_saved_and_what_it_costs():
     assert table["distance"][0] == 0.0
     found = Backtest(table, "sorted", "TransferGP", needed, "")
     assert "on `b` they would have cost 2 or more" in str(found)
-    assert "[-2.0, 2.0], which may be chance" in str(found)
+    assert "(90 %: -2.0 to 2.0), where a plain GP needs 2.5 for its best; this may" in str(found)
 
 
 def test_another_model_is_recommended_only_if_it_is_better_beyond_chance():
@@ -132,7 +132,7 @@ def test_an_interrupted_backtest_goes_on(tmp_path, monkeypatch):
 
 
 def test_large_histories_are_sampled_and_the_sentence_says_so(monkeypatch):
-    monkeypatch.setattr(room, "MAX_TASKS", 2)
+    monkeypatch.setattr(room, "MAX_REPLAYED", 2)
     monkeypatch.setattr(room, "MAX_ROWS", 5)
     monkeypatch.setattr(room, "MAX_SOURCES", 3)
     found = backtest(SPACE, history(5), goal="min", models=["sorted"], progress=False)
