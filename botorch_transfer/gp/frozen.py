@@ -45,7 +45,7 @@ MAX_NUMBERS = 2**26
 SMALL_CHUNKS = 8
 """By this factor fewer candidates are evaluated at once than memory allows: caches are smaller."""
 
-FEW = 16
+FEW = 8
 """Up to how many candidates a product with a symmetric matrix is faster from the other side."""
 
 MAX_ROUNDING = 1e-7
@@ -176,7 +176,9 @@ class Part:
         result = (values @ self.columns).sum(dim=0)
         # For few rows, a product that gives columns takes half the time.
         of_points = values[..., :n]
-        products = (self.quadratic @ of_points.mT).mT if len(x) <= FEW else of_points @ self.quadratic
+        products = (
+            (self.quadratic @ of_points.mT).mT if len(x) <= FEW else of_points @ self.quadratic
+        )
         products = products.contiguous().mul_(-self.factor[:, None, None])
         result[:, 1] += (values[..., :n] * products).sum(dim=(0, -1))
         return result, (scaled, slopes, products)

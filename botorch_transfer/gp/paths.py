@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import torch
@@ -162,7 +161,8 @@ class AveragedPath(ModelPath):
 
     Args:
         model: The average, in evaluation mode.
-        paths: A draw from each of its members with a share, their means included, in the member's own units.
+        paths: A draw from each of its members with a share, their means included, in the member's
+            own units.
         sample_shape: The sample shape.
         prior: Whether the draws are from the priors, without the target's data.
     """
