@@ -94,6 +94,8 @@ class FrozenPath(ModelPath):
         X: An ``n x d`` tensor of the data's transformed inputs.
     """
 
+    update: Tensor
+
     def __init__(
         self, posterior: FrozenPosterior, prior: SamplePath | None = None, X: Tensor | None = None
     ) -> None:
