@@ -233,6 +233,20 @@ def test_each_is_conditioned_by_itself(build, n):
         close(each.posterior(TEST_X).variance, alone.posterior(TEST_X).variance)
 
 
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_a_prediction_is_the_mixture_of_the_members_own(build, n):
+    model = build(n).eval()
+    every = [each.posterior(TEST_X) for each in model.members.values()]
+    shares, mixture = model.shares.tolist(), model.posterior(TEST_X)
+    mean = sum(p * each.mean for p, each in zip(shares, every, strict=True))
+    second = sum(
+        p * (each.mvn.covariance_matrix + each.mean @ each.mean.mT)
+        for p, each in zip(shares, every, strict=True)
+    )
+    torch.testing.assert_close(mixture.mean, mean)
+    torch.testing.assert_close(mixture.mvn.covariance_matrix, second - mean @ mean.mT)
+
+
 def test_leave_one_out_is_that_of_the_mixture(build):
     model = build(5).eval()
     left_out = model.loo_posterior()

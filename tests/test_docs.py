@@ -13,7 +13,7 @@ import pytest
 
 import botorch_transfer
 from tests.brief import brief_optimization
-from tests.suggestion.brief_search import brief_search
+from tests.suggestion.brief_search import brief_search, briefest_search
 
 DOCS = Path(__file__).parents[1] / "docs"
 FACADES = [
@@ -46,7 +46,7 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
-    with brief_search(), brief_optimization():
+    with briefest_search(), brief_optimization():
         for block in _blocks(page):
             exec(compile(block, page.name, "exec"), names)
 

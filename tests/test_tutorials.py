@@ -16,7 +16,7 @@ pytest.importorskip("ipykernel")
 
 from botorch_transfer.ax.strategy import OPTIMIZER_OPTIONS
 from tests.brief import brief_optimization
-from tests.suggestion.brief_search import brief_search
+from tests.suggestion.brief_search import briefest_search
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
@@ -81,7 +81,7 @@ def briefly(
         monkeypatch.setitem(OPTIMIZER_OPTIONS, name, value)
     verbosity = optuna.logging.get_verbosity()
     plt.switch_backend("agg")
-    with warnings.catch_warnings(), plt.rc_context(), brief_search(), brief_optimization():
+    with warnings.catch_warnings(), plt.rc_context(), briefest_search(), brief_optimization():
         yield run
     plt.close("all")
     logging.disable(logging.NOTSET)

@@ -106,7 +106,7 @@ def bowls() -> pd.DataFrame:
 @pytest.fixture(autouse=True)
 def _brief_optimization() -> Iterator[None]:
     """These tests are about other things than how well the last parameter is fitted."""
-    with brief_optimization(max_iter=10):
+    with brief_optimization(max_iter=5):
         yield
 
 

@@ -62,8 +62,10 @@ SCAML, SHGP = (
     next(case for case in CASES if case.model_class is each)
     for each in (ScaMLGP, SequentialHierarchicalGP)
 )
-served = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.model_class in SERVED], ids=lambda case: case.name
+SERVED_CASES = [case for case in CASES if case.model_class in SERVED]
+served = pytest.mark.parametrize("case", SERVED_CASES, ids=lambda case: case.name)
+served_kinds = pytest.mark.parametrize(
+    "case", [case for case in SERVED_CASES if not case.sibling], ids=lambda case: case.name
 )
 
 
@@ -120,7 +122,7 @@ def test_equals_gpytorch(case: ModelCase, n: int, known_noise: bool) -> None:
 
 
 @pytest.mark.parametrize(("same_inputs", "known_noise"), [(False, False), (True, True)])
-@served
+@served_kinds
 def test_equals_gpytorch_for_a_batch(case: ModelCase, same_inputs: bool, known_noise: bool) -> None:
     X, Y = targets(3, same_inputs=same_inputs)
     Yvar = {"train_Yvar": 0.1 * Y.abs()} if known_noise else {}

@@ -10,7 +10,7 @@ from gpytorch.utils.warnings import GPInputWarning
 from linear_operator.utils.warnings import NumericalWarning
 
 from tests.devices import DEVICE, FAILING
-from tests.models.contract import CASES, REPRESENTATIVES, ModelCase
+from tests.models.contract import INEXACT, KINDS, REPRESENTATIVES, ModelCase
 
 # What a user would see, and could do nothing about.
 UNWANTED = (BotorchWarning, GPInputWarning, NumericalWarning, DeprecationWarning, UserWarning)
@@ -48,9 +48,15 @@ def _is_not_for_its_model(item: pytest.Item) -> bool:
     return case.ensemble and item.get_closest_marker("gaussian") is not None
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
+@pytest.fixture(params=KINDS, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> ModelCase:
-    """Every model under the contract, one after another."""
+    """Every model under the contract but siblings, one after another."""
+    return request.param
+
+
+@pytest.fixture(params=INEXACT, ids=lambda case: case.name)
+def inexact(request: pytest.FixtureRequest) -> ModelCase:
+    """One model of each kind whose predictions are not those of its exact GP."""
     return request.param
 
 

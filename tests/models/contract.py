@@ -1,8 +1,10 @@
 """The models that have to keep the contract, and what of it each documents to be smaller.
 
 A model joins by one line in ``CASES``; the tests of ``test_contract_*.py`` then run on it. What
-depends on a model's own code runs on all of them. Rarer variants run on the ``REPRESENTATIVES``,
-and what only BoTorch's code does with a model runs on ``MINIMAL``, the base class.
+depends on a model's own formula runs on all of them, what depends on how a model is made of its
+parts on the ``KINDS``. Rarer variants run on the ``REPRESENTATIVES``. What only BoTorch's code
+does with a model runs on ``MINIMAL``, the base class, and on the ``INEXACT`` representatives,
+whose predictions are not those of one exact GP.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class ModelCase:
         slack: How far from its optimum a fit may stop, in nats a point.
         representative: Whether the model stands for its kind where a test has many variants.
         sibling: Whether another case has the same code but for a formula that has tests of its own;
-            of the variants of a test it runs the first only.
+            it runs only the tests that depend on the formula.
         frozen: Whether a fit has nothing to do.
         hyperpriors: Whether its hyperparameters have hyperpriors.
         fit_only: Whether it joins only the tests of fitting, states, batches and few points,
@@ -359,16 +361,17 @@ class MinimalGP(TargetGP):
 
 MINIMAL = ModelCase(MinimalGP, _source_data, flat=True)
 CASES = [
-    ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0), representative=True),
+    # A member of TransferGP, which represents it.
+    ModelCase(ScaMLGP, partial(SourceGPs.fit, num_restarts=0)),
     ModelCase(SequentialHierarchicalGP, _hierarchy("covariance"), ordered=True),
     ModelCase(MeanHierarchicalGP, _hierarchy("mean"), ordered=True, sibling=True),
     ModelCase(
         BoostedHierarchicalGP, _hierarchy("mean"), ordered=True, exact=False, representative=True
     ),
     # Free matrices have long flat ridges, along which a fit stops after a number of iterations.
-    ModelCase(LinearCoregionalizationGP, _source_data, slack=1e-2),
+    ModelCase(LinearCoregionalizationGP, _source_data, slack=1e-2, sibling=True),
     ModelCase(IntrinsicCoregionalizationGP, _source_data, slack=1e-2, sibling=True),
-    ModelCase(WeightedSourceGP, _source_data),
+    ModelCase(WeightedSourceGP, _source_data, sibling=True),
     ModelCase(JointHierarchicalGP, _source_data, ordered=True, representative=True),
     ModelCase(JointScaMLGP, _source_data, sibling=True),
     ModelCase(HyperpriorGP, _hyperprior, flat=True, any_dim=True, sibling=True),
@@ -418,7 +421,9 @@ CASES = [
     ),
     ModelCase(TransferGP, _members_priors, in_turn=True, exact=False, representative=True),
 ]
+KINDS = [case for case in CASES if not case.sibling]
 REPRESENTATIVES = [case for case in CASES if case.representative]
+INEXACT = [case for case in REPRESENTATIVES if not case.exact]
 
 
 def where(condition: Callable[[ModelCase], bool]) -> pytest.MarkDecorator:
@@ -428,26 +433,36 @@ def where(condition: Callable[[ModelCase], bool]) -> pytest.MarkDecorator:
     )
 
 
+on_every_model = where(lambda case: True)
+"""Parametrizes a test by all cases, siblings too."""
+
+
 def variants(
-    names: str, everywhere: Sequence[Any] = (), representatives: Sequence[Any] = ()
+    names: str,
+    everywhere: Sequence[Any] = (),
+    representatives: Sequence[Any] = (),
+    siblings: Sequence[Any] = (),
+    inexact: Sequence[Any] = (),
 ) -> pytest.MarkDecorator:
     """Parametrizes a test by a case and by variants, of which not every case has all.
 
     Args:
         names: The variants' argument names, separated by commas.
-        everywhere: The variants that every model runs, siblings the first of them.
+        everywhere: The variants that every model but siblings runs.
         representatives: Those that only one model of each kind runs.
+        siblings: Those that siblings run.
+        inexact: Those that only representatives with predictions of their own run.
 
     Returns:
         The mark of the test, whose further argument is ``case``.
     """
     single = "," not in names
     parameters = []
-    others = [case for case in CASES if not case.sibling]
     for values, cases in (
-        (everywhere[:1], CASES),
-        (everywhere[1:], others),
+        (everywhere, KINDS),
         (representatives, REPRESENTATIVES),
+        (siblings, [case for case in CASES if case.sibling]),
+        (inexact, INEXACT),
     ):
         for value in values:
             row = (value,) if single else value

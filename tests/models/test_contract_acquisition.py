@@ -128,20 +128,14 @@ def _assert_optimized(case: ModelCase, name: str, q: int = 1) -> None:
 
 
 # UCB is in test_contract_few_points.py, for all models.
-@variants("name", representatives=["LogEI"])
+@variants("name", inexact=["LogEI"])
 def test_single_candidates(case, name):
-    _assert_optimized(case, name)
-
-
-# All models' values and derivatives are below.
-@variants("name", representatives=["JES", "qKG"])
-def test_single_candidates_that_look_ahead(case, name):
     _assert_optimized(case, name)
 
 
 # Two candidates of a batch may coincide, which makes their joint posterior singular.
 @pytest.mark.filterwarnings("ignore:A not p.d.", "ignore:Optimization failed")
-@variants("name", everywhere=["qLogNEI"], representatives=["qKG", "qMES", "JES"])
+@variants("name", everywhere=["qLogNEI"], inexact=["qKG", "qMES", "JES"])
 def test_batches_of_candidates(case, name):
     _assert_optimized(case, name, q=2)
 
@@ -154,7 +148,7 @@ def test_all_acquisitions(name):
 
 
 @pytest.mark.gaussian  # BoTorch's ensembles don't support look-ahead acquisitions
-@variants("name", everywhere=["qKG", "JES"], representatives=["LogEI", "qLogNEI", "qMES", "GIBBON"])
+@variants("name", everywhere=["qKG", "JES"], inexact=["LogEI", "qLogNEI", "qMES", "GIBBON"])
 def test_derivatives_of_acquisitions(case, name):
     acquisition = EVERYTHING[name](case.target(4))
     q = 4 if name == "qKG" else 1
@@ -188,8 +182,8 @@ def test_first_steps(case, name, n):
         *((name, 4) for name in ("JES, Monte Carlo", *WITHOUT_GRADIENT)),
     ],
 )
-def test_values(representative, name, n):
-    acquisition = EVERYTHING[name](representative.target(n))
+def test_values(inexact, name, n):
+    acquisition = EVERYTHING[name](inexact.target(n))
     assert acquisition(FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)).isfinite().all()
 
 
@@ -256,8 +250,8 @@ def test_forms_of_optimization(form):
         torch.testing.assert_close(X.sum(dim=-1), SUM)
 
 
-def test_improves_on_its_initial_conditions(representative):
-    acquisition = UpperConfidenceBound(representative.target(4), beta=4.0)
+def test_improves_on_its_initial_conditions(inexact):
+    acquisition = UpperConfidenceBound(inexact.target(4), beta=4.0)
     starts = FAMILY.inputs(3, 1, seed=9)
     X, value = optimize_acqf(
         acquisition, bounds(), q=1, num_restarts=3, batch_initial_conditions=starts
@@ -289,16 +283,16 @@ def test_mixed_spaces():
 
 
 @pytest.mark.parametrize("n", [0, 4])
-def test_thompson_sampling(representative, n):
-    sampling = MaxPosteriorSampling(representative.target(n), replacement=False)
+def test_thompson_sampling(inexact, n):
+    sampling = MaxPosteriorSampling(inexact.target(n), replacement=False)
     candidates = FAMILY.inputs(30)
     X = sampling(candidates, num_samples=3)
     assert X.shape == (3, FAMILY.dim)
     assert (X.unsqueeze(-2) == candidates).all(dim=-1).any(dim=-1).all()
 
 
-def test_pending_points_count_as_part_of_the_batch(representative):
-    acquisition = EVERYTHING["qUCB"](representative.target(4))
+def test_pending_points_count_as_part_of_the_batch(inexact):
+    acquisition = EVERYTHING["qUCB"](inexact.target(4))
     X, pending = FAMILY.inputs(5, 1, seed=10), FAMILY.inputs(1, seed=11)
     together = acquisition(torch.cat([X, pending.expand(5, 1, 2)], dim=-2))
     acquisition.set_X_pending(pending)

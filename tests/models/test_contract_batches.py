@@ -39,6 +39,7 @@ def load_member(model, single, index):
     "n, known_noise",
     everywhere=[(4, False)],
     representatives=[(0, False), (1, True)],
+    siblings=[(4, False)],
 )
 def test_batches_of_models_are_independent(case, n, known_noise):
     X, Y = batch(n, 2)

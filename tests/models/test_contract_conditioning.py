@@ -52,6 +52,7 @@ def assert_equals_rebuilt(case, model, conditioned, X, Y, known_noise=False):
     "n, q, known_noise",
     everywhere=[(0, 3, True), (4, 1, False)],
     representatives=[(4, 3, True)],
+    siblings=[(4, 1, False)],
 )
 def test_conditioning(case, n, q, known_noise):
     model = build(case, n, known_noise)

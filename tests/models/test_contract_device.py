@@ -6,7 +6,9 @@ tests of the contract there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -24,7 +26,6 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from pandas.testing import assert_frame_equal
 
 from botorch_transfer import (
-    PopulationGP,
     RankWeightedGP,
     SequentialHierarchicalGP,
     SourceGPs,
@@ -47,11 +48,20 @@ def there(device):
 
 def pretrained(case, family, sizes=(5, 4)):
     """The constructor's third argument, of two small source tasks."""
+    if not case.takes_prior:
+        return family.sources(sizes)
     return _pretrained(case.pretrain, family, sizes)
 
 
 @cache  # cases that differ by their options share it
 def _pretrained(pretrain, family, sizes):
+    """Moves there what was pre-trained on the CPU: see test_pretraining_on_a_device.py."""
+    on_cpu = replace(family, device="cpu")
+    if family != on_cpu:
+        prior = deepcopy(_pretrained(pretrain, on_cpu, sizes))
+        if isinstance(prior, Mapping):
+            return {name: each.to(family.device) for name, each in prior.items()}
+        return prior.to(family.device)
     return pretrain(family.sources(sizes), input_transform=None)
 
 
@@ -236,11 +246,11 @@ MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
 """How many times as often a model may wait as a ``SingleTaskGP``."""
 
 
-# Joint models share what HGP does with tasks, and what is learned otherwise knows no tasks.
+# Joint models share what HGP does with tasks, and TransferGP does what its members do; what is
+# learned otherwise knows no tasks.
 @where(
     lambda case: (
-        case.representative
-        or case.model_class in (PopulationGP, RankWeightedGP, SequentialHierarchicalGP)
+        case.representative or case.model_class in (RankWeightedGP, SequentialHierarchicalGP)
     )
 )
 def test_tasks_cost_no_waits(case, there):

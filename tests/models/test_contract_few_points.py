@@ -20,6 +20,7 @@ from tests.models.contract import (
     assert_same_posterior,
     bounds,
     flat_acquisitions,
+    on_every_model,
     own_units,
     variants,
     where,
@@ -43,6 +44,7 @@ def assert_sound(model):
         assert (posterior.variance > 0).all()
 
 
+@on_every_model
 def test_no_points_give_the_transferred_prior(case):
     """A point that tells nothing leaves what the sources say."""
     model = case.target(0)
@@ -96,6 +98,7 @@ def test_prior_equals_forward(case):
     "n, known_noise",
     everywhere=[(1, True), (0, False)],
     representatives=[(2, False)],
+    siblings=[(1, True)],
 )
 def test_few_points(case, n, known_noise):
     X, Y = FAMILY.target(n)
@@ -169,7 +172,7 @@ def test_any_units(case, scale):
     torch.testing.assert_close(posterior.variance / scale**2, expected.variance, rtol=1e-2, atol=0)
 
 
-@where(lambda case: True)  # Hypothesis does not take the fixture
+@where(lambda case: not case.sibling)  # Hypothesis does not take the fixture
 @settings(max_examples=3)
 @given(
     n=st.integers(0, 4),
@@ -214,7 +217,7 @@ def test_order_of_source_tasks(case):
     assert_same_posterior(*posteriors, rtol=1e-6)
 
 
-@where(lambda case: not case.in_turn)
+@where(lambda case: not case.in_turn and not case.sibling)
 def test_order_of_points(case):
     X, Y = FAMILY.target(5)
     assert_same_posterior(

@@ -15,7 +15,7 @@ from torch.nn import ModuleList
 
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
-from tests.models.contract import parts, priors_of, where
+from tests.models.contract import on_every_model, parts, priors_of, where
 
 FAMILY = ShiftedSines()
 
@@ -83,6 +83,7 @@ def test_more_starts_are_no_worse(representative):
 
 
 @pytest.mark.gaussian
+@where(lambda case: not case.sibling or case.fit_only)  # their optima are their rooms' tests
 def test_a_fitted_model_is_at_an_optimum(case):
     model = case.target(6)
     before = objective(model)
@@ -119,6 +120,7 @@ def test_fit_leaves_the_prior_as_it_is(case):
 
 
 @pytest.mark.gaussian
+@on_every_model
 def test_each_hyperprior_counts_once(case):
     """Also one of a module that mean and kernel share."""
     models = parts(case.target(3))
@@ -190,7 +192,7 @@ def test_other_optimizers(representative):
 
 
 @pytest.mark.gaussian
-@where(lambda case: not case.frozen)
+@where(lambda case: not case.frozen and not case.sibling)
 def test_one_attempt_starts_at_the_present_values(case):
     """An attempt is a start."""
     steps = {"optimizer_kwargs": {"options": {"maxiter": 5}}}

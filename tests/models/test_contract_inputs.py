@@ -27,6 +27,7 @@ from tests.models.contract import (
     MINIMAL,
     RAW_BOUNDS,
     assert_same_posterior,
+    on_every_model,
     parts,
     raw_transform,
     to_raw,
@@ -46,6 +47,7 @@ def dataset(X, Y, name, Yvar=None, features=FEATURES):
 # ------------------------------------------------------------------------------------ the signature
 
 
+@on_every_model
 def test_no_argument_is_keyword_only(case):
     specification = inspect.getfullargspec(case.model_class)
     assert specification.kwonlyargs == []
@@ -56,6 +58,7 @@ def test_no_argument_is_keyword_only(case):
         assert name in specification.args
 
 
+@on_every_model
 def test_every_argument_is_documented(case):
     documentation = inspect.getdoc(case.model_class)
     for name in inspect.getfullargspec(case.model_class).args[1:]:
@@ -65,7 +68,12 @@ def test_every_argument_is_documented(case):
 # --------------------------------------------------------------------------------- construct_inputs
 
 
-@variants("n, known_noise", everywhere=[(4, True)], representatives=[(0, False), (0, True)])
+@variants(
+    "n, known_noise",
+    everywhere=[(4, True)],
+    representatives=[(0, False), (0, True)],
+    siblings=[(4, True)],
+)
 def test_from_a_supervised_dataset(case, n, known_noise):
     X, Y = FAMILY.target(n)
     noise = torch.full_like(Y, 0.2) if known_noise else None
@@ -371,6 +379,7 @@ def test_missing_sources_are_named(case):
             call()
 
 
+@on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
     with pytest.raises(TypeError, match=r"old runs; give train_Yvar by name"):

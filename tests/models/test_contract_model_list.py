@@ -44,8 +44,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def models(representative):
-    return models_of(representative)
+def models(inexact):
+    return models_of(inexact)
 
 
 def models_of(case):

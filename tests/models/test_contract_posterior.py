@@ -17,7 +17,7 @@ from tests.families import SCALE, ShiftedSines
 from tests.models.contract import MINIMAL, noise_in_users_units, outcome_scale, variants
 
 FAMILY = ShiftedSines()
-on_few_points = variants("n", everywhere=[5], representatives=[0, 1])
+on_few_points = variants("n", everywhere=[5], representatives=[0])
 
 
 @pytest.mark.gaussian
@@ -41,7 +41,7 @@ def test_inputs_of_another_dimension_are_refused(representative):
             representative.target(n).posterior(FAMILY.tensor(torch.rand(4, 5)))
 
 
-@on_few_points
+@variants("n", everywhere=[5], representatives=[0, 1], siblings=[5])
 def test_batches_are_independent_of_each_other(case, n):
     model = case.target(n)
     X = FAMILY.inputs(2, 3, 4)
@@ -87,7 +87,7 @@ def test_is_joint_over_q(case, n):
     assert eigenvalues.min() > -1e-8 * eigenvalues.max()
 
 
-@variants("n", everywhere=[5], representatives=[0])
+@variants("n", everywhere=[5], representatives=[0], siblings=[5])
 def test_derivatives_in_X(case, n):
     model = case.target(n)
     X = FAMILY.inputs(2, 3).requires_grad_()
@@ -134,7 +134,7 @@ def test_the_same_question_has_the_same_answer(case, n):
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
-@on_few_points
+@variants("n", everywhere=[5], representatives=[0], siblings=[5])
 def test_single_precision(case, n):
     single, double = ShiftedSines(dtype=torch.float), ShiftedSines()
     model = case.build(*single.target(n), case.prior(single))
@@ -211,7 +211,7 @@ def test_samples_have_the_posteriors_moments(representative):
     )
 
 
-@variants("n", everywhere=[4], representatives=[0])
+@variants("n", everywhere=[4], representatives=[0], siblings=[4])
 def test_lengthscales(case, n):
     """The family's outcomes change twice as fast along the first input as along the second."""
     first, second = case.target(n).lengthscales().tolist()

@@ -22,6 +22,7 @@ from tests.models.contract import (
     copy_hyperparameters,
     in_users_units,
     noise_in_users_units,
+    on_every_model,
     own_units,
     parts,
     variants,
@@ -50,7 +51,7 @@ def leave_one_out(case, model):
     return loo_cv(model).posterior if case.exact else model.loo_posterior()
 
 
-@variants("n", everywhere=[5], representatives=[0])
+@variants("n", everywhere=[5], representatives=[0], siblings=[5])
 def test_state_dict_round_trip(case, n):
     model, other = move(case, case.target(n)), case.target(n)
     assert other.load_state_dict(model.state_dict()) is None
@@ -60,7 +61,7 @@ def test_state_dict_round_trip(case, n):
 KEEPS_NO_NAMES = (PretrainedGP, HyperpriorGP, FullyBayesianHyperpriorGP)
 
 
-@where(lambda case: case.model_class not in KEEPS_NO_NAMES)
+@where(lambda case: case.model_class not in KEEPS_NO_NAMES and not case.sibling)
 def test_a_state_of_other_tasks_is_refused(case):
     sources = FAMILY.sources()
     model, renamed, numbered = (
@@ -118,6 +119,7 @@ def test_state_dict_of_other_data(case, n, m, known_noise):
     assert_same_posterior(other.posterior(TEST_X), expected)
 
 
+@on_every_model
 def test_states_have_no_shape_of_the_targets(case):
     small, large = case.target(1).state_dict(), case.target(6).state_dict()
     assert {name: tensor.shape for name, tensor in small.items()} == {
@@ -158,6 +160,7 @@ def _saved(model):
 @variants(
     "copied, n, used",
     everywhere=[(_pickled, 4, True)],
+    siblings=[(_pickled, 4, True)],
     representatives=[(_deepcopied, 0, False), (_deepcopied, 4, True), (_saved, 0, True)],
 )
 def test_copies(case, copied, n, used):
@@ -262,6 +265,7 @@ def test_batch_cross_validation(case, known_noise, fit):
     "n, known_noise",
     everywhere=[(4, False)],
     representatives=[(2, True), (4, True)],
+    siblings=[(4, False)],
 )
 def test_leave_one_out(case, n, known_noise):
     X, Y = FAMILY.target(n)

@@ -19,6 +19,7 @@ from botorch_transfer import (
 from botorch_transfer.optuna import history_from_optuna
 from botorch_transfer.optuna.history import history_of
 from tests.optuna.studies import UNIT, old_study
+from tests.suggestion.brief_search import brief_search
 
 
 def _add(study: optuna.Study, x: float, **options) -> None:
@@ -116,7 +117,8 @@ def test_storage_and_suggest(tmp_path: Path):
         old_study(lambda trial: trial.suggest_float("x", 0, 1), name, trials=3, storage=url)
     history = history_from_optuna(url, ["monday", "tuesday"])
     assert history.runs["task"].tolist() == ["monday"] * 3 + ["tuesday"] * 3
-    rows = suggest(history.space, history.runs, outcome="value")
+    with brief_search():
+        rows = suggest(history.space, history.runs, outcome="value")
     assert 0 <= rows["x"].iloc[0] <= 1
     with pytest.raises(KeyError):
         history_from_optuna(url, ["sunday"])

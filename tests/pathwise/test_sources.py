@@ -28,7 +28,7 @@ from tests.hyperbo.pretrained_models import NUM_TASKS
 from tests.joint.joint_models import MODELS, build
 from tests.pathwise.drawn_functions import assert_moments
 
-NUM_PATHS = 4000
+NUM_PATHS = 2000
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_inputs_may_differ_from_path_to_path() -> None:
 
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(5, seed=31)
-NUM = 2048
+NUM = 1024
 
 
 @pytest.mark.parametrize(("name", "n"), [("ScaML", 0), *((name, 3) for name in MODELS)])
@@ -147,7 +147,7 @@ def test_moments_of_paths(preset, options, n):
         options["covar_module"] = ScaleKernel(MaternKernel(ard_num_dims=2)).double()
     model = pretrained_models.build(n, preset, **options)
     # The error of random features falls with the root of their number.
-    sampler = partial(draw_kernel_feature_paths, num_features=2**12)
+    sampler = partial(draw_kernel_feature_paths, num_features=2**11)
     samples = draw_matheron_paths(model, torch.Size([1000]), prior_sampler=sampler)(
         pretrained_models.TEST_X
     )

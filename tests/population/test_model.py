@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
@@ -40,12 +42,14 @@ HISTORIES = {
     "known noise of some": [task(6, 0, known_noise=True), task(7, 1)],
     "repeated points": [repeated(0), task(5, 1)],
 }
-PRIORS = {
-    (name, kernel): SourcePopulation.fit(data, kernel=kernel, max_iter=12)
-    for name, data in HISTORIES.items()
-    for kernel in ("rbf", "matern52")
-}
-PRIOR = PRIORS["ragged", "matern52"]
+
+
+@cache
+def prior_of(name: str, kernel: str = "matern52") -> SourcePopulation:
+    return SourcePopulation.fit(HISTORIES[name], kernel=kernel, max_iter=12)
+
+
+PRIOR = prior_of("ragged")
 
 
 def target(n: int, scale: float = 4.0):
@@ -87,7 +91,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "n", "known_noise"), CASES)
 def test_equals_the_joint_gp(name, n, known_noise):
-    prior, (X, Y) = PRIORS[name, "rbf"], target(n)
+    prior, (X, Y) = prior_of(name, "rbf"), target(n)
     Yvar = 0.1 + points(n, 1, seed=4) if known_noise else None
     model = PopulationGP(X, Y, prior, train_Yvar=Yvar)
     twin = twin_of(prior, HISTORIES[name], X, Y, Yvar)
@@ -107,7 +111,7 @@ def test_equals_the_joint_gp(name, n, known_noise):
 
 @pytest.mark.parametrize(("name", "n"), [("ragged", 0), ("known noise of some", 3)])
 def test_equals_the_joint_gp_of_matern_kernels(name, n):
-    prior, (X, Y) = PRIORS[name, "matern52"], target(n)
+    prior, (X, Y) = prior_of(name), target(n)
     mean, covariance = predict(PopulationGP(X, Y, prior))(TEST_X)
     expected = twin_of(prior, HISTORIES[name], X, Y).posterior(TEST_X)
     torch.testing.assert_close(mean, expected[0], rtol=1e-6, atol=1e-6)
@@ -357,7 +361,7 @@ def test_few_points_are_enough():
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_functions_drawn_without_points_have_a_random_scale_and_level(known_noise):
     X, Y = target(0)
-    prior = PRIORS["ragged", "rbf"]
+    prior = prior_of("ragged", "rbf")
     model = PopulationGP(X, Y, prior, train_Yvar=0 * Y + 0.1 if known_noise else None)
     torch.manual_seed(0)
     paths = draw_matheron_paths(model, torch.Size([4000]))

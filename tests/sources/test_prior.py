@@ -22,6 +22,8 @@ from tests.gp.padded import plain_kernel, points
 from tests.gp.sources import DATA, X, check_predictions, count_fits, fit
 from tests.gp.tasks import draw_data
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 
 def predictions_by_formula(sources: SourceGPs, index: int, Y: Tensor, noise: Tensor) -> Tensor:
     """The mean in the user's units, of a task without known noise or with."""

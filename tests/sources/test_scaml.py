@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -35,10 +36,15 @@ SIZES = {1: (9,), 2: (4, 11), 7: (5, 1, 12, 8, 3, 10, 7)}
 FAMILY = ShiftedSines()
 
 
+@cache
+def fitted(num_tasks, family):
+    return SourceGPs.fit(family.sources(SIZES[num_tasks]), num_restarts=0)
+
+
 def make_model(num_tasks, dim, n, dtype=torch.double, known_noise=False, **options):
     """A model in a generic state: distinct weights, lengthscales, and so on."""
     family = ShiftedSines(dim, dtype)
-    prior = SourceGPs.fit(family.sources(SIZES[num_tasks]), num_restarts=0)
+    prior = fitted(num_tasks, family)
     X, Y = family.target(n)
     noise = torch.linspace(0.2, 2.0, n).to(Y).unsqueeze(-1) if known_noise else None
     model = ScaMLGP(X, Y, prior, train_Yvar=noise, **options)

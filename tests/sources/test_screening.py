@@ -24,6 +24,8 @@ from botorch_transfer.sources.scaml import screened_tasks
 from tests.families import ShiftedSines
 from tests.pathwise.drawn_functions import assert_moments
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
+
 FAMILY = ShiftedSines()
 SIZES = (9, 6, 12, 7, 10, 5, 8, 11, 6, 9)
 MOST = 3

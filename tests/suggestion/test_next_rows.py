@@ -338,10 +338,10 @@ def mixed_loss(frame: pd.DataFrame) -> pd.Series:
 
 @pytest.mark.usefixtures("_brief_search")
 def test_a_mixed_and_conditional_space():
-    parts = [MIXED.sample(30, seed=i).assign(task=f"t{i}") for i in range(3)]
+    parts = [MIXED.sample(20, seed=i).assign(task=f"t{i}") for i in range(3)]
     history = pd.concat(parts, ignore_index=True)
     history["loss"] = mixed_loss(history)
-    runs = tune(MIXED, history, mixed_loss, 4)
+    runs = tune(MIXED, history, mixed_loss, 3)
     assert_new(MIXED, runs)
     assert (runs["momentum"].notna() == (runs["solver"] == "sgd")).all()
     np.testing.assert_allclose(runs["web"] + runs["books"], 1.0)

@@ -6,10 +6,12 @@ import pytest
 
 from benchmarks.studies import __main__ as program
 from benchmarks.studies.definitions import DEFINITIONS, Definition
+from benchmarks.studies.run import Budget
 from benchmarks.studies.study import RESULTS
-from tests.benchmarks.studies.toy import BUDGET, table
+from tests.benchmarks.studies.toy import table
 
 METHODS = ["best of history", "plain GP", "random search"]
+BUDGET = Budget(evaluations=3, initial=2, history_size=6)
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +49,13 @@ def test_study_is_estimated_run_and_reported(tmp_path, capsys):
 
 def test_report_says_how_to_repeat_the_study(tmp_path):
     options = ["--out", str(tmp_path), "--data", str(tmp_path), "--quiet", "--no-estimate"]
-    chosen = ["--seeds", "2", "--tasks", "1", "--methods", "plain GP", "random search"]
+    chosen = ["--seeds", "2", "--tasks", "1", "--methods", "best of history", "random search"]
     for _ in range(2):
         program.main(["run", "svm", *options, *chosen])
     (told,) = json.loads((tmp_path / program.ABOUT).read_text())["commands"]
     assert told == (
         "python -m benchmarks.studies run svm --seeds 2 --tasks 1 "
-        "--methods 'plain GP' 'random search'"
+        "--methods 'best of history' 'random search'"
     )
     program.main([*shlex.split(told)[3:], *options])
     # The tasks have no suite, so that each is one of its own.

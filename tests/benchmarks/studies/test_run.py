@@ -18,7 +18,7 @@ def points(record) -> list[list[float]]:
 def test_methods_share_their_first_points(problem):
     shared = problem.design(BUDGET.initial, problem.step_seed(1, 0)).tolist()
     for name, method in FEW.items():
-        first = points(run(problem, name, method, 1, BUDGET))[: BUDGET.initial]
+        first = points(run(problem, name, method, 1, replace(BUDGET, evaluations=BUDGET.initial)))
         assert (first == shared) == method.initial_design
 
 

@@ -11,7 +11,7 @@ from benchmarks.studies import LiveProblem, Study, run_study
 from benchmarks.studies.methods import RandomSearch, methods
 from benchmarks.studies.metrics import regrets
 from benchmarks.studies.study import RESULTS, _groups, gather, plan, run_missing
-from tests.benchmarks.studies.toy import BUDGET, CHEAP, FEW, Unreadable, live, study, table
+from tests.benchmarks.studies.toy import BUDGET, CHEAP, Unreadable, live, study, table
 
 TIMES = ["suggest_seconds", "evaluate_seconds", "cpu_seconds"]
 
@@ -25,9 +25,9 @@ def finished(folder: Path) -> dict[str, str]:
 
 
 def test_results_are_complete_and_saved(tmp_path):
-    results = run_study(study(seeds=1), tmp_path, n_jobs=1)
+    results = run_study(study(CHEAP, seeds=1), tmp_path, n_jobs=1)
     runs = results.groupby(["problem", "method", "seed"])["evaluation"].agg(list)
-    assert len(runs) == 2 * len(FEW)
+    assert len(runs) == 2 * len(CHEAP)
     assert all(numbers == list(range(1, BUDGET.evaluations + 1)) for numbers in runs)
     assert results["value"].notna().all()
     assert results["error"].isna().all()

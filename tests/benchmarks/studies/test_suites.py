@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from joblib import parallel_config
 
 from benchmarks.studies import suites
 from benchmarks.studies.definitions import DEFINITIONS
@@ -172,7 +173,9 @@ def test_calibration_is_that_of_the_predictions():
 def test_a_study_on_pools_is_the_same_wherever_it_is_run(folder, tmp_path):
     chosen = {name: METHODS[name] for name in ("random search", "best of history")}
     study = Study(problems([TOY], folder)[:2], chosen, [0, 1], Budget(25, initial=2))
-    one, two = (run_study(study, tmp_path / str(n), n_jobs=n) for n in (1, 2))
+    one = run_study(study, tmp_path / "one", n_jobs=1)
+    with parallel_config(backend="threading", n_jobs=2):
+        two = run_study(study, tmp_path / "two")
     assert one["value"].tolist() == two["value"].tolist()
     regret = normalized(regrets(one), one, "median", at_most=1.0)
     assert regret.shape == (8, 25)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import cloudpickle
 import pytest
 import torch
@@ -8,8 +10,9 @@ from botorch.acquisition import (
 )
 
 import botorch_transfer
-from benchmarks.studies.methods import METHODS, MODELS, OTHERS, methods, models
+from benchmarks.studies.methods import METHODS, MODELS, OTHERS, methods, models, registry
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
+from benchmarks.studies.methods.optimization import THRIFTY, THRIFTY_JOINT
 from benchmarks.styles import STYLES, style_of
 from botorch_transfer import ScaMLGP
 from tests.benchmarks.studies.toy import history, live, table
@@ -18,8 +21,10 @@ NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.d
 
 
 @pytest.fixture(autouse=True)
-def _quick_pretraining(monkeypatch):
+def _brief_fits(monkeypatch):
     monkeypatch.setattr(models, "PRETRAINING_STEPS", 3)
+    monkeypatch.setattr(registry, "THRIFTY", replace(THRIFTY, max_iterations=3))
+    monkeypatch.setattr(registry, "THRIFTY_JOINT", replace(THRIFTY_JOINT, max_iterations=3))
 
 
 @pytest.mark.parametrize("name", METHODS)
