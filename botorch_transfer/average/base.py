@@ -147,6 +147,17 @@ class AveragedGP(  # type: ignore[misc]
         """The members' shares of the prediction, a ``batch_shape x K`` tensor."""
 
     @property
+    def used(self) -> list[bool]:
+        """Which members have a share anywhere in the batch."""
+        return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
+
+    @property
+    def used_members(self) -> dict[str, TransferModel]:
+        """These members by name; predictions evaluate no others."""
+        pairs = zip(self.members.items(), self.used, strict=True)
+        return dict(item for item, is_used in pairs if is_used)
+
+    @property
     def member_on_sources(self) -> SourcePosteriorGP | None:
         """The first member with a posterior of each source task."""
         found = (member.member_on_sources for member in self.members.values())
@@ -243,14 +254,10 @@ class AveragedGP(  # type: ignore[misc]
         """
         if self.training:
             self.forward()
-        shares = self.shares
-        used = (shares != 0).reshape(-1, shares.shape[-1]).any(dim=0).tolist()
-        predictions = [
-            self.predict_by_member(X, member)
-            for member, is_used in zip(self.members.values(), used, strict=True)
-            if is_used  # the others are not evaluated
-        ]
-        return predictions[0] if len(predictions) == 1 else mixed(predictions, shares[..., used])
+        predictions = [self.predict_by_member(X, member) for member in self.used_members.values()]
+        if len(predictions) == 1:
+            return predictions[0]
+        return mixed(predictions, self.shares[..., self.used])
 
     def forward(self, *args: Any) -> NoReturn:
         """Refuses what asks for the prior of an exact GP.
@@ -327,7 +334,7 @@ class AveragedGP(  # type: ignore[misc]
     ) -> SamplePath:
         """Draws from each member over transformed inputs, and averages."""
         paths = []
-        for member in self.eval().members.values():
+        for member in self.eval().used_members.values():
             with delattr_ctx(member, "outcome_transform", "input_transform"):
                 paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
         return model_paths(self, {"average": AveragedPath(self, paths, sample_shape, prior)})

@@ -282,6 +282,26 @@ def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: i
     return torch.cat([function(part) for part in parts], dim)
 
 
+def times(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """Multiplies matrices by vectors of many draws; matrices that all share are not copied.
+
+    Args:
+        matrices: A ``G x n x N`` tensor, or one ``... x G x n x N`` that has those of each draw.
+        vectors: A ``sample_shape x G x N`` tensor.
+
+    Returns:
+        A ``... x sample_shape x G x n`` tensor.
+
+    Example:
+        >>> times(torch.eye(2).unsqueeze(0), torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])).shape
+        torch.Size([2, 1, 2])
+    """
+    if matrices.dim() > 3:
+        return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
+    columns = vectors.reshape(-1, *vectors.shape[-2:]).movedim(0, -1)
+    return (matrices @ columns).movedim(-1, 0).reshape(*vectors.shape[:-1], -1)
+
+
 def _inner_products(left: Tensor, right: Tensor) -> Tensor:
     """Computes ``V1ᵀ V2`` of whitened inputs.
 
@@ -464,14 +484,17 @@ class ConditionedBatch(Conditioned, DoubleState):
         covariance ``Fᵀ (I - F k Fᵀ) F``. For exact posteriors that is ``K⁻¹ (σ² I) K⁻¹``.
         """
         F = self.inverse_root
-        values, vectors = torch.linalg.eigh(F @ kernels @ F.mT)
-        root = vectors * (1 - values).clamp_min(0.0).sqrt().unsqueeze(-2)
+        rest = torch.eye(F.shape[-1]).to(F) - F @ kernels @ F.mT
+        root, info = torch.linalg.cholesky_ex(rest)
+        if bool(info.any()):  # of precise data next to nothing is left
+            values, vectors = torch.linalg.eigh(rest)
+            root = vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2)
         normal = self.alpha.new_empty(*shape, *self.alpha.shape).normal_()
-        return (F.mT @ (root @ normal.unsqueeze(-1))).squeeze(-1)
+        return times(F.mT, times(root, normal))
 
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
-        return (self.inverse_root.mT @ (self.inverse_root @ values.unsqueeze(-1))).squeeze(-1)
+        return times(self.inverse_root.mT, times(self.inverse_root, values))
 
     def flat_kernels(self, x: Tensor, points: Tensor) -> Tensor:
         """Evaluates the kernels between ``P x d`` and ``[... x Q x] n x d`` inputs."""

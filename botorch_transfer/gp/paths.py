@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import torch
 from botorch.models.utils import gpt_posterior_settings
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
 from botorch.sampling.pathwise.posterior_samplers import MatheronPath
+from botorch.sampling.pathwise.update_strategies import gaussian_update
 from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
+from botorch.utils.context_managers import delattr_ctx
 from botorch.utils.sampling import draw_sobol_normal_samples
 from botorch.utils.transforms import is_ensemble
 from gpytorch.kernels import AdditiveKernel, Kernel
@@ -37,10 +38,14 @@ from botorch_transfer._botorch import (
     gaussian_update_exact,
 )
 from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel
-from botorch_transfer.gp.conditioned import ConditionedBatch
+from botorch_transfer.gp.conditioned import ConditionedBatch, times
+from botorch_transfer.gp.frozen import FrozenPosterior
 
 MIN_FEATURES = 1024
 """The least number of random features of one kernel."""
+
+MIN_FREQUENCIES = 128
+"""The least number of frequencies of a source's kernel; errors of many average out."""
 
 _MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
@@ -78,6 +83,41 @@ class MeanPath(ModelPath):
         prior = prior_mode(self._prior or prior_mode.on())
         with gpt_posterior_settings(), skip_posterior_variances(), prior:
             return self.model(x).mean
+
+
+class FrozenPath(ModelPath):
+    """Draws from an exact GP's posterior, or its mean, at the cost of arithmetic.
+
+    Args:
+        posterior: The posterior, in the model's own units.
+        prior: Draws from the prior, over transformed inputs; the mean if omitted.
+        X: An ``n x d`` tensor of the data's transformed inputs.
+    """
+
+    update: Tensor
+
+    def __init__(
+        self, posterior: FrozenPosterior, prior: SamplePath | None = None, X: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.posterior, self.prior = posterior, prior
+        if prior is not None and X is not None:
+            self.register_buffer("update", posterior.draw_update(prior(X).detach().double()))
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws, or the mean.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of transformed inputs.
+            **kwargs: Ignored.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor, of the mean one like the inputs.
+        """
+        mean, whitened = self.posterior.mean_and_whitened(x)
+        if self.prior is None:
+            return mean.to(x.dtype)
+        return self.prior(x) + (whitened @ self.update.unsqueeze(-1)).squeeze(-1).to(x.dtype)
 
 
 class ScaledPath(ModelPath):
@@ -123,7 +163,8 @@ class AveragedPath(ModelPath):
 
     Args:
         model: The average, in evaluation mode.
-        paths: A draw from each of its members, their means included, in the member's own units.
+        paths: A draw from each of its members with a share, their means included, in the member's
+            own units.
         sample_shape: The sample shape.
         prior: Whether the draws are from the priors, without the target's data.
     """
@@ -141,11 +182,10 @@ class AveragedPath(ModelPath):
         prior: bool,
     ) -> None:
         super().__init__()
-        self.paths, shares = ModuleList(paths), model.shares.detach().clone()
-        # Copies: a path stays what it is when the model's hyperparameters change.
-        members = deepcopy(model).members.values()
-        self.means = ModuleList(MeanPath(member, prior) for member in members)
-        units = [model._scale_and_shift(member) for member in model.members.values()]
+        self.paths, shares = ModuleList(paths), model.shares.detach()[..., model.used].clone()
+        members = model.used_members.values()
+        self.means = ModuleList(mean_path(member, prior) for member in members)
+        units = [model._scale_and_shift(member) for member in members]
         scales, shifts = (
             torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
         )
@@ -171,6 +211,20 @@ class AveragedPath(ModelPath):
         mean = (self.shares * means).sum(dim=-1, keepdim=True)
         deviations = draws * self.scale + self.shift - means + self.z * (means - mean)
         return mean.squeeze(-1) + (self.shares.sqrt() * deviations).sum(dim=-1)
+
+
+def mean_path(model: Any, prior: bool) -> ModelPath:
+    """A model's mean, which stays what it is when the model's hyperparameters change.
+
+    Args:
+        model: The model, in evaluation mode.
+        prior: Whether to take its mean without the target's data.
+
+    Returns:
+        The mean as a path over transformed inputs, in the model's own units.
+    """
+    posterior = None if prior or model.num_target_points == 0 else model._frozen_data()
+    return MeanPath(deepcopy(model), prior) if posterior is None else FrozenPath(posterior)
 
 
 def model_paths(model: Any, paths: Mapping[str, SamplePath]) -> PathDict:
@@ -290,6 +344,13 @@ def exact_posterior_paths(
         paths.set_ensemble_as_batch(True)
         return paths
 
+    usual = kwargs.get("update_strategy", gaussian_update) is gaussian_update
+    posterior = model.eval()._frozen_data() if usual else None
+    if posterior is not None:
+        (X,) = model.train_inputs
+        with delattr_ctx(model, "outcome_transform", "input_transform"):
+            prior = prior_sampler(model=model, sample_shape=sample_shape)
+        return model_paths(model, {"posterior": FrozenPath(posterior, prior, X)})
     path = draw_matheron_paths_exact_gp(
         model, prior_sampler=sampler, sample_shape=sample_shape, **kwargs
     )
@@ -307,8 +368,8 @@ class SourcePath(ModelPath):
         gps: The source GPs.
         task_weights: Their weights; every GP counts once if omitted.
         shape: The sample shape and the batch shape of the target model.
-        num_features: The number of random features, shared out among the kernels; each has
-            ``MIN_FEATURES`` at least.
+        num_features: The number of frequencies, shared out among the kernels; each has
+            ``MIN_FREQUENCIES`` at least.
     """
 
     gps: ConditionedBatch
@@ -329,7 +390,7 @@ class SourcePath(ModelPath):
         if task_weights is not None:
             gps, weights = task_weights.selected(gps)
         self.gps, num_kernels = gps, len(gps.outputscale)
-        half = max(num_features // num_kernels, MIN_FEATURES // 2)
+        half = max(num_features // num_kernels, MIN_FREQUENCIES)
         self.register_buffer("weights", weights.detach().double())
         self.register_buffer("frequencies", _draw_frequencies(gps, half))
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
@@ -341,7 +402,7 @@ class SourcePath(ModelPath):
         phase = (x / self.gps.lengthscale.unsqueeze(-2)) @ self.frequencies.mT
         scale = (self.gps.outputscale / self.frequencies.shape[-2]).sqrt()
         features = torch.cat([phase.sin(), phase.cos()], dim=-1) * scale[:, None, None]
-        return (features @ self.theta.unsqueeze(-1)).squeeze(-1)
+        return times(features, self.theta)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the draws.
@@ -354,7 +415,7 @@ class SourcePath(ModelPath):
             A ``sample_shape x batch_shape x n`` tensor.
         """
         prior = self.gps.aggregate(self._values(x.double().unsqueeze(-3)), dim=-2)
-        update = (self.gps.cross(x) @ self.correction.unsqueeze(-1)).squeeze(-1)
+        update = times(self.gps.cross(x), self.correction)
         return (self.weights.unsqueeze(-1) * (prior + update)).sum(dim=-2).to(x.dtype)
 
 
@@ -366,9 +427,10 @@ def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
     That of a Matérn kernel is a multivariate t distribution with twice its smoothness as degrees of
     freedom.
     """
-    # Quasi-random within a kernel, which about halves the error of the variance.
-    draw = partial(draw_sobol_normal_samples, gps.dim, num, gps.alpha.device, gps.alpha.dtype)
-    normal = torch.stack([draw() for _ in gps.outputscale])
+    # Quasi-random, which about halves the error of the variance; so is each kernel's part.
+    count, like = len(gps.outputscale), gps.alpha
+    normal = draw_sobol_normal_samples(gps.dim, count * num, like.device, like.dtype)
+    normal = normal.unflatten(0, (count, num))
     smoothness = _MATERN_SMOOTHNESS.get(gps.kernel)
     if smoothness is None:
         return normal

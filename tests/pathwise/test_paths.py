@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
 import torch
+from botorch.sampling.pathwise import draw_matheron_paths
 
-from botorch_transfer import GuardedTransferGP
+from botorch_transfer import GuardedTransferGP, PopulationGP, ScaMLGP
 from botorch_transfer.gp.paths import MeanPath, ScaledPath, centred_posterior_paths, kernel_paths
 from tests.families import ShiftedSines
 
@@ -43,3 +45,25 @@ def test_centred_paths_have_the_plain_gps_covariance():
     assert (draws.mean(0) / scale).abs().max() < 0.1
     error = (torch.cov(draws.mT) - expected) / (scale.unsqueeze(-1) * scale)
     assert error.abs().max() < 0.15
+
+
+@pytest.mark.parametrize("model_class", [PopulationGP, ScaMLGP])
+def test_draws_are_those_of_botorch(model_class, monkeypatch):
+    """Of the same seed; a model whose prior has no expansion is drawn by BoTorch."""
+    model, shape = model_class(*FAMILY.target(4), FAMILY.sources()).eval(), torch.Size([3])
+    X = TEST_X.expand(3, 4, 2).clone().requires_grad_()
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        value = draw_matheron_paths(model, shape)(X)
+        found.append((value, *torch.autograd.grad(value.sin().sum(), X)))
+        monkeypatch.setattr(model_class, "_frozen_data", lambda self: None)
+    for ours, reference in zip(*found, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=0, atol=1e-7)
+
+
+def test_members_without_a_share_are_not_drawn():
+    model = build()
+    model.transfer_weight.data.fill_(1.0)
+    path = draw_matheron_paths(model, torch.Size([2]))
+    assert len(path["average"].paths) == 1
