@@ -44,9 +44,6 @@ from botorch_transfer.gp.frozen import FrozenPosterior
 MIN_FEATURES = 1024
 """The least number of random features of one kernel."""
 
-MIN_FREQUENCIES = 128
-"""The least number of frequencies of a source's kernel; errors of many average out."""
-
 _MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
@@ -369,7 +366,7 @@ class SourcePath(ModelPath):
         task_weights: Their weights; every GP counts once if omitted.
         shape: The sample shape and the batch shape of the target model.
         num_features: The number of frequencies, shared out among the kernels; each has
-            ``MIN_FREQUENCIES`` at least.
+            half of ``MIN_FEATURES`` at least.
     """
 
     gps: ConditionedBatch
@@ -390,7 +387,7 @@ class SourcePath(ModelPath):
         if task_weights is not None:
             gps, weights = task_weights.selected(gps)
         self.gps, num_kernels = gps, len(gps.outputscale)
-        half = max(num_features // num_kernels, MIN_FREQUENCIES)
+        half = max(num_features // num_kernels, MIN_FEATURES // 2)
         self.register_buffer("weights", weights.detach().double())
         self.register_buffer("frequencies", _draw_frequencies(gps, half))
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
