@@ -1,10 +1,11 @@
-"""Measure how much distilled priors differ from exact ones: predictions, and a further task.
+"""Measure how much distilled priors differ from exact ones: predictions, a further task, regret.
 
     python -m benchmarks.measure_distillation --data FOLDER --out benchmarks/results/distillation
 
 Predictions are those of the function that all tasks share, at random settings of the space. For the
 log densities, in nats a point, one task is left out and has ten points. The exact prior of a few
-random rows of the others is compared with the distilled ones of these rows and of many more.
+random rows of the others is compared with the distilled ones of these rows and of many more. For
+the regret, both choose some of the rows of the task that is left out.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from benchmarks.tables.shared import read_shared
 from benchmarks.tables.shipped import read_shipped
 from benchmarks.tables.table import Table
 from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation, TransferGP
+from botorch_transfer.acquisition import AveragedImprovement
 
 SHARED = ("mlp", "fcnet", "pmlb/GradientBoostingClassifier")
 SHIPPED = ("svm", "gbm", "mlp", "forest")
 COLUMNS = {
     "predictions": ("table", "rows", "inducing", "mean_error", "std_error", "std_ratio"),
     "densities": ("table", "target", "model", "prior", "rows", "log_density"),
+    "areas": ("table", "target", "prior", "evaluation", "regret"),
 }
-INDUCING, QUERIES, TARGET_POINTS = (512, 256), 500, 10
+INDUCING, QUERIES, TARGET_POINTS, EVALUATIONS = (512, 256), 500, 10, 15
 
 Tasks = Mapping[str, tuple[Tensor, Tensor]]
 
@@ -85,6 +88,30 @@ def densities(table: Table, target: str, few: int, many: int) -> Iterator[tuple[
             yield table.name, target, name, prior, rows, density
 
 
+def areas(table: Table, target: str, number: int) -> Iterator[tuple[Any, ...]]:
+    """Searches the target's rows with an exact and a distilled prior: a row an evaluation."""
+    X, Y = some_rows({target: table.tasks[target]}, QUERIES)[target]
+    Y = Y.clamp_min(Y.quantile(0.05))  # the few worst, as in the studies
+    sources = {name: task for name, task in table.tasks.items() if name != target}
+    tasks, worst = some_rows(sources, number), float(Y.max() - Y.median())
+    exact: dict[str, Any] = {"max_inducing": number}
+    for name, options in (("exact", exact), ("distilled", {})):
+        fits = SourcePopulation.fit(tasks, **options), SourceGPs.fit(tasks, **options)
+        prior, done = dict(zip(("population", "scaml"), fits, strict=True)), list[int]()
+        for evaluation in range(1, EVALUATIONS + 1):
+            rest = torch.tensor([row for row in range(len(X)) if row not in done])
+            model = TransferGP(X[done], Y[done], prior)
+            if done:
+                fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+                score = AveragedImprovement.from_model(model, Y[done].max(), X[rest])
+                values = score(X[rest].unsqueeze(1))
+            else:
+                values = model.posterior(X[rest]).mean
+            done.append(int(rest[values.argmax()]))
+            regret = float(Y.max() - Y[done].max()) / worst
+            yield table.name, target, name, evaluation, min(regret, 1.0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder with the tables")
@@ -104,6 +131,12 @@ def main() -> None:
             for table in shared
             for target in list(table.tasks)[: args.targets]
             for row in densities(table, target, args.few, args.many)
+        ),
+        "areas": (
+            row
+            for table in tables
+            for target in list(table.tasks)[: args.targets]
+            for row in areas(table, target, args.rows)
         ),
     }
     args.out.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ SLOW: dict[str, Method] = {
     "OpenBox RGPE": External("openbox_tlbo:Rgpe", "openbox"),
     "OpenBox TOPO": External("openbox_tlbo:Topo", "openbox"),
 }
-DESIGNS = {"fast": (SUITES, FAST, 15), "slow": (SMALL, SLOW, 6)}
+DESIGNS = {"fast": (SUITES, FAST, 25), "slow": (SMALL, SLOW, 6)}
 """Suites, methods and evaluations."""
 UNUSED = ["observed", "x", "suggest_seconds", "evaluate_seconds", "worst", "z", "covered"]
 
