@@ -8,6 +8,7 @@ are those of all tasks; only the data of the replayed task are left out.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame
@@ -234,6 +236,8 @@ def backtest(
     table, needed = _tabulate(tables.outcomes[0], curves, spreads)
     words = f"Replayed: {len(replayed)} of {len(sources)} tasks, at most {MAX_ROWS} rows each"
     words += f", with {len(kept)} tasks to learn from." if len(kept) < len(sources) else "."
+    if outside := [repr(name) for name in kept if name not in enough]:
+        words += f" Fewer than {FEWEST_ROWS} different rows are in the space: {', '.join(outside)}."
     return Backtest(table, _recommended(table, names), names[0], needed, words)
 
 
@@ -268,7 +272,9 @@ def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) ->
     if not isinstance(make, type) or not takes_sources(make):
         return data
     first = next(iter(data.values()))
-    prior = getattr(make(first.X[:1], first.Y[:1], data), "prior", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputDataWarning)  # rows outside of the space count
+        prior = getattr(make(first.X[:1], first.Y[:1], data), "prior", None)
     parts = prior.values() if isinstance(prior, Mapping) else [prior]
     return prior if all(isinstance(p, SourceGPs | SourcePopulation) for p in parts) else data
 

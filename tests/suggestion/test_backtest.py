@@ -15,6 +15,7 @@ from botorch.models import SingleTaskGP
 from botorch_transfer import FloatParameter, SearchSpace, TransferGP, WeightedSourceGP, backtest
 from botorch_transfer.__main__ import main
 from botorch_transfer.model import TargetGP
+from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import Backtest, Outcome
 from botorch_transfer.suggestion.outcomes import mean_rank
 from botorch_transfer.suggestion.reading import read_source
@@ -189,3 +190,14 @@ def test_one_task_says_nothing_of_others():
     table = pd.DataFrame({"task": ["a"], "model": ["sorted"], "saved": [3]})
     found = Backtest(table, "sorted", "sorted", needed=4.0, sample="1 task")
     assert found.interval() == (-np.inf, np.inf)
+
+
+def test_tasks_outside_of_the_space_are_named_without_a_warning(recwarn):
+    far = history()
+    far.loc[far["task"] == "case 2", "x"] += 5
+    found = backtest(SPACE, far, goal="min", models=["sorted"], progress=False)
+    assert str(found).endswith("Fewer than 4 different rows are in the space: 'case 2'.")
+    X = torch.tensor([[0.1], [0.5], [1.5]], dtype=torch.double)
+    task = room.SupervisedDataset(X, X.sin(), feature_names=["x"], outcome_names=["y"])
+    assert room._learned(ScaMLGP, {"a": task}).num_tasks == 1
+    assert not [each for each in recwarn if "unit cube" in str(each.message)]
