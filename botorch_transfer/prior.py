@@ -581,9 +581,9 @@ class ConditionedPrior(TransferPrior):
         """Returns the prior without the source data.
 
         Its posteriors are kept on inducing points between old inputs: means of pairs of them. It
-        contains no old row, only each task's mean and standard deviation, which tell the outcomes
-        of one or two rows. But the posteriors are still close to the outcomes: whoever knows an old
-        input, or guesses it, can predict what came out.
+        contains no old row of a task that has more than one, only each task's mean and standard
+        deviation, which tell the outcomes of two rows. But the posteriors are still close to the
+        outcomes: whoever knows an old input, or guesses it, can predict what came out.
         It can be used like any other; what needs the outcomes again, such as ``append``, raises an
         error.
 
