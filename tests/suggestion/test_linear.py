@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.random_constraints import num_infeasible
 from botorch_transfer import (
     CategoricalParameter,
     FloatParameter,
@@ -20,6 +19,7 @@ from botorch_transfer.suggestion import search
 from botorch_transfer.suggestion.linear import Repair, read_constraint
 from botorch_transfer.suggestion.region import Region
 from tests.suggestion.brief_search import brief_search
+from tests.suggestion.random_constraints import num_infeasible
 
 SPACE = SearchSpace(
     [

@@ -1,6 +1,6 @@
 """Random mixed spaces with random linear constraints: does each suggested row satisfy them?
 
-    python -m benchmarks.random_constraints 1000
+    python -m tests.suggestion.random_constraints 1000
 
 prints how many rows of how many problems do not, and the seeds of these problems. Two
 numbers are the first seed and the one to stop before.
