@@ -18,11 +18,10 @@ import math
 from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
-import numpy as np
 import torch
+from botorch.generation.gen import gen_candidates_scipy
 from botorch.test_functions.synthetic import Hartmann, SyntheticTestFunction
 from botorch.utils.transforms import unnormalize
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
@@ -144,20 +143,15 @@ class TaskFamily(SyntheticTestFunction):
             values = self._evaluate_true(X)
         guesses = self._guesses().to(X).clamp(lower, upper)
         starts = torch.cat([guesses, X[values.argsort()[:NUM_STARTS]]])
-        box = list(zip(lower.tolist(), upper.tolist(), strict=True))
-        found = [
-            minimize(self._value_and_gradient, x.numpy(), jac=True, bounds=box) for x in starts
-        ]
-        least = min(float(result.fun) for result in found)
-        tolerance = SAME_VALUE * float(values.std())
-        best = np.array([result.x for result in found if result.fun <= least + tolerance])
-        return _distinct(torch.from_numpy(best), SAME_POINT * (upper - lower)), least
-
-    def _value_and_gradient(self, x: Any) -> tuple[float, Any]:
-        point = torch.tensor(x, dtype=torch.double, requires_grad=True)
-        value = self._evaluate_true(point)
-        (gradient,) = torch.autograd.grad(value, point)
-        return float(value.detach()), gradient.numpy()
+        found, negated = gen_candidates_scipy(
+            starts.unsqueeze(-2),
+            lambda X: -self._evaluate_true(X.squeeze(-2)),  # type: ignore[arg-type]
+            lower,
+            upper,
+        )
+        least = -float(negated.max())
+        best = found[-negated <= least + SAME_VALUE * float(values.std())]
+        return _distinct(best.squeeze(-2), SAME_POINT * (upper - lower)), least
 
     def _guesses(self) -> Tensor:
         """Points that the search for the optimum starts from in any case, ``k x d``."""
