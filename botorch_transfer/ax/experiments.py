@@ -13,14 +13,12 @@ from typing import Any, cast
 from ax.api.client import Client
 from ax.core import (
     Arm,
-    BatchTrial,
     Data,
     Experiment,
     Objective,
     ObservationFeatures,
     SearchSpace,
 )
-from ax.core.base_trial import BaseTrial
 from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
@@ -73,10 +71,14 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
         ``"pending"``, which Ax's own list lacks where a constraint is violated by a rounding error.
         What succeeded in one trial did not fail, and was not abandoned, in another one.
     """
+    # Rounding may have moved an arm out of a constraint.
+    bounds = SearchSpace(list(experiment.search_space.parameters.values()))
     found: dict[str, dict[str, Arm]] = {fate: {} for fate in (*FATES.values(), "pending")}
     for trial in experiment.trials.values():
-        abandoned = {arm.signature for arm in _abandoned(trial)}
-        for arm in filter(lambda arm: _in_bounds(experiment, arm), trial.arms):
+        abandoned = {arm.signature for arm in trial.abandoned_arms}
+        for arm in trial.arms:
+            if not bounds.check_membership(arm.parameters):
+                continue
             otherwise = None if trial.status.is_terminal else "pending"
             fate = "abandoned" if arm.signature in abandoned else FATES.get(trial.status, otherwise)
             if fate is not None:
@@ -85,17 +87,6 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
         for signature in found["succeeded"]:
             found[fate].pop(signature, None)
     return {fate: list(arms.values()) for fate, arms in found.items()}
-
-
-def _abandoned(trial: BaseTrial) -> list[Arm]:
-    """The arms that were abandoned out of a batch."""
-    return list(trial.abandoned_arms) if isinstance(trial, BatchTrial) else []
-
-
-def _in_bounds(experiment: Experiment, arm: Arm) -> bool:
-    """Whether an arm is in the search space; rounding may have moved it out of a constraint."""
-    space = SearchSpace(list(experiment.search_space.parameters.values()))
-    return space.check_membership(arm.parameters)
 
 
 def without_abandoned(
@@ -115,7 +106,7 @@ def without_abandoned(
         trial = experiment.trials.get(cast(int, features.trial_index))
         arm = Arm(features.parameters).signature
         return trial is None or not (
-            trial.status.is_abandoned or arm in {each.signature for each in _abandoned(trial)}
+            trial.status.is_abandoned or arm in {each.signature for each in trial.abandoned_arms}
         )
 
     return {
