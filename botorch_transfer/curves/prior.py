@@ -30,6 +30,7 @@ from pandas import DataFrame, Series, to_numeric
 from scipy.special import ndtr
 from torch import Tensor
 
+from botorch_transfer.data.tables import numbers, refuse_cell
 from botorch_transfer.prior import Saved, TransferPrior
 
 Values = NDArray[np.float64]
@@ -157,13 +158,9 @@ def read_curves(
             raise InputDataError(f"The table has no column {name!r} of learning curves: name one.")
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
-    if bad.any():
-        row = int(bad.argmax())
-        raise InputDataError(
-            f"The column {step!r} has {frame[step].iloc[row]!r} in row {frame.index[row]}, which "
-            "is no number: correct it, or empty the cell of a run without a curve."
-        )
-    values = to_numeric(frame[outcome], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    problem = ", which is no number: correct it, or empty the cell of a run without a curve"
+    refuse_cell(bad, frame[step], problem)
+    values = numbers(frame, outcome)
     values = np.where(np.abs(values) < DIVERGED, values, np.nan)
     values = values if goal == "max" else -values
     states = frame.get(status, Series("", index=frame.index)).astype(str).str.strip().str.lower()
