@@ -351,18 +351,12 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
     else:
         unit = parameter.unit_grid()
     parameter_values = parameter.decode(unit)[parameter.name]
-    numeric = len(columns) == 1 and parameter_values.map(_is_number).all()
     values = torch.from_numpy(np.asarray(unit))
-    if not numeric:
+    if not parameter.is_numeric:
         x, ticks = np.arange(len(unit)), [str(value) for value in parameter_values]
         return Line(parameter.name, columns, values, x, ticks)
     numbers = parameter_values.to_numpy(dtype=np.float64)
-    log = getattr(parameter, "log", False) is True
-    return Line(parameter.name, columns, values, numbers, log=log)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
+    return Line(parameter.name, columns, values, numbers, log=parameter.log is True)
 
 
 def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:

@@ -31,7 +31,6 @@ from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.outcomes import (
     FeasibleAcquisition,
     fit_model,
-    is_source_data,
     learn_failures,
     make_acquisition,
     mean_rank,
@@ -451,7 +450,9 @@ def _search(
 
 def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> Tensor:
     """Takes rows of a finite region, else rows near to old and random ones, by their mean rank."""
-    if not is_source_data(sources):
+    if not isinstance(sources, Mapping) or not all(
+        isinstance(task, SupervisedDataset) for task in sources.values()
+    ):
         raise ValueError("'sorted' ranks the rows of old tasks: give a history.")
     rows = region.grid()
     if rows is None:

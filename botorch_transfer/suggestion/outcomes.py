@@ -258,20 +258,6 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
     return torch.stack(shares).mean(dim=0)
 
 
-def is_source_data(sources: Any) -> bool:
-    """Tells source data by task from priors.
-
-    Args:
-        sources: What :class:`~.suggestion.reading.EncodedTables` holds of an outcome.
-
-    Returns:
-        Whether they are source data.
-    """
-    return isinstance(sources, Mapping) and all(
-        isinstance(task, SupervisedDataset) for task in sources.values()
-    )
-
-
 @torch.no_grad()
 def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
     """The means and variances that a model predicts for ``n`` inputs, some at once."""

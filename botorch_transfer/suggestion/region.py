@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.utils.sampling import draw_sobol_samples
 from pandas import DataFrame
 from torch import Tensor
 
@@ -208,18 +207,6 @@ class Region:
             return self.candidates[torch.from_numpy(order[:n])]
         X = self.space.encode(self.space.sample(n, seed))
         return self.nearest(X, MAX_REPAIRED) if self.fixed or self.constraints else X
-
-    def spread_out(self, n: int, seed: int) -> Tensor:
-        """Draws scrambled Sobol points.
-
-        Args:
-            n: How many.
-            seed: The seed of the scrambling; more points of a seed begin with the same ones.
-
-        Returns:
-            An ``n x d`` tensor of points of the unit cube.
-        """
-        return draw_sobol_samples(self.space.bounds, n, 1, seed=seed).squeeze(-2)
 
     def decode(self, X: Tensor) -> DataFrame:
         """Turns encoded rows of the region into a table, candidates with all their columns.

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.optim import optimize_acqf_mixed
+from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
 from botorch_transfer.search_space import FloatParameter, SearchSpace
@@ -121,7 +122,8 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
         >>> spread_out(region, 0, torch.empty(0, 1, dtype=torch.double), seed=0).shape
         torch.Size([1])
     """
-    points, grid = region.spread_out(number + 64, seed)[number:], region.grid()
+    points = draw_sobol_samples(region.space.bounds, number + 64, 1, seed=seed).squeeze(-2)[number:]
+    grid = region.grid()
     if grid is None:
         return not_taken(region.nearest(points, MAX_REPAIRED // 4), taken)[0]
     grid = not_taken(grid, taken)
