@@ -585,14 +585,15 @@ def _check_condition(
             )
 
 
-_FORMATS: dict[str, tuple[type[Any], tuple[str, ...], set[str]]] = {
-    "float": (FloatParameter, ("low", "high"), {"log", "step"}),
-    "int": (IntegerParameter, ("low", "high"), {"log"}),
-    "ordinal": (OrdinalParameter, ("values",), {"log"}),
-    "categorical": (CategoricalParameter, ("choices",), {"descriptors"}),
-    "simplex": (SimplexParameter, ("components",), {"step"}),
+_FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
+    "float": (FloatParameter, {"low": "lower", "high": "upper"}, {"log", "step"}),
+    "int": (IntegerParameter, {"low": "lower", "high": "upper"}, {"log"}),
+    "ordinal": (OrdinalParameter, {"values": "values"}, {"log"}),
+    "categorical": (CategoricalParameter, {"choices": "values"}, {"descriptors"}),
+    "simplex": (SimplexParameter, {"components": "components"}, {"step"}),
 }
-"""Of each ``"type"`` in a dictionary: the class, the entries that it needs, and optional ones."""
+"""Of each ``"type"`` in a dictionary: the class, the entries that it needs with the fields that
+these are, and optional entries, which are named like their fields."""
 
 
 def _read_parameter(
@@ -618,13 +619,9 @@ def _read_parameter(
     return parameter
 
 
-_FIELDS = {"low": "lower", "high": "upper", "choices": "values"}
-"""Entries of dictionaries whose field of the parameter has another name."""
-
-
 def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
     """The entries of a dictionary that describe a parameter; one a fraction of a composition."""
-    kinds = {make: (kind, *entries) for kind, (make, *entries) in _FORMATS.items()}
+    kinds = {make: (kind, needed, more) for kind, (make, needed, more) in _FORMATS.items()}
     if type(parameter) not in kinds or (
         isinstance(parameter, SimplexParameter) and parameter.active_if
     ):
@@ -633,14 +630,11 @@ def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
             f"{'conditional ' if parameter.active_if else ''}{type(parameter).__name__}."
         )
     kind, required, optional = kinds[type(parameter)]
-    entries: dict[str, Any] = {"type": kind}
-    for key in (*required, *sorted(optional)):
-        value = getattr(parameter, _FIELDS.get(key, key))
-        if key == "components" or (key in optional and not value):
-            continue
-        entries[key] = list(value) if isinstance(value, tuple) else value
+    given = {"type": kind} | {key: getattr(parameter, name) for key, name in required.items()}
+    given |= {key: getattr(parameter, key) for key in sorted(optional) if getattr(parameter, key)}
+    entries = {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
     if isinstance(parameter, SimplexParameter):
-        return dict.fromkeys(parameter.components, entries)
+        return dict.fromkeys(entries.pop("components"), entries)
     if parameter.active_if:
         entries["active_if"] = {name: list(v) for name, v in parameter.active_if.items()}
     return {parameter.name: entries}
