@@ -13,8 +13,6 @@ from botorch_transfer.suggestion.reading import (
     Outcome,
     read_outcomes,
     read_study,
-    read_tables,
-    split_constraints,
 )
 
 __all__ = [
@@ -27,8 +25,6 @@ __all__ = [
     "predict_rows",
     "read_outcomes",
     "read_study",
-    "read_tables",
-    "split_constraints",
     "suggest",
     "suggest_rows",
 ]

@@ -74,10 +74,10 @@ class Suggestion(NamedTuple):
 
     Example:
         >>> from pandas import DataFrame
-        >>> from botorch_transfer.suggestion import read_outcomes, read_tables
+        >>> from botorch_transfer.suggestion import read_study
         >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
         >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
-        >>> suggest_rows(read_tables(space, read_outcomes(), old), n=2).X.shape
+        >>> suggest_rows(read_study(space, old), n=2).X.shape
         torch.Size([2, 1])
     """
 
@@ -289,10 +289,10 @@ def predict_rows(
 
     Example:
         >>> from pandas import DataFrame
-        >>> from botorch_transfer.suggestion import read_outcomes, read_tables
+        >>> from botorch_transfer.suggestion import read_study
         >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
         >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
-        >>> tables = read_tables(space, read_outcomes(), old)
+        >>> tables = read_study(space, old)
         >>> len(predict_rows(tables, DataFrame({"C": [1.0, 2.0]})))
         2
     """
@@ -332,10 +332,10 @@ def suggest_rows(
 
     Example:
         >>> from pandas import DataFrame
-        >>> from botorch_transfer.suggestion import read_outcomes, read_tables
+        >>> from botorch_transfer.suggestion import read_study
         >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
         >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
-        >>> suggest_rows(read_tables(space, read_outcomes(), old)).models["loss"].num_outputs
+        >>> suggest_rows(read_study(space, old)).models["loss"].num_outputs
         1
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:

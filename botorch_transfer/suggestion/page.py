@@ -100,10 +100,10 @@ def suggestion_page(
 
     Example:
         >>> from pandas import DataFrame
-        >>> from botorch_transfer.suggestion import read_outcomes, read_tables, suggest_rows
+        >>> from botorch_transfer.suggestion import read_study, suggest_rows
         >>> space = SearchSpace.from_dict({"C": {"type": "float", "low": 0.1, "high": 10}})
         >>> old = DataFrame({"task": "monday", "C": [1.0, 3.0, 9.0], "loss": [0.5, 0.2, 0.4]})
-        >>> suggestion = suggest_rows(read_tables(space, read_outcomes(), old))
+        >>> suggestion = suggest_rows(read_study(space, old))
         >>> suggestion_page(suggestion, None)[:15]
         '<!DOCTYPE html>'
     """

@@ -1,8 +1,7 @@
 """Reads tables: what the outcomes are, the old runs as source data, and the runs of this study.
 
-:func:`read_outcomes` reads what the columns of outcomes mean, :func:`read_tables` encodes the
-tables for models. ``suggest`` and the command line use both. The Optuna sampler reads studies, and
-makes :class:`EncodedTables` itself.
+:func:`read_study` does it for ``suggest`` and the command line. The Optuna sampler reads studies,
+and makes :class:`EncodedTables` itself.
 """
 
 from __future__ import annotations
@@ -186,7 +185,7 @@ class EncodedTables(NamedTuple):
         >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
         >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
         >>> runs = DataFrame({"C": [1.0, 5.0], "loss": [0.4, None]})
-        >>> tables = read_tables(space, read_outcomes(), old, runs)
+        >>> tables = read_study(space, old, runs)
         >>> len(tables.runs.X), len(tables.runs.waiting)
         (1, 1)
     """
@@ -289,36 +288,17 @@ def _check_known(argument: str, given: Iterable[str], names: Collection[str]) ->
         raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome.")
 
 
-def split_constraints(
-    constraints: Mapping[str, str] | Sequence[str] | None,
-    space: SearchSpace | Mapping[str, Any] | None,
-    candidates: DataFrame | None = None,
+def _split_constraints(
+    constraints: Mapping[str, str] | Sequence[str] | None, parameters: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Tells limits of outcomes from constraints between parameters.
+    """Tells limits of outcomes, by name, from constraints between parameters.
 
-    Args:
-        constraints: Limits of outcomes by name, or texts such as ``"memory <= 5"``. A text that
-            compares one name, which is no parameter, with a number is a limit of an outcome.
-        space: The search space.
-        candidates: The candidates, whose columns count as parameters if there is no space.
-
-    Returns:
-        The limits, and the other texts.
-
-    Raises:
-        TypeError: If it is a single text.
-
-    Example:
-        >>> space = SearchSpace([FloatParameter("x1", 0, 1), FloatParameter("x2", 0, 1)])
-        >>> split_constraints(["memory <= 5", "x1 + x2 <= 1"], space)
-        ({'memory': '<= 5'}, ['x1 + x2 <= 1'])
+    A text that compares one name, which is no parameter, with a number is a limit of an outcome.
     """
     if isinstance(constraints, str):
         raise TypeError(f"constraints is {constraints!r}: put the one into a list.")
     if constraints is None or isinstance(constraints, Mapping):
         return dict(constraints or {}), []
-    known = SearchSpace.from_dict(space) if isinstance(space, Mapping) else space
-    parameters = getattr(candidates if known is None else known, "columns", ())
     limits, linear = {}, []
     for text in constraints:
         parts = re.fullmatch(r"\s*`?([^<>=+*`]+?)`?\s*([<>]=?[^<>=]+)", str(text))
@@ -383,11 +363,20 @@ def read_study(
     outcome: str | Sequence[str] = "loss",
     goal: Goal | Sequence[Goal] | None = None,
     *,
+    task: str = "task",
+    candidates: DataFrame | None = None,
+    fixed: Mapping[str, Any] | None = None,
     constraints: Mapping[str, str] | Sequence[str] | None = None,
+    repeats: bool = False,
+    prior: Any = None,
     noise: str | Mapping[str, str] | None = None,
+    status: str = "status",
+    missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
     log: bool | str | Sequence[str] = False,
+    step: str | None = None,
+    run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
-    **options: Any,
 ) -> EncodedTables:
     """Reads all that :func:`suggest` is told of tables and outcomes; so are its arguments.
 
@@ -397,63 +386,20 @@ def read_study(
         runs: The runs of this study.
         outcome: The columns of the objectives.
         goal: Whether small or large ones are good.
-        constraints: Limits of further outcomes, and linear constraints between parameters.
-        noise: The columns of standard errors.
-        log: Outcomes to model by their logarithm.
-        outcome_range: The values that outcomes can have.
-        options: What else :func:`read_tables` takes.
-
-    Returns:
-        What the tables say.
-
-    Example:
-        >>> from pandas import DataFrame
-        >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
-        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0)])
-        >>> read_study(space, old.assign(hours=1.0), constraints=["hours <= 2"]).outcomes[1].name
-        'hours'
-    """
-    limits, linear = split_constraints(constraints, space, options.get("candidates"))
-    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
-    return read_tables(space, outcomes, history, runs, constraints=linear, **options)
-
-
-def read_tables(
-    space: SearchSpace | Mapping[str, Any] | None,
-    outcomes: Sequence[Outcome],
-    history: DataFrame | None,
-    runs: DataFrame | None = None,
-    *,
-    task: str = "task",
-    prior: Any = None,
-    status: str = "status",
-    missing: Mapping[str, Any] | None = None,
-    rename: Mapping[str, str] | None = None,
-    step: str | None = None,
-    run: str | None = None,
-    candidates: DataFrame | None = None,
-    fixed: Mapping[str, Any] | None = None,
-    constraints: Sequence[str] = (),
-    repeats: bool = False,
-) -> EncodedTables:
-    """Encodes tables; all arguments are those of :func:`suggest`, but for ``outcomes``.
-
-    Args:
-        space: The search space.
-        outcomes: What the outcomes are, as :func:`read_outcomes` says.
-        history: Old runs of other tasks.
-        runs: The runs of this study.
         task: The column of ``history`` that names the task.
+        candidates: The rows to choose from.
+        fixed: Values of parameters that suggestions have.
+        constraints: Limits of further outcomes, and linear constraints between parameters.
+        repeats: Whether rows of the runs may be suggested again.
         prior: The prior, in place of ``history``.
+        noise: The columns of standard errors.
         status: The column that says whether a run failed.
         missing: Values of parameters that old tasks do not record.
         rename: New names of columns of ``history`` by their old ones.
+        log: Outcomes to model by their logarithm.
         step: The column of a learning curve's step.
         run: The column that names a run.
-        candidates: The rows to choose from.
-        fixed: Values of parameters that suggestions have.
-        constraints: Linear constraints between parameters.
-        repeats: Whether rows of the runs may be suggested again.
+        outcome_range: The values that outcomes can have.
 
     Returns:
         What the tables say.
@@ -465,9 +411,8 @@ def read_tables(
 
     Example:
         >>> from pandas import DataFrame
-        >>> space = SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)])
         >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
-        >>> tables = read_tables(space, read_outcomes(), old)
+        >>> tables = read_study(SearchSpace([FloatParameter("C", 0.1, 1000.0, log=True)]), old)
         >>> tables.sources["loss"]["monday"].Y.flatten().tolist()
         [-0.5, -0.2, -0.4]
     """
@@ -477,13 +422,16 @@ def read_tables(
                 f"{name} is a {type(table).__name__}: give one DataFrame, as read_table does; "
                 "pandas.concat joins several."
             )
-    columns = [column for outcome in outcomes for column in outcome.columns]
     if history is not None and prior is not None:
         raise ValueError("Give either a history or a prior, not both.")
     if history is not None:
         history = renamed(history, rename or {})
     if isinstance(space, Mapping):
         space = SearchSpace.from_dict(space)
+    parameters = getattr(candidates if space is None else space, "columns", ())
+    limits, between = _split_constraints(constraints, parameters)
+    outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
+    columns = [column for each in outcomes for column in each.columns]
     if space is None and candidates is not None:
         both = [candidates] if history is None else [candidates, history]
         known = concat(both, join="inner", ignore_index=True)
@@ -496,7 +444,7 @@ def read_tables(
         )
     if fixed is not None and not isinstance(fixed, Mapping):
         raise TypeError(f"fixed is {fixed!r}: give a dictionary with names as keys.")
-    linear = [constraint for text in constraints for constraint in read_constraint(text, space)]
+    linear = [constraint for text in between for constraint in read_constraint(text, space)]
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
         # What a suggestion adds is none of its further columns.
@@ -508,15 +456,15 @@ def read_tables(
         of_curves = CurveColumns(step, space.columns if run is None else [run], status)
         history, runs = one_row_a_run(history, runs, outcomes, of_curves, task)
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
-    names = [outcome.name for outcome in outcomes]
+    names = [each.name for each in outcomes]
     sources, old_failed = dict[str, Any].fromkeys(names), None
     if prior is not None:
         sources = {name: _read_prior(name, prior, len(names)) for name in names}
     if history is not None:
         sources = {o.name: read_source(history, space, o, task, missing) for o in outcomes}
         old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
-    for outcome in outcomes:
-        if suspicion := wrong_outcomes(history, runs, outcome.name, outcome.within):
+    for each in outcomes:
+        if suspicion := wrong_outcomes(history, runs, each.name, each.within):
             logger.warning("Maybe another unit: %s", suspicion)
     read = read_runs(space, runs, outcomes, status)
     return EncodedTables(space, outcomes, sources, read, old_failed, region)

@@ -14,11 +14,10 @@ from botorch_transfer import FloatParameter, SearchSpace, suggest
 from botorch_transfer.__main__ import main
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
-from botorch_transfer.suggestion import read_outcomes, read_tables, suggest_rows
+from botorch_transfer.suggestion import read_study, suggest_rows
 from tests.suggestion.brief_search import brief_search
 
 SPACE = SearchSpace([FloatParameter("C", 0.0, 1.0)])
-LOSS = read_outcomes("loss", "min")
 
 
 def curves(task: str, C: list[float], length: int = 10, shift: float = 0.0) -> DataFrame:
@@ -43,7 +42,7 @@ def _brief_search() -> Iterator[None]:
 
 
 def test_partial_runs_have_predicted_outcomes_with_a_variance() -> None:
-    runs = read_tables(SPACE, LOSS, OLD, PARTIAL, step="epoch").runs
+    runs = read_study(SPACE, OLD, PARTIAL, step="epoch").runs
     assert runs.added is not None
     assert (runs.added[:, 0] > 0).tolist() == [False, True, True]
     last = PARTIAL.groupby("C")["loss"].last().to_numpy()
@@ -60,7 +59,7 @@ def test_complete_curves_say_the_same_as_their_last_rows() -> None:
 
 
 def test_the_model_learns_its_noise_and_adds_the_variances() -> None:
-    tables = read_tables(SPACE, LOSS, OLD, PARTIAL, step="epoch")
+    tables = read_study(SPACE, OLD, PARTIAL, step="epoch")
     for model in (None, ScaMLGP):
         fitted = suggest_rows(tables, model=model).models["loss"]
         for member in getattr(fitted, "members", {"": fitted}).values():
@@ -70,7 +69,7 @@ def test_the_model_learns_its_noise_and_adds_the_variances() -> None:
 
 def test_rows_of_one_run_are_found_by_its_name() -> None:
     named = PARTIAL.assign(C=0.5, name=PARTIAL["C"].map(str)).sort_values("epoch")
-    runs = read_tables(SPACE, LOSS, OLD, named, step="epoch", run="name").runs
+    runs = read_study(SPACE, OLD, named, step="epoch", run="name").runs
     assert len(runs.X) == 3
 
 
@@ -78,25 +77,25 @@ def test_stopped_runs_wait_until_a_run_is_complete(caplog: pytest.LogCaptureFixt
     ends = OLD[OLD["epoch"] == 10].drop(columns="epoch")
     stopped = PARTIAL[PARTIAL["C"] > 0.4].assign(status="stopped")
     with caplog.at_level(logging.WARNING):
-        runs = read_tables(SPACE, LOSS, ends, stopped, step="epoch").runs
+        runs = read_study(SPACE, ends, stopped, step="epoch").runs
     assert (len(runs.X), len(runs.waiting)) == (0, 2)
     assert "2 stopped runs are left out" in caplog.text
     both = concat([stopped, PARTIAL[PARTIAL["C"] < 0.4].assign(status="complete")])
-    runs = read_tables(SPACE, LOSS, ends, both, step="epoch").runs  # now its own curves tell
+    runs = read_study(SPACE, ends, both, step="epoch").runs  # now its own curves tell
     assert (len(runs.X), len(runs.waiting)) == (3, 0)
 
 
 def test_a_run_that_diverged_has_failed() -> None:
     diverged = PARTIAL.assign(loss=PARTIAL["loss"].where(PARTIAL["epoch"] < 4))
-    runs = read_tables(SPACE, LOSS, OLD, diverged[diverged["C"] > 0.4], step="epoch").runs
+    runs = read_study(SPACE, OLD, diverged[diverged["C"] > 0.4], step="epoch").runs
     assert (len(runs.X), len(runs.failed)) == (0, 2)
 
 
 def test_logarithms_and_outcomes_without_history() -> None:
-    outcomes = read_outcomes(["loss", "time"], ["min", "min"], log="loss")
     runs = PARTIAL.assign(time=PARTIAL["epoch"] * PARTIAL["C"])
     complete = concat([runs, curves("", [0.2, 0.3]).assign(time=3.0)])
-    tables = read_tables(SPACE, outcomes, OLD.assign(time=OLD["epoch"]), complete, step="epoch")
+    old, outcomes = OLD.assign(time=OLD["epoch"]), ["loss", "time"]
+    tables = read_study(SPACE, old, complete, outcomes, "min", log="loss", step="epoch")
     assert tables.runs.added is not None
     assert (tables.runs.added[:, 0] > 0).sum() == 2
     np.testing.assert_allclose(-tables.runs.Y[0, 0], np.log(FINAL[0]))

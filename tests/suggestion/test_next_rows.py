@@ -31,8 +31,7 @@ from botorch_transfer import (
 from botorch_transfer.suggestion import (
     Outcome,
     Suggestion,
-    read_outcomes,
-    read_tables,
+    read_study,
     search,
     suggest_rows,
 )
@@ -76,7 +75,7 @@ def tune(space, history, evaluate, steps, **options) -> pd.DataFrame:
 
 def fitted(space, history, runs=None, noise=None, missing=None, model=None) -> Suggestion:
     """What `suggest` does, with the models."""
-    tables = read_tables(space, read_outcomes(noise=noise), history, runs, missing=missing)
+    tables = read_study(space, history, runs, noise=noise, missing=missing)
     return suggest_rows(tables, model=model)
 
 

@@ -13,7 +13,7 @@ from torch.special import ndtr
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, suggest
 from botorch_transfer.data.tables import failed_inputs
-from botorch_transfer.suggestion import read_outcomes, read_tables
+from botorch_transfer.suggestion import read_study
 from botorch_transfer.suggestion.outcomes import (
     MAX_OLD,
     VARIANCE,
@@ -178,7 +178,7 @@ def test_old_failures_count_from_the_first_row_on(column):
         lost["status"] = "failed"
     history = pd.concat([OLD, lost], ignore_index=True)
     expected = suggest(SPACE, OLD, model=ScaMLGP)
-    tables = read_tables(SPACE, read_outcomes(), history)
+    tables = read_study(SPACE, history)
     feasibility = learn_failures(tables.runs, tables.sources["loss"], tables.old_failed)
     assert feasibility.log_probability(SPACE.encode(expected)).item() < -0.5
     assert not suggest(SPACE, history, model=ScaMLGP).equals(expected)

@@ -17,7 +17,7 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import read_outcomes, read_tables, reading
+from botorch_transfer.suggestion import read_outcomes, read_study, reading
 from botorch_transfer.suggestion.reading import read_runs
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
 
@@ -127,7 +127,7 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
     old = DataFrame({"task": "a", "T": ["20 °C", "50 °C"], "n": [1, 2], "loss": [0.5, 0.2]})
     runs = DataFrame({"T": [124.0, 20.0, 120.000001], "n": [2, 1, 3], "loss": [0.1, 0.2, None]})
     with caplog.at_level("INFO"):
-        tables = read_tables(space, read_outcomes(), old, runs)
+        tables = read_study(space, old, runs)
     assert tables.runs.X[0, 0] == pytest.approx(1.04)
     assert caplog.messages == [
         "Read as numbers: 'T' in °C",
@@ -138,7 +138,7 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
         wrong = runs.assign(T=20.0, n=1).astype({name: float})
         wrong.loc[1, name] = cell
         with pytest.raises(InputDataError, match=f"In the runs: Parameter '{name}' .* in row 1, "):
-            read_tables(space, read_outcomes(), old, wrong)
+            read_study(space, old, wrong)
 
 
 def test_constraints_and_fixed_values_of_other_types_are_refused():
