@@ -46,7 +46,6 @@ from botorch_transfer.suggestion import (
     suggest_rows,
 )
 from botorch_transfer.suggestion.page import suggestion_page
-from botorch_transfer.suggestion.region import Region
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -308,9 +307,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     """
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
-    region = tables.region or Region(tables.space)
-    added = suggestion.rows.reindex(columns=[*region.columns, *names])
-    digits = 12 if region.constraints else 6
+    added = suggestion.rows.reindex(columns=[*tables.region.columns, *names])
+    digits = 12 if tables.region.constraints else 6
     for parameter in tables.space.parameters:
         if isinstance(parameter, FloatParameter) and parameter.size is None:
             added[parameter.name] = added[parameter.name].map(lambda x: float(f"{x:.{digits}g}"))

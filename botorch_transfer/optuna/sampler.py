@@ -54,6 +54,7 @@ from botorch_transfer.suggestion.reading import (
     read_source,
     with_logarithms,
 )
+from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
 logger = logging.getLogger(__name__)
@@ -296,10 +297,10 @@ class TransferSampler(BaseSampler):
             names = [outcome.name for outcome in outcomes if outcome.is_objective]
             old_failed = failed_inputs(old, space, names, self._task)
         read = read_runs(space, runs, outcomes, STATUS)
-        tables = EncodedTables(space, outcomes, sources, read, old_failed)
+        tables = EncodedTables(space, Region(space), outcomes, sources, read, old_failed)
         seed = int(self._rng.integers(2**31))
         try:
-            row = space.decode(suggest_rows(tables, 1, self._model, seed).X)
+            row = suggest_rows(tables, 1, self._model, seed).rows
         except ExhaustedSpaceError:
             logger.info("All configurations have been tried: one is repeated")
             row = space.sample(1, seed)

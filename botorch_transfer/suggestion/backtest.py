@@ -309,7 +309,7 @@ def _replay(
         Y = known[chosen]
         runs = Runs(X[chosen], Y, torch.full_like(Y, math.nan), X[:0], X[:0])
         of = (outcome,), {outcome.name: sources}
-        tables = EncodedTables(region.space, *of, runs, region=region)
+        tables = EncodedTables(region.space, region, *of, runs)
         chosen.append(int(suggest_rows(tables, 1, model, seed).rows.index[0]))
     return values[chosen]
 

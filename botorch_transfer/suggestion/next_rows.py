@@ -342,7 +342,7 @@ def suggest_rows(
         raise ValueError(f"n is {n!r}: ask for one row or more.")
     with _fitted(tables, model, seed) as (make, tables, models):
         X = _search(tables, make, list(models.values()), n, seed)
-        rows = _region(tables).decode(X).assign(**_predictions(tables.outcomes, models, X))
+        rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
             rows["expected_improvement"] = _improvement(tables, models, X)
         rows["sources"] = _supporting_tasks(models.get(tables.outcomes[0].name), X)
@@ -380,10 +380,6 @@ def _fitted(
         yield make, tables, models
 
 
-def _region(tables: EncodedTables) -> Region:
-    return Region(tables.space) if tables.region is None else tables.region
-
-
 def _predictions(
     outcomes: Sequence[Outcome],
     models: Mapping[str, Any],
@@ -419,8 +415,8 @@ def _search(
     tables: EncodedTables, make: Callable[..., Any], models: Sequence[Any], n: int, seed: int
 ) -> Tensor:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
-    space, outcomes, sources, runs, old_failed, _ = tables
-    region, has_outcomes = _region(tables), len(runs.X) > 0
+    space, region, outcomes, sources, runs, old_failed = tables
+    has_outcomes = len(runs.X) > 0
     tried = torch.cat([runs.awaited, runs.failed])
     taken = tried[:0] if region.repeats else tried
     main_sources = sources[outcomes[0].name]

@@ -112,8 +112,7 @@ def suggestion_page(
     except ImportError as error:
         raise ImportError("The page needs Plotly: pip install 'botorch_transfer[plot]'.") from error
     outcomes, space = suggestion.tables.outcomes, suggestion.tables.space
-    region = suggestion.tables.region
-    columns = space.columns if region is None else region.columns
+    columns = suggestion.tables.region.columns
     parts = [_outcome(suggestion, o, i) for i, o in enumerate(outcomes) if o.is_objective]
     names = {type(model).__name__: None for model in suggestion.models.values()}
     noted = {

@@ -172,13 +172,13 @@ class EncodedTables(NamedTuple):
 
     Args:
         space: The search space.
+        region: The rows of it that may be suggested.
         outcomes: What the outcomes are; an objective first.
         sources: By outcome the prior, or the source data that :func:`from_dataframe` makes;
             ``None`` for an outcome that no old run has. Its model is a plain GP. If no outcome has
             any, a study starts with a first design.
         runs: The runs of this study.
         old_failed: An ``f x d`` tensor of inputs of old runs that failed.
-        region: The rows that may be suggested; those of the whole space if it is left out.
 
     Example:
         >>> from pandas import DataFrame
@@ -191,11 +191,11 @@ class EncodedTables(NamedTuple):
     """
 
     space: SearchSpace
+    region: Region
     outcomes: Sequence[Outcome]
     sources: Mapping[str, Any]
     runs: Runs
     old_failed: Tensor | None = None
-    region: Region | None = None
 
     @property
     def has_sources(self) -> bool:
@@ -467,7 +467,7 @@ def read_study(
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
             logger.warning("Maybe another unit: %s", suspicion)
     read = read_runs(space, runs, outcomes, status)
-    return EncodedTables(space, outcomes, sources, read, old_failed, region)
+    return EncodedTables(space, region, outcomes, sources, read, old_failed)
 
 
 def _check_names(

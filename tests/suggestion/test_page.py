@@ -28,6 +28,7 @@ from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion
 from botorch_transfer.suggestion import page as room
 from botorch_transfer.suggestion.page import suggestion_page
 from botorch_transfer.suggestion.reading import read_runs
+from botorch_transfer.suggestion.region import Region
 from tests.browser import CHROMIUM, CUT_OFF, Browser
 from tests.members import hyperprior
 
@@ -37,7 +38,7 @@ STRANGE = """<b>"A" & 'B'</b></script><script>alert(1)</script>"""
 def suggestion(space, row, model, sign, runs=None, sources=None):
     outcomes = (Outcome("loss", sign),)
     read = read_runs(space, runs, outcomes, "status")
-    tables = EncodedTables(space, outcomes, {"loss": sources}, read)
+    tables = EncodedTables(space, Region(space), outcomes, {"loss": sources}, read)
     return Suggestion(row, {"loss": model}, space.encode(row), tables)
 
 
