@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.data.tables import has_failed
+from botorch_transfer.data.tables import has_failed, numbers
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
@@ -325,8 +325,7 @@ def _runs(
     """The table of runs with the state of each, those that need attention first."""
     if runs is None or runs.empty:
         return None
-    known = runs.reindex(columns=[outcome.name for outcome in outcomes])
-    Y = known.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+    Y = np.stack([numbers(runs, outcome.name) for outcome in outcomes], axis=1)
     states = np.where(np.isnan(Y).any(axis=1), "pending", "done")
     if status in runs.columns:
         told = runs[status].map(_text)
