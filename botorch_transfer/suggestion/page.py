@@ -43,6 +43,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
+from botorch_transfer.search_space.cells import with_numbers
 from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, surety
 from botorch_transfer.suggestion.outcomes import moments
 from botorch_transfer.suggestion.reading import Outcome
@@ -325,7 +326,9 @@ def _runs(
     """The table of runs with the state of each, those that need attention first."""
     if runs is None or runs.empty:
         return None
-    Y = np.stack([numbers(runs, outcome.name) for outcome in outcomes], axis=1)
+    names = [outcome.name for outcome in outcomes]
+    read = with_numbers(runs, names)
+    Y = np.stack([numbers(read, name) for name in names], axis=1)
     states = np.where(np.isnan(Y).any(axis=1), "pending", "done")
     if status in runs.columns:
         told = runs[status].map(_text)

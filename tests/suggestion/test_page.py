@@ -131,6 +131,8 @@ def test_states_of_runs():
         "stopped",
     ]
     assert found["columns"] == ["run", "state", "C", "loss"]
+    percent = room._runs(pd.DataFrame({"C": [1], "loss": ["80 %"]}), (Outcome("loss", -1.0),), "")
+    assert percent["rows"] == [["1", "done", "1", "80 %"]]
 
 
 @pytest.fixture(scope="module")
