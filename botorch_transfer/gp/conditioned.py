@@ -37,8 +37,6 @@ from botorch_transfer.gp.state import Cache, DoubleState, shallow_copy
 from botorch_transfer.gp.stationary import (
     STATIONARY_FUNCTIONS,
     Stationary,
-    StationaryFunction,
-    squared_distance,
     stationary_function,
 )
 
@@ -184,12 +182,10 @@ class Conditioned(ABC):
         """
 
         def flat_mean(part: Tensor) -> Tensor:
-            return self._flat_mean(self._once(self.flat_cross, part))
+            cross = self._once(self.flat_cross, part)
+            return self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
 
         return self._unflat(in_parts(flat_mean, self._flat_shared(x), self._width), x).to(x.dtype)
-
-    def _flat_mean(self, cross: Tensor) -> Tensor:
-        return self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
 
     def whiten(self, x: Tensor) -> Tensor:
         r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is the explained covariance.
@@ -240,16 +236,13 @@ class Conditioned(ABC):
         """
 
         def explained(part: Tensor) -> Tensor:
-            return self._explained(self._once(self.flat_whiten, part))
+            whitened = self._once(self.flat_whiten, part)
+            # Summed before the batches are restored: a sum over permuted rows takes ten times as
+            # long.
+            return (whitened * self.signed(whitened)).sum(dim=-2)
 
-        return self._variance(in_parts(explained, self._flat_shared(x), self._width), x)
-
-    def _explained(self, whitened: Tensor) -> Tensor:
-        # Summed before the batches are restored: a sum over permuted rows takes ten times as long.
-        return (whitened * self.signed(whitened)).sum(dim=-2)
-
-    def _variance(self, explained: Tensor, x: Tensor) -> Tensor:
-        return (self.prior_variance(x) - self._unflat(explained, x)).clamp_min(0.0).to(x.dtype)
+        known = self._unflat(in_parts(explained, self._flat_shared(x), self._width), x)
+        return (self.prior_variance(x) - known).clamp_min(0.0).to(x.dtype)
 
 
 MAX_ELEMENTS = 2**22
@@ -430,7 +423,7 @@ class ConditionedBatch(Conditioned, DoubleState):
     @property
     def num_tasks(self) -> int:
         """The number of source tasks."""
-        return len(self.outputscale)
+        return len(self._task_names)
 
     @property
     def inside(self) -> Tensor:
@@ -438,22 +431,33 @@ class ConditionedBatch(Conditioned, DoubleState):
         return torch.ones_like(self.alpha, dtype=torch.bool)
 
     @property
+    def _pairs_inside(self) -> Tensor:
+        """Which pairs of rows are no padding, a ``G x N x N`` tensor."""
+        return self.inside.unsqueeze(-1) & self.inside.unsqueeze(-2)
+
+    @property
     def dim(self) -> int:
         """The dimension ``d`` of the inputs."""
         return self.lengthscale.shape[-1]
 
     @property
-    def function(self) -> StationaryFunction:
-        """The unit-variance kernel."""
-        return stationary_function(self.kernel)
+    def stationary(self) -> Stationary:
+        """The ``Q`` kernels, for inputs with a dimension of kernels."""
+        return Stationary(self.kernel, self.lengthscale.unsqueeze(-2), self.outputscale)
 
-    @abstractmethod
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Combines the values of ``Q`` kernels, along ``dim``, to those of ``G`` GPs."""
+        """Combines the values of ``Q`` kernels, along ``dim``, to those of ``G`` GPs.
 
-    @abstractmethod
+        By default every GP has a kernel of its own.
+        """
+        return values
+
     def draw_coefficients(self, values: Tensor) -> Tensor:
         """Draws the coefficients that turn a draw from the prior into one of the posterior.
+
+        With the ``G x N x N`` covariance ``k`` of the function at the points, what the data have
+        besides the function has the covariance ``Fᵀ (I - F k Fᵀ) F``. For exact posteriors that is
+        ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
             values: A ``... x Q x N`` tensor: draws of each kernel's function at ``points``.
@@ -462,6 +466,15 @@ class ConditionedBatch(Conditioned, DoubleState):
             A ``... x G x N`` tensor: with it as ``v``, ``f(x) - k(x, points) v`` is a draw minus
             the posterior mean.
         """
+        F = self.inverse_root
+        kernels = self.flat_kernels(self.points, self.points) * self._pairs_inside
+        rest = torch.eye(F.shape[-1]).to(F) - F @ kernels @ F.mT
+        root, info = torch.linalg.cholesky_ex(rest)
+        if bool(info.any()):  # of precise data next to nothing is left
+            squares, vectors = torch.linalg.eigh(rest)
+            root = vectors * squares.clamp_min(0.0).sqrt().unsqueeze(-2)
+        normal = self.alpha.new_empty(*values.shape[:-2], *self.alpha.shape).normal_()
+        return self.solve(values * self.inside) + times(F.mT, times(root, normal))
 
     @property
     def summary(self) -> Summary:
@@ -471,26 +484,10 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     def _summarize(self, outputscale: Tensor) -> Summary:
         F, variance = self.inverse_root, self.aggregate(outputscale, dim=0)
-        inside = self.inside.unsqueeze(-1) & self.inside.unsqueeze(-2)
         alpha, points = (self.alpha * self.inside).unsqueeze(-1), self.points
         at_points = self.aggregate(self.flat_kernels(points, points), dim=0) @ alpha
         norm = (alpha * at_points).sum(dim=(-2, -1)).clamp_min(0.0)
-        return Summary((F.mT @ F) * inside, (variance * norm).sqrt())
-
-    def _draw_rest(self, kernels: Tensor, shape: torch.Size) -> Tensor:
-        """Draws what the data have besides the function, as coefficients: ``shape x G x N``.
-
-        With the ``G x N x N`` covariance ``k`` of the function at the points, it has the
-        covariance ``Fᵀ (I - F k Fᵀ) F``. For exact posteriors that is ``K⁻¹ (σ² I) K⁻¹``.
-        """
-        F = self.inverse_root
-        rest = torch.eye(F.shape[-1]).to(F) - F @ kernels @ F.mT
-        root, info = torch.linalg.cholesky_ex(rest)
-        if bool(info.any()):  # of precise data next to nothing is left
-            values, vectors = torch.linalg.eigh(rest)
-            root = vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2)
-        normal = self.alpha.new_empty(*shape, *self.alpha.shape).normal_()
-        return times(F.mT, times(root, normal))
+        return Summary((F.mT @ F) * self._pairs_inside, (variance * norm).sqrt())
 
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
@@ -498,10 +495,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     def flat_kernels(self, x: Tensor, points: Tensor) -> Tensor:
         """Evaluates the kernels between ``P x d`` and ``[... x Q x] n x d`` inputs."""
-        inverse_lengthscale = self.lengthscale.reciprocal().unsqueeze(-2)
-        scaled = x * inverse_lengthscale
-        r2 = squared_distance(scaled, scaled if points is x else points * inverse_lengthscale)
-        return self.function.value(r2, self.outputscale.log()[:, None, None])
+        return self.stationary.between(x, points)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Whitens ``P x d`` inputs: ``G x N x P``."""
@@ -692,7 +686,6 @@ class ConditionedGPs(ConditionedBatch):
         Raises:
             InputDataError: If the covariance matrix of a task's data is not positive definite.
         """
-        stationary_function(kernel)  # an unknown name is refused before anything is computed
         names = list(task_names or range_names(len(outputscale)))
         means = torch.zeros_like(outputscale) if prior_mean is None else prior_mean
         floats = train_X, train_Y - means.unsqueeze(-1), noise, lengthscale, outputscale
@@ -722,16 +715,6 @@ class ConditionedGPs(ConditionedBatch):
     def inside(self) -> Tensor:
         """Which points are no padding, an ``M x N`` boolean tensor."""
         return self.mask
-
-    def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Leaves ``values`` as they are: every task has a kernel of its own."""
-        return values
-
-    def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that turn draws from the prior into those of the posterior."""
-        kernels = self.flat_kernels(self.points, self.points)
-        inside = self.mask.unsqueeze(-1) & self.mask.unsqueeze(-2)
-        return self.solve(values * self.mask) + self._draw_rest(kernels * inside, values.shape[:-2])
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates ``k(x, X)`` for ``P x d`` inputs: ``M x P x N``, zero at the padding."""
@@ -765,10 +748,8 @@ class ConditionedGPs(ConditionedBatch):
         for name, buffer in self._buffers.items():
             if name != "kernel_index" and buffer is not None:
                 twin._buffers[name] = buffer[index]
-        if isinstance(index, slice):
-            twin._task_names = self._task_names[index]
-        else:
-            twin._task_names = [self._task_names[task] for task in index.tolist()]
+        chosen = torch.arange(self.num_tasks, device=self.mask.device)[index]
+        twin._task_names = [self._task_names[task] for task in chosen.tolist()]
         return twin
 
     @torch.no_grad()

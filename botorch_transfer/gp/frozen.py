@@ -114,7 +114,7 @@ class Part:
         of_points = torch.eye(len(T)).to(T).expand(len(weights), -1, -1)
         mean = pad(w * gps.alpha * gps.inside, (0, len(T)))
         return cls(
-            kernel=Stationary(gps.kernel, gps.lengthscale.unsqueeze(-2), gps.outputscale),
+            kernel=gps.stationary,
             points=torch.cat([own, T.expand(len(weights), *T.shape)], dim=-2),
             mean=mean,
             linear=torch.zeros_like(mean),

@@ -44,7 +44,7 @@ from torch.nn.utils.rnn import pad_sequence
 from botorch_transfer.data import check_joint_size
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
 from botorch_transfer.gp.state import Cache
-from botorch_transfer.gp.stationary import squared_distance
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.prior import Observations
 
 
@@ -150,22 +150,20 @@ class ConditionedHierarchy(ConditionedBatch):
 
     def _joint_factor(self) -> Tensor:
         """Inverts the Cholesky factor of ``K``."""
-        X = self.points
         covariance = self.noise.diag()
         for level, rows in enumerate(self._rows):
-            covariance[rows.start :, rows.start :] += self._kernel(level, X[rows.start :])
+            X = self.points[rows.start :]
+            covariance[rows.start :, rows.start :] += self._kernel(level, X, X)
 
         def name(matrix: int, row: int) -> str:
             return self._task_names[int(self.level[row])]
 
         return inverse_cholesky(covariance.unsqueeze(0), name)
 
-    def _kernel(self, level: int, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    def _kernel(self, level: int, x1: Tensor, x2: Tensor) -> Tensor:
         """Evaluates one level's kernel between ``n1 x d`` and ``n2 x d`` inputs."""
-        scaled1 = x1 / self.lengthscale[level]
-        scaled2 = scaled1 if x2 is None else x2 / self.lengthscale[level]
-        r2 = squared_distance(scaled1, scaled2)
-        return self.function.value(r2, self.outputscale[level].log())
+        kernel = Stationary(self.kernel, self.lengthscale[level], self.outputscale[level])
+        return kernel.between(x1, x2)
 
     @property
     def _width(self) -> int:

@@ -252,11 +252,6 @@ class ConditionedPopulation(ConditionedBatch):
         shared = common.lengthscale, common.scale.reshape(1)
         return cls(points, parts, inverse_root, reference, *own_parts, *shared, kernel, names)
 
-    @property
-    def num_tasks(self) -> int:
-        """The number of source tasks."""
-        return len(self._task_names)
-
     @torch.no_grad()
     def distilled(self) -> Self:
         """The posterior on inducing points, at most half of its points."""
@@ -268,18 +263,9 @@ class ConditionedPopulation(ConditionedBatch):
         tensors = {**self.tensors(), **changed, "inverse_root": found.inverse_root.unsqueeze(0)}
         return type(self)(**tensors, kernel=self.kernel, task_names=self._task_names)
 
-    def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that turn draws from the prior into those of the posterior."""
-        kernels = self.flat_kernels(self.points, self.points)
-        return self.solve(values) + self._draw_rest(kernels, values.shape[:-2])
-
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances of ``P x d`` inputs with the points: ``1 x P x N``."""
         return self.flat_kernels(x, self.points)
-
-    def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Returns the values: there is one kernel, and one GP."""
-        return values
 
 
 MAX_ROWS_OF_TASK = 1500
