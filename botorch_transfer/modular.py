@@ -149,9 +149,6 @@ class SourcePosteriorGP(ModularTransferGP):
     _hyperparameters: HyperparameterChoice = "cautious"
     """The hyperpriors of residual and noise; a subclass may have an argument for it."""
 
-    _residual_name = "rbf"
-    """The default residual kernel's name."""
-
     transfer_report = transfer_report
 
     def __init__(
@@ -205,7 +202,7 @@ class SourcePosteriorGP(ModularTransferGP):
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> Kernel:
         """Makes the default residual kernel."""
-        return residual_kernel(prior.dim, batch_shape, own, self._residual_name)
+        return residual_kernel(prior.dim, batch_shape, own)
 
     @property
     def member_on_sources(self) -> SourcePosteriorGP | None:

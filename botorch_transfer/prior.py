@@ -74,6 +74,18 @@ class Saved(NamedTuple):
     tensors: dict[str, Tensor]
     input_transform: InputTransform | None
 
+    @classmethod
+    def of(
+        cls,
+        config: dict[str, Any],
+        tensors: Mapping[str, Tensor],
+        input_transform: InputTransform | None,
+    ) -> Saved:
+        """Separates the input transform, which the user may hand over, from the rest of a file."""
+        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRANSFORM)}
+        kind, saved = config.pop("input_transform", None), with_prefix(tensors, _TRANSFORM)
+        return cls(config, own, restore_transform(kind, saved, input_transform))
+
 
 class TransferPrior(NamedState, ABC):
     """Base class of priors: everything learned from the source data.
@@ -188,7 +200,7 @@ class TransferPrior(NamedState, ABC):
     ) -> Self:
         """Restores a prior of some content that :func:`stored` wrote."""
         given = transform if config.get("input_transform") == "custom" else None
-        restored = cls._restore(cls._saved(config, tensors, given))
+        restored = cls._restore(Saved.of(config, tensors, given))
         if isinstance(content, Mapping):  # a hyperprior, which is of domains, stays on the CPU
             restored = restored.to(next(iter(content.values())).X.device)
         return restored
@@ -262,32 +274,8 @@ class TransferPrior(NamedState, ABC):
             >>> SourceGPs.load("prior.safetensors", device="cpu").dim
             2
         """
-        return cls._restore(cls._read(path, device, input_transform)).to(device)
-
-    @classmethod
-    def _read(
-        cls,
-        path: str | os.PathLike[str],
-        device: torch.device | str | None,
-        input_transform: InputTransform | None,
-    ) -> Saved:
-        """Reads the argument of :meth:`_restore` from a file."""
-        return cls._saved(*read_prior(path, cls.__name__, device), input_transform)
-
-    @staticmethod
-    def _saved(
-        config: dict[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Saved:
-        """Separates the input transform from what a file holds."""
-        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRANSFORM)}
-        transform = restore_transform(
-            config.pop("input_transform", None),
-            with_prefix(tensors, _TRANSFORM),
-            input_transform,
-        )
-        return Saved(config, own, transform)
+        read = read_prior(path, cls.__name__, device)
+        return cls._restore(Saved.of(*read, input_transform)).to(device)
 
     def view(self) -> Self:
         """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""

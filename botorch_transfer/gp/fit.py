@@ -332,7 +332,6 @@ def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
     return call
 
 
-@single_threaded_scipy()
 def _optimize(
     tasks: PaddedTasks,
     kernel: str,

@@ -18,7 +18,7 @@ from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from botorch.utils.constraints import LogTransformedInterval
@@ -91,6 +91,11 @@ class _OfLogarithm(Prior, ABC):
         """The logarithm of the density of ``log(x)``."""
         return super().log_prob(x) + x.log()
 
+    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Self:
+        """Expands the distribution to another batch shape."""
+        parts = (getattr(self, name) for name in self.arg_constraints)
+        return type(self)(*(part.expand(batch_shape) for part in parts), validate_args=False)
+
 
 class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
     r"""A Gamma hyperprior whose ``log_prob`` is the density of the logarithm.
@@ -111,12 +116,6 @@ class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
         1
     """
 
-    def expand(self, expand_shape: torch.Size, _instance: Any = None) -> LogDensityGammaPrior:
-        """Expands the distribution to another batch shape."""
-        batch_shape = torch.Size(expand_shape)
-        shape, rate = self.concentration.expand(batch_shape), self.rate.expand(batch_shape)
-        return LogDensityGammaPrior(shape, rate, validate_args=False)
-
 
 class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
     r"""A log-normal hyperprior whose ``log_prob`` is the density of the logarithm.
@@ -131,11 +130,6 @@ class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
         >>> int(prior.log_prob(torch.tensor([1e-4, 1.0, 1e4])).argmax())
         1
     """
-
-    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> LogDensityLogNormalPrior:
-        """Expands the distribution to another batch shape."""
-        shape = torch.Size(batch_shape)
-        return LogDensityLogNormalPrior(self.loc.expand(shape), self.scale.expand(shape))
 
 
 def log_density_prior(prior: Prior) -> Prior:

@@ -105,6 +105,7 @@ def keep_freed_memory() -> None:
     torch.empty(2**22 - 2**10, dtype=torch.double)
 
 
+@single_threaded_scipy()
 def minimize_batched(
     evaluate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
     starts: Tensor,

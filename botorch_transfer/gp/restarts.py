@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.optim.utils import get_parameters, sample_all_priors
+from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError, NotPSDError
 from numpy import ndarray
@@ -91,8 +92,7 @@ def _maximize_in_closed_form(
     if objective is None:
         return None
     max_iter = options.get("maxiter", _MAX_ITERATIONS)
-    with single_threaded_scipy():
-        found = objective.maximize(starts, max_iter, _stopping_in_time(timeout_sec))
+    found = objective.maximize(starts, max_iter, _stopping_in_time(timeout_sec))
     return None if bool(found[1].isneginf().all(dim=0).any()) else found
 
 
@@ -164,15 +164,11 @@ def _draw_starts(
     is_elsewhere = any(parameter.device.type != "cpu" for parameter in parameters.values())
     on_cpu = deepcopy(mll).cpu() if is_elsewhere and num_restarts > 0 else mll
     copies = get_parameters(on_cpu, requires_grad=True)
-    before = [(parameter, parameter.detach().clone()) for parameter in on_cpu.parameters()]
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            for _ in range(num_restarts):
-                sample_all_priors(on_cpu.model)
-                for name, parameter in parameters.items():
-                    drawn[name].append(copies[name].detach().to(parameter, copy=True))
-    finally:
-        for parameter, value in before:
-            parameter.data.copy_(value)
+    every = dict(on_cpu.named_parameters())
+    with parameter_rollback_ctx(every), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for _ in range(num_restarts):
+            sample_all_priors(on_cpu.model)
+            for name, parameter in parameters.items():
+                drawn[name].append(copies[name].detach().to(parameter, copy=True))
     return {name: torch.stack(values) for name, values in drawn.items()}

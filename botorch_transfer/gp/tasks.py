@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -409,31 +409,20 @@ def scaled_tasks(
 # ------------------------------------------------------------------------- models fitted elsewhere
 
 
-@dataclass(frozen=True)
-class ReadModels:
+class ReadModels(NamedTuple):
     """The data and hyperparameters of ``M`` fitted GPs.
 
     Args:
         tasks: The padded data, outcomes in the models' units; all noise is known.
         units: The tasks' names, the transforms of the models' outcomes, and of the prior's inputs.
-        kernel: The kernels' common name.
-        lengthscale: An ``M x d`` tensor.
-        outputscale: An ``M`` tensor.
         mean_constant: An ``M`` tensor.
+        hyperparameters: Those arguments of conditioned GPs that are the same in all classes.
     """
 
     tasks: PaddedTasks
     units: TaskUnits
-    kernel: str
-    lengthscale: Tensor
-    outputscale: Tensor
     mean_constant: Tensor
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """Those arguments of conditioned GPs that are the same in all classes."""
-        own = {"lengthscale": self.lengthscale, "outputscale": self.outputscale}
-        return {**own, "kernel": self.kernel, "task_names": self.units.names}
+    hyperparameters: dict[str, Any]
 
 
 def read_models(
@@ -476,14 +465,15 @@ def read_models(
                         f"The models must agree in their {what}: that of {name!r} is {mine}, "
                         f"that of {names[0]!r} is {columns[what][0]}."
                     )
-        parts = ("mean", "std", "lengthscale", "outputscale", "mean_constant")
-        mean, std, *hyperparameters = (torch.cat(columns[part]) for part in parts)
+        parts = ("mean", "std", "mean_constant", "lengthscale", "outputscale")
+        mean, std, constant, lengthscale, outputscale = (torch.cat(columns[p]) for p in parts)
         data = columns["X"], columns["Y"], columns["noise"]
+        own = {"lengthscale": lengthscale, "outputscale": outputscale}
         return ReadModels(
             PaddedTasks.padded(*data, fixed_noise=[True] * len(read)),
             TaskUnits(names, mean, std, columns["units"][0], transform),
-            columns["kernel"][0],
-            *hyperparameters,
+            constant,
+            {**own, "kernel": columns["kernel"][0], "task_names": names},
         )
 
 

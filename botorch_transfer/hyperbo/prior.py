@@ -66,6 +66,7 @@ from botorch_transfer.input_transforms import frozen_input_transform, warn_outsi
 from botorch_transfer.memo import content_key
 from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import Saved, TransferPrior
+from botorch_transfer.saving import read_prior
 
 _ENOUGH_TO_HOLD_OUT = 8
 """From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter."""
@@ -536,7 +537,7 @@ class PretrainedPrior(TransferPrior):
             >>> torch.equal(loaded.noise, prior.noise)
             True
         """
-        saved = cls._read(path, device, input_transform)
+        saved = Saved.of(*read_prior(path, cls.__name__, device), input_transform)
         return cls._restore(saved, mean_module, covar_module).to(device)
 
     @classmethod

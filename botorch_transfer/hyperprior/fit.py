@@ -33,7 +33,7 @@ from botorch_transfer.gp.hyperpriors import (
     LogDensityLogNormalPrior,
 )
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, nll
-from botorch_transfer.gp.objective import minimize_batched, single_threaded_scipy
+from botorch_transfer.gp.objective import minimize_batched
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
 from botorch_transfer.input_transforms import warn_outside_unit_cube
@@ -273,7 +273,6 @@ def _prepare(
     return tasks, *typical
 
 
-@single_threaded_scipy()
 def _fit_domain(
     tasks: PaddedTasks, kernel: str, options: DomainFitOptions
 ) -> tuple[Tensor, float, float, float, float]:

@@ -42,7 +42,6 @@ from botorch_transfer.gp.objective import (
     FitObjective,
     Hyperparameters,
     minimize_batched,
-    single_threaded_scipy,
 )
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.gp.tasks import lexical_order, scaled_tasks, typical_rows
@@ -310,15 +309,14 @@ def fit_population(
         if len(ends) == 2:  # the first evaluation in a process takes longer
             announce(f"one GP of {num_tasks} tasks", _STEPS * (ends[1] - ends[0]))
 
-    with single_threaded_scipy():
-        theta, value = minimize_batched(
-            objective,
-            start,
-            objective.bounds(),
-            options.max_iter,
-            gradient_tolerance=CONVERGED / len(objective.tasks.Y),
-            callback=tell,
-        )
+    theta, value = minimize_batched(
+        objective,
+        start,
+        objective.bounds(),
+        options.max_iter,
+        gradient_tolerance=CONVERGED / len(objective.tasks.Y),
+        callback=tell,
+    )
     found = objective.read(theta[0].to(tasks.Y.device))
     noise = found.noise.repeat(num_tasks)
     noise[kept] = found.task_noise

@@ -145,7 +145,7 @@ class ScaMLGP(SourcePosteriorGP):
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
         noise = noise + added_variance(self.likelihood)
         residual = Stationary(
-            self._residual_name,
+            "rbf",
             X.new_tensor([[own.lengthscale.start]]),
             X.new_tensor(own.outputscale.start),
         )
