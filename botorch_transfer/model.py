@@ -48,6 +48,7 @@ from linear_operator.operators import (
 )
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
@@ -372,7 +373,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         elif isinstance(likelihood, AddedNoiseLikelihood):
             learned: Any = default_likelihood(train_X.shape[:-2], None, noise)
-            likelihood = likelihood.learning(learned if likelihood.is_default else likelihood)
+            learned = learned if likelihood.is_default else likelihood
+            likelihood = AddedNoiseLikelihood(likelihood.added, learned)
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
@@ -569,9 +571,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         kernel, mean = Stationary.of(self.covar_module), self.mean_module
         if kernel is None or type(mean) is not ConstantMean:
             return None
-        return Expansion(
-            [Part.of_kernel(kernel, T)], mean.constant, kernel.scale, T.new_zeros(len(T))
-        )
+        constants = pad(torch.stack([mean.constant, kernel.scale]), (0, len(T)))
+        return Expansion([Part.of_kernel(kernel, T)], constants.double())
 
     @torch.no_grad()
     def frozen(self, X: Tensor) -> FrozenPosterior | None:
@@ -608,7 +609,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if Y.dim() > 1 or len(Y) == 0 or has_graph or self._predicts_otherwise:
             return None
         prior = self.expand(T)
-        if prior is None or not (prior := prior.detached()).is_exact:
+        if prior is None or not prior.is_exact:
             return None
         with self._as_exact_gp():
             return FrozenPosterior(prior, T, Y, noise, *options)

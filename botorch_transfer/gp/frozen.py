@@ -60,18 +60,15 @@ class Part:
     Args:
         kernel: ``B`` stationary kernels, with ``B x 1 x d`` lengthscales.
         points: A ``B x N x d`` tensor: the fixed points ``X_i`` of each.
-        mean: A ``B x N`` tensor ``a``.
-        linear: A ``B x N`` tensor ``l``.
-        cross: A ``B x N x T`` tensor ``C``.
+        columns: A ``B x N x (2 + T)`` tensor: ``a``, ``l`` and ``C``, the weights of mean, linear
+            part of the variance and covariances.
         quadratic: A ``B x n x n`` tensor ``Q``, symmetric, of the first ``n`` points.
         factor: A ``B`` tensor ``q``: how much of the kernels themselves is in the covariance.
     """
 
     kernel: Stationary
     points: Tensor
-    mean: Tensor
-    linear: Tensor
-    cross: Tensor
+    columns: Tensor
     quadratic: Tensor
     factor: Tensor
 
@@ -88,12 +85,11 @@ class Part:
             The part, of ``T + R`` points.
         """
         points = T if reference is None else torch.cat([T, reference])
-        cross = torch.eye(len(points), len(T)).to(points).unsqueeze(0)
-        zero = cross.new_zeros(1, len(points))
-        lengthscale = kernel.lengthscale.reshape(1, 1, -1)
-        kernel = Stationary(kernel.name, lengthscale, kernel.scale.reshape(1))
-        quadratic, factor = cross.new_zeros(1, 0, 0), cross.new_ones(1)
-        return cls(kernel, points.unsqueeze(0), zero, zero, cross, quadratic, factor)
+        columns = pad(torch.eye(len(points), len(T)).to(points), (2, 0)).unsqueeze(0)
+        lengthscale, scale = kernel.lengthscale.double(), kernel.scale.double()
+        kernel = Stationary(kernel.name, lengthscale.reshape(1, 1, -1), scale.reshape(1))
+        quadratic, factor = columns.new_zeros(1, 0, 0), columns.new_ones(1)
+        return cls(kernel, points.unsqueeze(0), columns, quadratic, factor)
 
     @classmethod
     def of_sources(cls, gps: ConditionedBatch, weights: Tensor, T: Tensor) -> Part:
@@ -108,46 +104,27 @@ class Part:
             The part, of each GP's own points and the fixed inputs.
         """
         own = gps.points.expand(len(weights), *gps.points.shape[-2:])
-        precision, w = gps.summary.precision, weights.reshape(-1, 1)
-        square = w.square().unsqueeze(-1)
+        precision, w = gps.summary.precision, weights[:, None, None]
         of_data = precision @ gps.flat_cross(T).mT
         of_points = torch.eye(len(T)).to(T).expand(len(weights), -1, -1)
-        mean = pad(w * gps.alpha * gps.inside, (0, len(T)))
+        mean = w * (gps.alpha * gps.inside).unsqueeze(-1)
+        cross = w.square() * torch.cat([-of_data, of_points], dim=-2)
         return cls(
             kernel=gps.stationary,
             points=torch.cat([own, T.expand(len(weights), *T.shape)], dim=-2),
-            mean=mean,
-            linear=torch.zeros_like(mean),
-            cross=square * torch.cat([-of_data, of_points], dim=-2),
+            columns=torch.cat([pad(mean, (0, 1, 0, len(T))), cross], dim=-1),
             quadratic=precision,
             factor=weights.square(),
         )
 
-    def detached(self) -> Part:
-        """The same without graph, in double precision."""
-        kernel = self.kernel
-        lengthscale, scale = (part.detach().double() for part in (kernel.lengthscale, kernel.scale))
-        names = ("points", "mean", "linear", "cross", "quadratic", "factor")
-        tensors = {name: getattr(self, name).detach().double() for name in names}
-        return Part(Stationary(kernel.name, lengthscale, scale), **tensors)
-
     def mapped(self, matrix: Tensor) -> Part:
         """Multiplies mean, linear part of the variance and covariances by a matrix."""
-        columns = self.columns @ matrix
-        mean, linear, cross = columns[..., 0], columns[..., 1], columns[..., 2:]
-        factor = matrix[1, 1] * self.factor
-        return replace(self, mean=mean, linear=linear, cross=cross, factor=factor)
+        return replace(self, columns=self.columns @ matrix, factor=matrix[1, 1] * self.factor)
 
     @cached_property
     def fixed(self) -> FixedPoints:
         """The points, divided by the lengthscales."""
         return FixedPoints(self.points / self.kernel.lengthscale)
-
-    @cached_property
-    def columns(self) -> Tensor:
-        """The weights of mean, linear part of the variance and covariances: ``B x N x (2 + T)``."""
-        vectors = torch.stack([self.mean, self.linear], dim=-1)
-        return torch.cat([vectors, self.cross], dim=-1)
 
     @property
     def rounding(self) -> Tensor:
@@ -206,38 +183,21 @@ class Expansion:
 
     Args:
         parts: The parts.
-        mean: The constant ``m₀``, a tensor without dimensions.
-        variance: The constant ``v₀``.
-        cross: A ``T`` tensor ``c₀``.
+        constants: A ``2 + T`` tensor in double precision: ``m₀``, ``v₀`` and ``c₀``.
     """
 
     parts: Sequence[Part]
-    mean: Tensor
-    variance: Tensor
-    cross: Tensor
-
-    def detached(self) -> Expansion:
-        """The same without graph, in double precision."""
-        constants = (part.detach().double() for part in (self.mean, self.variance, self.cross))
-        return Expansion([part.detached() for part in self.parts], *constants)
+    constants: Tensor
 
     def mapped(self, matrix: Tensor) -> Expansion:
         """Multiplies means, variances and covariances, as columns, by a matrix."""
-        mean, variance, *_ = constants = self.constants @ matrix
-        return Expansion(
-            [part.mapped(matrix) for part in self.parts], mean, variance, constants[2:]
-        )
-
-    @cached_property
-    def constants(self) -> Tensor:
-        """All constants, a ``2 + T`` tensor."""
-        return torch.cat([torch.stack([self.mean, self.variance]), self.cross])
+        return Expansion([part.mapped(matrix) for part in self.parts], self.constants @ matrix)
 
     @property
     def is_exact(self) -> bool:
         """Whether rounding errors of variances are small."""
         rounding = sum(part.rounding for part in self.parts)
-        return bool(rounding <= MAX_ROUNDING * self.variance)
+        return bool(rounding <= MAX_ROUNDING * self.constants[1])
 
 
 class FrozenPosterior:
@@ -278,11 +238,11 @@ class FrozenPosterior:
         to_posterior[2 : 2 + n, 2 + n :] = -whitening @ (covariance[n:, :n] @ whitening).mT
         square = std.square()
         units = torch.cat([std.expand(1), square.expand(1), std.expand(n), square.expand(others)])
-        posterior = prior.mapped(to_posterior * units)
-        self.expansion = replace(posterior, mean=posterior.mean + mean)
+        self.expansion = prior.mapped(to_posterior * units)
+        self.expansion.constants[0] += mean
         self._draws_from = whitening, Y, noise
         self._num_points = n
-        self._width = sum(part.mean.numel() for part in prior.parts)
+        self._width = sum(part.points.shape[:-1].numel() for part in prior.parts)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluates the posterior.

@@ -54,10 +54,6 @@ class AddedNoiseLikelihood(GaussianLikelihood):
         """The variances that are added."""
         return self.noise_covar.added
 
-    def learning(self, likelihood: GaussianLikelihood) -> AddedNoiseLikelihood:
-        """Makes a likelihood that adds these variances to the noise of another one."""
-        return AddedNoiseLikelihood(self.added, likelihood)
-
     @torch.no_grad()
     def transform(self, outcome_transform: OutcomeTransform | None, Y: Tensor) -> None:
         """Brings the variances into the units of a model.

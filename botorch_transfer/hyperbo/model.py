@@ -114,7 +114,7 @@ class PretrainedGP(ModularTransferGP):
         if likelihood is None:
             likelihood = _likelihood(parts, train_Yvar)
         elif isinstance(likelihood, AddedNoiseLikelihood) and likelihood.is_default:
-            likelihood = likelihood.learning(parts.likelihood)
+            likelihood = AddedNoiseLikelihood(likelihood.added, parts.likelihood)
         super().__init__(
             train_X,
             train_Y,

@@ -18,6 +18,7 @@ from botorch.sampling.pathwise.paths import SamplePath
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.frozen import Expansion, Part
@@ -149,12 +150,12 @@ class PopulationGP(SourcePosteriorGP):
             return None
         square, variance_of_scale = scale.mean_square.double(), scale.variance.double()
         common = Part.of_sources(gps, T.new_ones(1), T)
-        alpha, mu = common.mean.unsqueeze(-1), gps.mean(T)[0]
+        alpha, mu = common.columns[..., :1], gps.mean(T)[0]
         own_alpha = alpha[:, : common.quadratic.shape[-1]]
+        cross = square * common.columns[..., 2:] + (variance_of_scale * alpha) * mu
         common = replace(
             common,
-            mean=scale.mean * common.mean,
-            cross=square * common.cross + (variance_of_scale * alpha) * mu,
+            columns=torch.cat([pad(scale.mean * alpha, (0, 1)), cross], dim=-1),
             quadratic=common.quadratic - variance_of_scale / square * (own_alpha @ own_alpha.mT),
             factor=square.reshape(1),
         )
@@ -163,17 +164,14 @@ class PopulationGP(SourcePosteriorGP):
         own = Part.of_kernel(residual, T, reference)
         of_mean = residual.between(T, reference).mean(dim=-1)
         variance = residual.between(reference, reference).mean()
-        cross, linear = own.cross.clone(), own.linear.clone()
-        cross[:, len(T) :] = -share
-        linear[:, len(T) :] = -2 * share * square
-        own = replace(own, cross=square * cross, linear=linear, factor=square.reshape(1))
-        level = scale.level_variance
-        return Expansion(
-            [common, own],
-            gps.prior_mean[0],
-            square * (gps.outputscale[0] + residual.scale + variance) + level,
-            square * (variance - of_mean) + level,
-        )
+        columns, level = square * own.columns, scale.level_variance
+        columns[:, len(T) :, 1] = -2 * share * square
+        columns[:, len(T) :, 2:] = -share * square
+        own = replace(own, columns=columns, factor=square.reshape(1))
+        total = square * (gps.outputscale[0] + residual.scale + variance) + level
+        cross = square * (variance - of_mean) + level
+        constants = torch.cat([torch.stack([gps.prior_mean[0], total]), cross])
+        return Expansion([common, own], constants)
 
     def prior_paths(
         self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any

@@ -23,6 +23,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
@@ -189,7 +190,7 @@ class ScaMLGP(SourcePosteriorGP):
         parts = [Part.of_kernel(residual, T)]
         if len(weights):
             parts.append(Part.of_sources(gps, weights, T))
-        return Expansion(parts, mean, variance, T.new_zeros(len(T)))
+        return Expansion(parts, pad(torch.stack([mean, variance]), (0, len(T))))
 
     @property
     def weights(self) -> Tensor:

@@ -173,7 +173,7 @@ def test_sources_left_out_are_negligible_together(monkeypatch) -> None:
     assert len(expansion.parts) == 1
     moves = weights * torch.maximum(reach, model.prior.gps.outputscale.sqrt())
     # Each by itself is below the limit, but not all three.
-    shares = (moves / expansion.variance.sqrt()).detach()
+    shares = (moves / expansion.constants[1].sqrt()).detach()
     limit = 0.9 * float(shares.sum())
     assert limit > float(shares.max())
     monkeypatch.setattr(scaml, "NEGLIGIBLE", limit)
