@@ -24,7 +24,7 @@ from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
-from botorch_transfer.gp.conditioned import ConditionedBatch
+from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.state import DoubleState, NamedState, shallow_copy
 from botorch_transfer.gp.tasks import (
@@ -307,15 +307,10 @@ class Observations(DoubleState):
     Y: Tensor
     noise: Tensor
     task: Tensor
-    task_names: Sequence[str] = ()
 
     def __init__(self, X: Tensor, Y: Tensor, noise: Tensor, task: Tensor) -> None:
         super().__init__()
         self.register(X=X, Y=Y, noise=noise, task=task)
-
-    @property
-    def _names_in_state(self) -> Sequence[str]:
-        return self.task_names
 
     @classmethod
     def of(cls, tasks: PaddedTasks, noise: Tensor) -> Self:
@@ -428,10 +423,6 @@ class ConditionedPrior(TransferPrior):
         return self.data
 
     @property
-    def _names_in_state(self) -> Sequence[str]:
-        return self.task_names
-
-    @property
     def num_tasks(self) -> int:
         """The number of source tasks ``M``."""
         return self.gps.num_tasks
@@ -483,7 +474,7 @@ class ConditionedPrior(TransferPrior):
             A ``batch_shape x n`` tensor, differentiable in ``X``; for independent GPs,
             ``batch_shape x M x n``.
         """
-        return self.gps.mean(self._transformed(X)).squeeze(-2)
+        return self._inherited(self.gps.mean(self._transformed(X)))
 
     def variance(self, X: Tensor) -> Tensor:
         """Evaluates the variance that the target inherits, noise left out.
@@ -495,7 +486,11 @@ class ConditionedPrior(TransferPrior):
             A ``batch_shape x n`` tensor, differentiable in ``X``; for independent GPs,
             ``batch_shape x M x n``.
         """
-        return self.gps.variance(self._transformed(X)).squeeze(-2)
+        return self._inherited(self.gps.variance(self._transformed(X)))
+
+    def _inherited(self, values: Tensor) -> Tensor:
+        """Drops the dimension of GPs where there is only one by construction."""
+        return values if isinstance(self.gps, ConditionedGPs) else values.squeeze(-2)
 
     @property
     def residual_variance(self) -> float:

@@ -393,7 +393,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         super().__init__()
         stationary_function(kernel)  # an unknown name is refused here, not at the first query
         self.kernel = kernel
-        self._task_names = list(task_names or range_names(len(outputscale)))
+        self.task_names = list(task_names or range_names(len(outputscale)))
         self._summary = Cache(size=1, max_elements=math.inf)
         # In the state_dict, so that it cannot be loaded into GPs with another kernel.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
@@ -403,10 +403,6 @@ class ConditionedBatch(Conditioned, DoubleState):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         ConditionedBatch.classes[cls.__name__] = cls
-
-    @property
-    def _names_in_state(self) -> Sequence[str]:
-        return self._task_names
 
     def tensors(self) -> dict[str, Tensor]:
         """The constructor's tensors by name, from which all others follow."""
@@ -423,7 +419,7 @@ class ConditionedBatch(Conditioned, DoubleState):
     @property
     def num_tasks(self) -> int:
         """The number of source tasks."""
-        return len(self._task_names)
+        return len(self.task_names)
 
     @property
     def inside(self) -> Tensor:
@@ -749,7 +745,7 @@ class ConditionedGPs(ConditionedBatch):
             if name != "kernel_index" and buffer is not None:
                 twin._buffers[name] = buffer[index]
         chosen = torch.arange(self.num_tasks, device=self.mask.device)[index]
-        twin._task_names = [self._task_names[task] for task in chosen.tolist()]
+        twin.task_names = [self.task_names[task] for task in chosen.tolist()]
         return twin
 
     @torch.no_grad()
@@ -767,7 +763,7 @@ class ConditionedGPs(ConditionedBatch):
             mask = torch.ones_like(alpha[..., 0], dtype=torch.bool)
             hyperparameters = own.lengthscale, own.outputscale, own.prior_mean, self.kernel
             parts.append(type(self)(Z, mask, alpha[..., 0], inverse_root, *hyperparameters))
-        return self._joined(parts, self._task_names)
+        return self._joined(parts, self.task_names)
 
     def join(
         self, other: ConditionedGPs, task_names: Sequence[str] | None = None
@@ -781,7 +777,7 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             A new batch, this one's tasks first.
         """
-        names = task_names or [*self._task_names, *other._task_names]
+        names = task_names or [*self.task_names, *other.task_names]
         return self._joined([self, other], names)
 
     @classmethod

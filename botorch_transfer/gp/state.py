@@ -131,18 +131,16 @@ class NamedState(Module):
     """Buffers that have to be equal in a state that is loaded, by name, and the words that they are
     an index of; none if they speak for themselves."""
 
-    @property
-    def _names_in_state(self) -> Sequence[str]:
-        """The names."""
-        return ()
+    task_names: Sequence[str] = ()
+    """The names."""
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         metadata = getattr(destination, "_metadata", {}).get(prefix[:-1])
-        if metadata is not None and self._names_in_state:
-            metadata["names"] = list(self._names_in_state)
+        if metadata is not None and self.task_names:
+            metadata["names"] = list(self.task_names)
 
     def _load_from_state_dict(
         self,
@@ -154,7 +152,7 @@ class NamedState(Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        pairs = zip(local_metadata.get("names", ()), self._names_in_state, strict=False)
+        pairs = zip(local_metadata.get("names", ()), self.task_names, strict=False)
         for number, (theirs, ours) in enumerate(pairs):
             counts = {f"{word}{number}" for word in ("", "source task ", "model ", "domain ")}
             if theirs != ours and not counts & {theirs, ours}:

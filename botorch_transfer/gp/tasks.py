@@ -444,7 +444,8 @@ def read_models(
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
-        >>> read_models([SingleTaskGP(X, X.sum(-1, keepdim=True))], None).kernel
+        >>> read = read_models([SingleTaskGP(X, X.sum(-1, keepdim=True))], None)
+        >>> read.hyperparameters["kernel"]
         'rbf'
     """
     if isinstance(models, Model):

@@ -39,12 +39,12 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import check_joint_size
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.prior import Observations
 
 
@@ -156,7 +156,7 @@ class ConditionedHierarchy(ConditionedBatch):
             covariance[rows.start :, rows.start :] += self._kernel(level, X, X)
 
         def name(matrix: int, row: int) -> str:
-            return self._task_names[int(self.level[row])]
+            return self.task_names[int(self.level[row])]
 
         return inverse_cholesky(covariance.unsqueeze(0), name)
 
@@ -230,15 +230,12 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     def _factorize(self) -> None:
         # Each level's difference as a GP of its own, with no outcomes yet.
-        X, noise = (
-            pad_sequence([part[rows] for rows in self._rows], batch_first=True)
-            for part in (self.points, self.noise)
-        )
-        sizes = torch.tensor([row.stop - row.start for row in self._rows])
-        mask = (torch.arange(X.shape[1]) < sizes.unsqueeze(-1)).to(X.device)
-        data = X, torch.zeros_like(noise), mask, self.lengthscale, self.outputscale, noise
+        X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
+        nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
+        tasks = PaddedTasks.padded(X, nothing, noise, known)
+        data = tasks.X, tasks.Y, tasks.mask, self.lengthscale, self.outputscale, tasks.Yvar
         self.levels = ConditionedGPs.from_data(
-            *data, kernel=self.kernel, task_names=self._task_names
+            *data, kernel=self.kernel, task_names=self.task_names
         )
         self._boosts = Cache(size=1)  # one object for all copies: they share what one computes
 

@@ -50,7 +50,7 @@ from botorch_transfer.gp.hyperpriors import (
     start_and_bounds,
 )
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
-from botorch_transfer.hyperprior.prior import LEAST_NOISE, Hyperprior, learned_hyperparameter
+from botorch_transfer.hyperprior.prior import Hyperprior, hyperprior_noise
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
 
 HyperpriorOrData = PriorOrData | Sequence[Domain]
@@ -99,12 +99,6 @@ def hyperprior_kernel(
     kernel.base_kernel.lengthscale = starts.expand(*batch_shape, 1, dim)
     kernel.outputscale = own.outputscale.start
     return kernel
-
-
-def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
-    """Builds hyperprior, start and bounds of the noise variance."""
-    least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
-    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least)
 
 
 class HyperpriorGP(ModularTransferGP):
@@ -385,13 +379,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         """
         if isinstance(observation_noise, Tensor) and observation_noise.dim() <= X.dim():
             observation_noise = observation_noise.unsqueeze(MCMC_DIM)
-        posterior = super().posterior(
-            X=X.unsqueeze(MCMC_DIM),
-            output_indices=output_indices,
-            observation_noise=observation_noise,
-            posterior_transform=posterior_transform,
-            **kwargs,
-        )
+        options = output_indices, observation_noise, posterior_transform
+        posterior = super().posterior(X.unsqueeze(MCMC_DIM), *options, **kwargs)
         if not isinstance(posterior, GPyTorchPosterior):
             return posterior
         return GaussianMixturePosterior(distribution=posterior.distribution)

@@ -132,12 +132,9 @@ class Hyperprior(TransferPrior):
             self.register_buffer(f"{name}_parameters", parameters.double())
         self.network = network
         self.domain_names = None if estimates is None else estimates.names
+        self.task_names = self.domain_names or ()
         for name, tensor in ({} if estimates is None else estimates.tensors()).items():
             self.register_buffer(f"{_ESTIMATES}{name}", tensor)
-
-    @property
-    def _names_in_state(self) -> Sequence[str]:
-        return self.domain_names or ()
 
     # ------------------------------------------------------------------------------ training
 
@@ -348,12 +345,10 @@ class Hyperprior(TransferPrior):
             0.5
         """
         self.check_density()
-        outputscale = self.hyperprior_of("outputscale")
-        least = LEAST_NOISE * float(outputscale.mean)
         return GPHyperparameters(
             lengthscale=learned_hyperparameter(self.lengthscale_prior(dim, context)),
-            outputscale=learned_hyperparameter(outputscale),
-            noise=learned_hyperparameter(self.hyperprior_of("noise"), least),
+            outputscale=learned_hyperparameter(self.hyperprior_of("outputscale")),
+            noise=hyperprior_noise(self),
         )
 
     def check_density(self) -> None:
@@ -509,6 +504,12 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
         lower=max(float(lower.min()), least),
         upper=max(float(upper.max()), least),
     )
+
+
+def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
+    """Describes the noise's hyperprior; the lower bound is at least a share of the signal's."""
+    least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
+    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least)
 
 
 def _copy_for_fit(prior: Prior) -> Prior:

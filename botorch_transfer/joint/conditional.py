@@ -73,11 +73,7 @@ class SourcePoints(NamedState):
         for name, buffer in {"X": X, "Y": Y, "Yvar": Yvar, "task_sizes": task_sizes}.items():
             self.register_buffer(name, buffer)
         self.sizes = tuple(sizes)
-        self.names = tuple(names)
-
-    @property
-    def _names_in_state(self) -> Sequence[str]:
-        return self.names
+        self.task_names = tuple(names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
         # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
@@ -279,7 +275,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         """Factorizes the groups' matrices; only where one fails is each looked at by itself."""
         roots = []
         for (points, _), covariance in zip(self.groups, covariances, strict=True):
-            names = [self.points.names[task] for task in points.tasks]
+            names = [self.points.task_names[task] for task in points.tasks]
             with nullcontext() if self._has_graph else naming(*names):
                 roots.append(psd_safe_cholesky(covariance))
         return roots

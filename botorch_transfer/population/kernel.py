@@ -261,7 +261,7 @@ class ConditionedPopulation(ConditionedBatch):
         found = inducing.project(means, self.covariance(inducing.points)[0])
         changed = {"points": found.points, "parts": found.alpha.mT}
         tensors = {**self.tensors(), **changed, "inverse_root": found.inverse_root.unsqueeze(0)}
-        return type(self)(**tensors, kernel=self.kernel, task_names=self._task_names)
+        return type(self)(**tensors, kernel=self.kernel, task_names=self.task_names)
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances of ``P x d`` inputs with the points: ``1 x P x N``."""

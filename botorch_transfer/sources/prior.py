@@ -210,19 +210,8 @@ class SourceGPs(ConditionedPrior):
                 "their units: fit all tasks again by SourceGPs.fit."
             )
         tasks = self._new_tasks(source_data)
-        new = (
-            type(self)
-            .fit(
-                tasks,
-                kernel=self.gps.kernel,
-                hyperparameters=hyperparameters,
-                outcome_scale=self.outcome_scale,
-                input_transform=self.input_transform,
-                max_inducing=max_inducing,
-                **options,
-            )
-            .to(self.outcome_mean)
-        )
+        own = self.gps.kernel, hyperparameters, self.outcome_scale, self.input_transform
+        new = self.fit(tasks, *own, max_inducing, **options).to(self.outcome_mean)
         units = self.units.join(new.units)
         chosen = MAPOptions(**options)
         sizes = torch.cat([self.num_points, new.num_points]).tolist()
@@ -249,11 +238,8 @@ class SourceGPs(ConditionedPrior):
             ('tuesday',)
         """
         index = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
-        gps, units, log_posterior = (
-            self.gps.select(index),
-            self.units.select(index),
-            self.log_posterior[index],
-        )
+        gps, units = self.gps.select(index), self.units.select(index)
+        log_posterior = self.log_posterior[index]
         if self.data is not None:
             return type(self)(gps, units, self.data.select(index), log_posterior)
         chosen = self.statistics
@@ -261,28 +247,6 @@ class SourceGPs(ConditionedPrior):
             if len(chosen[name]) == self.num_tasks:  # of many tasks, only some are compared
                 chosen[name] = chosen[name][index]
         return type(self)(gps, units, None, log_posterior, chosen)
-
-    def mean(self, X: Tensor) -> Tensor:
-        """Evaluates the posterior means of all source tasks, in the prior's units.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x M x n`` tensor, differentiable in ``X``.
-        """
-        return self.gps.mean(self._transformed(X))
-
-    def variance(self, X: Tensor) -> Tensor:
-        """Evaluates the posterior variances of all source tasks, noise left out.
-
-        Args:
-            X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
-
-        Returns:
-            A ``batch_shape x M x n`` tensor, differentiable in ``X``.
-        """
-        return self.gps.variance(self._transformed(X))
 
     def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the posterior means and variances together, faster than one by one.

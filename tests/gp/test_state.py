@@ -91,12 +91,8 @@ class Named(NamedState):
 
     def __init__(self, *names: str) -> None:
         super().__init__()
-        self.names = names
+        self.task_names = names
         self.register_buffer("data", torch.rand(2))
-
-    @property
-    def _names_in_state(self) -> tuple[str, ...]:
-        return self.names
 
 
 def stored(state: Mapping[str, Tensor]) -> Any:

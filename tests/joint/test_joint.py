@@ -307,7 +307,7 @@ def test_source_points_are_thinned_out_evenly(name, most, sizes):
     model = model_class(*FAMILY.target(4), history, max_points=most, **options)
     points = model.conditional.points
     assert points.sizes == sizes
-    assert points.names == tuple(history)
+    assert points.task_names == tuple(history)
     for (X, Y, *_), rows in zip(history.values(), points.X.split(sizes), strict=True):
         order = Y.squeeze(-1).argsort()
         places = [(row == X).all(dim=-1)[order].nonzero().item() for row in rows]
