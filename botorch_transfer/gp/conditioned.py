@@ -737,15 +737,18 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             The smaller batch, tasks in the order asked for.
         """
-        twin, index = shallow_copy(self), tasks
+        index: Any = tasks
+        if isinstance(tasks, slice):
+            names = self.task_names[tasks]
+        else:
+            index = torch.as_tensor(tasks, device=self.mask.device)
+            names = [self.task_names[task] for task in index.tolist()]
+        twin = shallow_copy(self)
+        twin.task_names = names
         twin._summary = Cache(size=1, max_elements=math.inf)  # or each would displace the other's
-        if not isinstance(index, slice):
-            index = torch.as_tensor(index, device=self.mask.device)
         for name, buffer in self._buffers.items():
             if name != "kernel_index" and buffer is not None:
                 twin._buffers[name] = buffer[index]
-        chosen = torch.arange(self.num_tasks, device=self.mask.device)[index]
-        twin.task_names = [self.task_names[task] for task in chosen.tolist()]
         return twin
 
     @torch.no_grad()
