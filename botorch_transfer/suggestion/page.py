@@ -279,9 +279,11 @@ def _left_out(model: Any, outcome: Outcome) -> Any:
 def _pictures(
     suggestion: Suggestion, outcome: Outcome, order: Sequence[str], tried: pd.DataFrame
 ) -> tuple[list[Any], list[Any]]:
-    """Predictions along each parameter around the first row, and over pairs of them."""
+    """Predictions along each parameter that is free, around the first row, and over pairs."""
     space, row = suggestion.tables.space, suggestion.rows.iloc[0]
-    by_name = {p.name: p for p in space.parameters if not isinstance(p, SimplexParameter)}
+    fixed = suggestion.tables.region.fixed or ()
+    free = [p for p in space.parameters if p.name not in fixed]
+    by_name = {p.name: p for p in free if not isinstance(p, SimplexParameter)}
     drawn = [by_name[n] for n in order if n in by_name and _text(row[n])][:MAX_SLICES]
 
     def predicted(lines: Sequence[Line]) -> dict[str, Any]:

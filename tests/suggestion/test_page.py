@@ -35,10 +35,10 @@ from tests.members import hyperprior
 STRANGE = """<b>"A" & 'B'</b></script><script>alert(1)</script>"""
 
 
-def suggestion(space, row, model, sign, runs=None, sources=None):
+def suggestion(space, row, model, sign, runs=None, sources=None, fixed=None):
     outcomes = (Outcome("loss", sign),)
     read = read_runs(space, runs, outcomes, "status")
-    tables = EncodedTables(space, Region(space), outcomes, {"loss": sources}, read)
+    tables = EncodedTables(space, Region(space, fixed), outcomes, {"loss": sources}, read)
     return Suggestion(row, {"loss": model}, space.encode(row), tables)
 
 
@@ -97,6 +97,10 @@ def test_a_plain_gp_and_a_parameter_that_is_switched_off():
         assert len(found["slices"]) == pictures
         assert len(found["maps"]) == pictures - 1
         assert found["tasks"] == []
+    row = rows[rows["kind"] == "svm"].iloc[:1]
+    fixed = suggestion(space, row, SingleTaskGP(X, Y), 1.0, fixed={"kind": "svm"})
+    (found,) = told(suggestion_page(fixed, None))["outcomes"]
+    assert [line["name"] for line in found["slices"]] == ["C"]
 
 
 def test_verdicts_do_not_contradict_one_another(monkeypatch):
