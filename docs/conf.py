@@ -36,6 +36,7 @@ exclude_patterns = ["_build"]
 # Notebooks are shown with the outputs they were saved with; tests run them. Sphinx reads only what
 # lies below this folder, so they are copied here, with their links to this folder set right.
 nb_execution_mode = "off"
+nb_ipywidgets_js: dict[str, Any] = {}  # no scripts from the network: no widget is shown
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 COPIES = HERE / "tutorials"
