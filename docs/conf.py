@@ -125,6 +125,7 @@ def setup(app: Any) -> None:
 
 html_math_renderer = "mathml"
 html_theme = "furo"
+pygments_dark_style = "a11y-high-contrast-dark"  # Furo's underlines imports, as if they were links
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = f"botorch_transfer {release}"
