@@ -241,8 +241,8 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
     early = "this study's runs do not show yet whether old runs help"
     if len(Y) < POINTS_TO_JUDGE:
         early = (
-            f"it takes {POINTS_TO_JUDGE} runs with outcomes, not {len(Y)}, to say whether old runs "
-            "help"
+            "it is too early to say whether old runs help: that takes "
+            f"{POINTS_TO_JUDGE} runs with outcomes (so far {len(Y)})"
         )
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
