@@ -20,6 +20,7 @@ from docutils.utils.math.latex2mathml import tex2mathml  # noqa: E402
 from sphinx.util.math import get_node_equation_number  # noqa: E402
 
 import botorch_transfer  # noqa: E402
+from botorch_transfer.arguments import ConstructedFromDatasets  # noqa: E402
 
 project = "botorch_transfer"
 author = "The botorch_transfer developers"
@@ -46,6 +47,8 @@ for notebook in sorted((HERE.parent / "tutorials").glob("*.ipynb")):
     text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
     (COPIES / notebook.name).write_text(text, encoding="utf-8")
 
+# ``__new__`` of the models takes any arguments; without it, those of ``__init__`` are shown.
+del ConstructedFromDatasets.__new__
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
