@@ -325,7 +325,7 @@ def _pictures(
 def _runs(
     runs: pd.DataFrame | None, outcomes: Sequence[Outcome], status: str
 ) -> dict[str, Any] | None:
-    """The table of runs with the state of each, those that need attention first."""
+    """The table of runs with the state of each, outcomes first."""
     if runs is None or runs.empty:
         return None
     names = [outcome.name for outcome in outcomes]
@@ -336,13 +336,15 @@ def _runs(
         told = runs[status].map(_text)
         states = np.where(told == "", states, told)
     states = np.where(has_failed(runs, Y, status), "failed", states)
-    columns = [str(name) for name in runs.columns if name != status]
-    cells = runs.drop(columns=status, errors="ignore").to_numpy(object)
+    shown = runs.drop(columns=status, errors="ignore")
+    shown = shown.iloc[:, np.argsort(~shown.columns.isin(names), kind="stable")]
     rows = [
         [str(number), str(state), *map(_text, row)]
-        for number, (state, row) in enumerate(zip(states, cells, strict=True), start=1)
+        for number, (state, row) in enumerate(
+            zip(states, shown.to_numpy(object), strict=True), start=1
+        )
     ]
-    return {"columns": ["run", "state", *columns], "rows": rows}
+    return {"columns": ["run", "state", *map(str, shown.columns)], "rows": rows}
 
 
 @torch.no_grad()

@@ -134,9 +134,9 @@ def test_states_of_runs():
         "abandoned",
         "stopped",
     ]
-    assert found["columns"] == ["run", "state", "C", "loss"]
+    assert found["columns"] == ["run", "state", "loss", "C"]
     percent = room._runs(pd.DataFrame({"C": [1], "loss": ["80 %"]}), (Outcome("loss", -1.0),), "")
-    assert percent["rows"] == [["1", "done", "1", "80 %"]]
+    assert percent["rows"] == [["1", "done", "80 %", "1"]]
 
 
 @pytest.fixture(scope="module")
