@@ -502,5 +502,8 @@ def has_value(distribution: BaseDistribution, value: Any) -> bool:
     """Whether a value is one of the distribution's."""
     if isinstance(distribution, CategoricalDistribution):
         return label(value) in [label(choice) for choice in distribution.choices]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and distribution._contains(value)
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not distribution.low <= value <= distribution.high:
+        return False
+    return abs(value_of(distribution, value) - value) <= 1e-8 * max(1.0, abs(value))
