@@ -273,6 +273,9 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     def _cholesky(self, covariances: Sequence[Tensor]) -> list[Tensor]:
         """Factorizes the groups' matrices; only where one fails is each looked at by itself."""
+        factors = [torch.linalg.cholesky_ex(covariance) for covariance in covariances]
+        if not bool(torch.stack([info.any() for _, info in factors]).any()):  # one sync for all
+            return [root for root, _ in factors]
         roots = []
         for (points, _), covariance in zip(self.groups, covariances, strict=True):
             names = [self.points.task_names[task] for task in points.tasks]
