@@ -15,6 +15,7 @@ ScaML-GP and hierarchical GP papers. All functions are to be minimized; negate t
 from __future__ import annotations
 
 import math
+import warnings
 from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
@@ -143,12 +144,13 @@ class TaskFamily(SyntheticTestFunction):
             values = self._evaluate_true(X)
         guesses = self._guesses().to(X).clamp(lower, upper)
         starts = torch.cat([guesses, X[values.argsort()[:NUM_STARTS]]])
-        found, negated = gen_candidates_scipy(
-            starts.unsqueeze(-2),
-            lambda X: -self._evaluate_true(X.squeeze(-2)),  # type: ignore[arg-type]
-            lower,
-            upper,
-        )
+        with warnings.catch_warnings(record=True):  # of a start that gets no further
+            found, negated = gen_candidates_scipy(
+                starts.unsqueeze(-2),
+                lambda X: -self._evaluate_true(X.squeeze(-2)),  # type: ignore[arg-type]
+                lower,
+                upper,
+            )
         least = -float(negated.max())
         best = found[-negated <= least + SAME_VALUE * float(values.std())]
         return _distinct(best.squeeze(-2), SAME_POINT * (upper - lower)), least
