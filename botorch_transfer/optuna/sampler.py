@@ -300,7 +300,8 @@ class TransferSampler(BaseSampler):
         tables = EncodedTables(space, Region(space), outcomes, sources, read, old_failed)
         seed = int(self._rng.integers(2**31))
         try:
-            row = suggest_rows(tables, 1, self._model, seed).rows
+            # A parameter may have the name of a column that suggestions add to the rows.
+            row = space.decode(suggest_rows(tables, 1, self._model, seed).X)
         except ExhaustedSpaceError:
             logger.info("All configurations have been tried: one is repeated")
             row = space.sample(1, seed)

@@ -82,6 +82,15 @@ def test_starts_where_the_history_is_best(direction: str, sign: float):
     assert abs(study.best_params["x"] - 0.3) < 0.06
 
 
+@pytest.mark.parametrize("name", ["sources", "predicted_mean"])
+def test_a_parameter_may_be_called_like_what_suggestions_add(name: str):
+    old = table().rename(columns={"x": name})
+    space = {name: FloatDistribution(0.0, 1.0)}
+    study = optuna.create_study(sampler=sampler(history=old, space=space, seed=0))
+    study.optimize(lambda trial: (trial.suggest_float(name, 0, 1) - 0.3) ** 2, n_trials=1)
+    assert study.trials[0].params[name] == pytest.approx(0.3, abs=0.1)
+
+
 def test_todays_conditions_are_fixed():
     old = [table().assign(y=y) for y in (0.1, 0.5)]
     space = {**UNIT, "y": FloatDistribution(0.0, 1.0)}
