@@ -132,7 +132,8 @@ class NamedState(Module):
     an index of; none if they speak for themselves."""
 
     task_names: Sequence[str] = ()
-    """The names."""
+    """The tasks (of a hyperprior, the search spaces) that the buffers are about, in their order.
+    They are kept in the state, and one that is loaded has to agree in them."""
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

@@ -379,8 +379,13 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         """
         if isinstance(observation_noise, Tensor) and observation_noise.dim() <= X.dim():
             observation_noise = observation_noise.unsqueeze(MCMC_DIM)
-        options = output_indices, observation_noise, posterior_transform
-        posterior = super().posterior(X.unsqueeze(MCMC_DIM), *options, **kwargs)
+        posterior = super().posterior(
+            X=X.unsqueeze(MCMC_DIM),
+            output_indices=output_indices,
+            observation_noise=observation_noise,
+            posterior_transform=posterior_transform,
+            **kwargs,
+        )
         if not isinstance(posterior, GPyTorchPosterior):
             return posterior
         return GaussianMixturePosterior(distribution=posterior.distribution)

@@ -210,8 +210,15 @@ class SourceGPs(ConditionedPrior):
                 "their units: fit all tasks again by SourceGPs.fit."
             )
         tasks = self._new_tasks(source_data)
-        own = self.gps.kernel, hyperparameters, self.outcome_scale, self.input_transform
-        new = self.fit(tasks, *own, max_inducing, **options).to(self.outcome_mean)
+        new = self.fit(
+            tasks,
+            kernel=self.gps.kernel,
+            hyperparameters=hyperparameters,
+            outcome_scale=self.outcome_scale,
+            input_transform=self.input_transform,
+            max_inducing=max_inducing,
+            **options,
+        ).to(self.outcome_mean)
         units = self.units.join(new.units)
         chosen = MAPOptions(**options)
         sizes = torch.cat([self.num_points, new.num_points]).tolist()
