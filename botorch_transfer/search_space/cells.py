@@ -27,8 +27,10 @@ UNIT = r"(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
 """A number and maybe its unit: one word that does not begin with a digit."""
 
-DECIMAL_COMMA = rf"^(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*)$"
-"""The same with a comma for the point; what is before and after it."""
+DECIMAL_COMMA = (
+    rf"^(\s*(?:[<>≤≥~=]+\s*)?[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*[*†‡]*\s*)$"
+)
+"""The same with a comma for the point, maybe as a bound or with a mark: the parts around it."""
 
 
 SCALES = {

@@ -116,7 +116,8 @@ class Parameter(ABC):
 
         Returns:
             An ``n x w`` array: as ``encode``, but numbers outside of the range keep their place
-            outside of the unit interval, and values that have none are NaN.
+            outside of the unit interval, numbers between the values keep their place between
+            them, and values that have no place are NaN.
         """
         return self.encode(frame)
 
@@ -598,6 +599,20 @@ class OrdinalParameter(_ListedParameter):
             return DataFrame({self.name: np.array(self.values)[ranks]})
         return self._take(ranks)
 
+    def place(self, frame: DataFrame) -> Array:
+        """Interpolates or extrapolates other numbers linearly; see ``Parameter.place``."""
+        placed = super().place(frame)
+        if not self.is_numeric or self.size == 1:
+            return placed
+        numbers, values, positions = read_numbers(frame[self.name]), self._numbers, self._positions
+        if self.log:
+            with np.errstate(invalid="ignore", divide="ignore"):  # where the scale does not reach
+                numbers, values = np.log(numbers), np.log(values)
+        gap = np.searchsorted(values[1:-1], numbers)
+        slopes = np.diff(positions) / np.diff(values)
+        other = (positions[gap] + slopes[gap] * (numbers - values[gap]))[:, None]
+        return np.where(np.isnan(placed) & np.isfinite(other), other, placed)
+
     def unit_grid(self) -> Array:
         """Encodings of all values, ``size x 1``."""
         return self._positions[:, None]
@@ -829,6 +844,14 @@ class SimplexParameter(Parameter):
 
     def encode(self, frame: DataFrame) -> Array:
         """Checks and copies fractions; see ``Parameter.encode``."""
+        unit = self.place(frame)
+        for column in (frame[name] for name in self.components):
+            problem = f"not a multiple of the step {self.step}: correct the step or drop these rows"
+            refuse_where(self._is_between(read_numbers(column)), column, problem)
+        return unit
+
+    def place(self, frame: DataFrame) -> Array:
+        """Keeps fractions that are no multiples of the step; see ``Parameter.place``."""
         fractions = np.stack([self._read(frame[name]) for name in self.components], axis=1)
         total = Series(fractions.sum(axis=1), index=frame.index, name=self.name)
         refuse_where(
@@ -836,11 +859,13 @@ class SimplexParameter(Parameter):
             total,
             f"the sum of {', '.join(self.components)}, which must be 1: correct or drop these rows",
         )
-        return self._normalize(fractions)
+        is_between = self._is_between(fractions).any(axis=1, keepdims=True)
+        shares = self._normalize(fractions)
+        return np.where(is_between, shares, self._round(shares))
 
     def decode(self, unit: Array) -> DataFrame:
         """Scales shares to a sum of one; see ``Parameter.decode``."""
-        return DataFrame(self._normalize(unit), columns=list(self.components))
+        return DataFrame(self._round(self._normalize(unit)), columns=list(self.components))
 
     def unit_grid(self) -> Array:
         """Encodings of all compositions, ``size x w`` ("stars and bars")."""
@@ -862,19 +887,21 @@ class SimplexParameter(Parameter):
         numbers = read_numbers(column)
         problem = "not a fraction between 0 and 1: correct or drop these rows"
         refuse_where((numbers < -1e-6) | (numbers > 1 + 1e-6), column, problem)
-        if self.step is not None:
-            steps = numbers * self._steps
-            problem = f"not a multiple of the step {self.step}: correct the step or drop these rows"
-            refuse_where(np.abs(steps - np.rint(steps)) > 1e-6, column, problem)
         return numbers
+
+    def _is_between(self, fractions: Array) -> NDArray[np.bool_]:
+        """Mask of fractions between multiples of the step; false without a step."""
+        steps = fractions * self._steps
+        return np.abs(steps - np.rint(steps)) > 1e-6
 
     def _normalize(self, shares: Array) -> Array:
         shares = shares.clip(0.0, 1.0)
         total = shares.sum(axis=1, keepdims=True)
-        shares = np.where(total > 0, shares / np.where(total > 0, total, 1), self.neutral)
-        return shares if self.step is None else self._round(shares)
+        return np.where(total > 0, shares / np.where(total > 0, total, 1), self.neutral)
 
     def _round(self, shares: Array) -> Array:
+        if self.step is None:
+            return shares
         scaled = shares * self._steps
         # A share that is a whole number of steps keeps its last step in spite of rounding errors.
         whole = np.floor(scaled + 1e-9)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -276,20 +277,23 @@ class SearchSpace:
         """
         return torch.from_numpy(self._encode(frame, lambda parameter: parameter.encode)[0])
 
-    def place(self, frame: DataFrame) -> Tensor:
+    def place(self, frame: DataFrame, within: float | None = None) -> Tensor:
         """Places the runs of an earlier search space, which may have had other bounds or choices.
 
         Args:
             frame: As in ``encode``.
+            within: The largest distance from the unit cube in any column; a value further outside,
+                or without a place, is refused as in ``encode``. ``None`` refuses no such value.
 
         Returns:
             An ``n x d`` tensor in double precision: as ``encode``, but numbers outside of their
-            range keep their place, outside of the unit cube. Rows that have no place are NaN: those
-            with a choice that is no longer one, or that the scale does not reach, as 0 on a
-            logarithmic one.
+            range keep their place, outside of the unit cube, and numbers between the values of an
+            integer, ordinal or stepped parameter keep their place between them. Rows that have no
+            place are NaN: rows with a choice that is no longer one, or with a number that the scale
+            does not reach, as 0 on a logarithmic one.
 
         Raises:
-            InputDataError: If a column or value is missing, or is of another kind.
+            InputDataError: If a column or value is missing, or is of another kind or refused.
 
         Example:
             >>> from pandas import DataFrame
@@ -297,9 +301,13 @@ class SearchSpace:
             >>> space.place(DataFrame({"x": [5, 15, 5], "n": [1, 2, 3]}))
             tensor([[0.5000, 0.0000],
                     [1.5000, 1.0000],
-                    [   nan,    nan]], dtype=torch.float64)
+                    [0.5000, 2.0000]], dtype=torch.float64)
         """
-        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.place)[0])
+
+        def how(parameter: Parameter) -> Callable[[DataFrame], Array]:
+            return parameter.place if within is None else partial(_place_near, parameter, within)
+
+        return torch.from_numpy(self._encode(frame, how)[0])
 
     def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
         """Finds the values because of which rows have no place; see ``place``.
@@ -519,6 +527,14 @@ class SearchSpace:
                 unit, active = unit.repeat(repeats, axis=0), active.repeat(repeats)
                 unit[active, columns] = np.tile(values, (int(active.sum()) // len(values), 1))
         return unit
+
+
+def _place_near(parameter: Parameter, within: float, frame: DataFrame) -> Array:
+    """Places the values of a parameter; encodes, and so refuses, values too far outside."""
+    unit = parameter.place(frame)
+    is_far = ~np.asarray(((-unit <= within) & (unit - 1 <= within)).all(axis=1))
+    unit[is_far] = parameter.encode(frame[is_far])
+    return unit
 
 
 def _fixed(unit: Array) -> list[dict[int, float]]:

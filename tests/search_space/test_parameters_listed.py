@@ -69,6 +69,41 @@ def test_ordinals_forgive_rounding_errors_only():
         encode(parameter, 0.100001)
 
 
+def place(parameter, *values):
+    return parameter.place(pd.DataFrame({"p": values}))[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "numbers", "places"),
+    [
+        (OrdinalParameter("p", (0, 5, 10)), [-0.01, 0.01, 9, 10.01], [-0.001, 0.001, 0.9, 1.001]),
+        (OrdinalParameter("p", (1, 10, 1000)), [-8, 5.5, 505, 1990], [-0.5, 0.25, 0.75, 1.5]),
+        (OrdinalParameter("p", (1, 10, 1000), log=True), [0.1, 100, 1e4], [-1 / 3, 2 / 3, 4 / 3]),
+        (OrdinalParameter("p", (2, 4)), [1, 2.5, 6], [-0.5, 0.25, 2]),
+    ],
+)
+def test_numbers_between_and_beyond_levels_keep_their_place(parameter, numbers, places):
+    np.testing.assert_allclose(place(parameter, *numbers), places, atol=1e-12)
+    assert np.isnan(place(parameter, np.inf)).all()
+    levels = place(parameter, *parameter.values)
+    np.testing.assert_array_equal(levels, encode(parameter, *parameter.values)[:, 0])
+    rounded = parameter.decode(np.clip(places, 0, 1)[:, None])["p"]
+    assert rounded.isin(parameter.values).all()
+    with pytest.raises(InputDataError, match=rf"'p' is {numbers[1]} in row 1, not one of"):
+        encode(parameter, parameter.values[0], numbers[1], dtype="object")
+
+
+def test_some_numbers_and_all_other_text_have_no_place_between_levels():
+    log = OrdinalParameter("p", (1, 10), log=True)
+    assert np.isnan(place(log, 5.0, 0.0, -1.0)).tolist() == [False, True, True]
+    assert np.isnan(place(OrdinalParameter("p", (8,)), 8, 9)).tolist() == [False, True]
+    words = OrdinalParameter("p", ("low", "high"))
+    assert np.isnan(place(words, "high", "medium")).tolist() == [False, True]
+    assert place(OrdinalParameter("p", (0.0, 0.1, 0.3)), 0.1 + 0.2, 0.2)[0] == 1.0
+    with pytest.raises(InputDataError, match="'p' is 'x' in row 1, not a number"):
+        place(log, 5, "x")
+
+
 def test_numbers_keep_their_type():
     frame = OrdinalParameter("p", (1, 2)).decode(np.array([[0.0], [1.0]]))
     assert frame["p"].dtype == np.int64

@@ -136,6 +136,19 @@ def test_impossible_values_are_refused(parameter, values, message):
         encode(parameter, *values)
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_numbers_between_integers_lie_between_them(log):
+    parameter = IntegerParameter("p", 1, 5, log=log)
+    space = SearchSpace([parameter])
+    numbers = pd.DataFrame({"p": [0.95, 1, 1.5, 2, 2.5, 3, 3.999, 4, 5, 5.25]})
+    placed = space.place(numbers, within=0.1).numpy()[:, 0]
+    assert (np.diff(placed) > 0).all()
+    whole = [1, 3, 5, 7, 8]
+    np.testing.assert_array_equal(placed[whole], parameter.unit_grid()[:, 0])
+    with pytest.raises(InputDataError, match=r"'p' is 9.0 in row 0, outside of its range \[1, 5\]"):
+        space.place(pd.DataFrame({"p": [9, 2.5]}), within=0.1)
+
+
 def test_numbers_of_any_column_type_are_read():
     parameter = IntegerParameter("p", 0, 4)
     for dtype in ("int8", "Int64", "float32", "object", "category", "str"):

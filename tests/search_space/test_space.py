@@ -513,7 +513,7 @@ def test_runs_of_a_space_that_has_changed_keep_their_place():
 
 
 @pytest.mark.parametrize(
-    "change", [{"kernel": "linear"}, {"batch": 128}, {"C": 0.0}, {"units": np.inf}]
+    "change", [{"kernel": "linear"}, {"batch": np.inf}, {"C": 0.0}, {"units": np.inf}]
 )
 def test_what_has_no_place_in_a_changed_space_is_not_a_number(change):
     row = {"kernel": "rbf", "C": 10.0, "degree": None, "units": 16, "batch": 16}
