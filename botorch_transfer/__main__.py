@@ -173,6 +173,8 @@ def _add_meaning(add: argparse.ArgumentParser) -> None:
         help="model the logarithm of losses whose best values are tiny; of all objectives if none "
         "is named",
     )
+    plain = "take very bad outcomes as they are, not as just bad"
+    add.add_argument("--no-robust", dest="robust", action="store_false", help=plain)
     add.add_argument("--step", help="the column of learning curves' steps: one row a step")
     add.add_argument("--run", help="the column that names a run (same parameters: same run)")
     add.add_argument("--seed", type=int, default=0)
@@ -284,7 +286,7 @@ def _tables(
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """What the columns of old runs mean, as arguments of Python."""
-    given = {name: getattr(options, name) for name in ("goal", "task", "step", "run")}
+    given = {name: getattr(options, name) for name in ("goal", "task", "step", "run", "robust")}
     return given | {
         "log": options.log is not None and (options.log or True),
         "missing": _values(options.missing, "--missing", space),

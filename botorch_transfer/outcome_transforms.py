@@ -1,9 +1,10 @@
-"""Outcome transforms: standardization into a prior's units, and warping before modelling.
+"""Outcome transforms: standardization into a prior's units, robust limits and warping.
 
 Read this for how a target's few outcomes get a scale: pooled with the source tasks' outcomes, or
-by themselves. The warping functions of [Wang2024hyperbo]_ are applied to source and target data
-before modelling. They are no outcome transforms of a model: its posterior, and the best value that
-an acquisition function gets, are those of the warped outcome.
+by themselves. Outcomes far below a task's median carry one bit, that a run was bad: they are raised
+to a robust limit (:func:`robust_limit`). The warping functions of [Wang2024hyperbo]_ are applied to
+source and target data before modelling. They are no outcome transforms of a model: its posterior,
+and the best value that an acquisition function gets, are those of the warped outcome.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -12,6 +13,7 @@ an acquisition function gets, are those of the warped outcome.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from copy import deepcopy
 from typing import NamedTuple, Self
@@ -223,6 +225,91 @@ class OwnStandardize(TargetStandardize):
         squares = (Y - mean).square().sum(dim=-2, keepdim=True)
         std = (squares / max(n - 1, 1)).sqrt()
         return mean, usable_std(std, mean.to(dtype), typical_std)
+
+
+# ------------------------------------------------------------------------------- robust limits
+
+MILD, EXTREME = 3.0, 20.0
+"""Distances below the median, in distances from the best outcome to it: nearer outcomes are never
+limited, and further ones always."""
+
+
+def best_gap(Y: Tensor) -> float:
+    """Computes the distance from the best outcome of a task to its median.
+
+    Args:
+        Y: A tensor of the task's outcomes, of any shape, to be maximized.
+
+    Returns:
+        The distance. If most outcomes are the best one, the distance to the median of the others;
+        zero for constant outcomes, or fewer than three. Of an even number, the better one of the
+        two in the middle counts as the median.
+
+    Example:
+        >>> best_gap(torch.tensor([1.0, 3.0, 4.0])), best_gap(torch.tensor([4.0, 4.0, 1.0]))
+        (1.0, 3.0)
+    """
+    if Y.numel() < 3:
+        return 0.0
+    below = (Y.max() - Y).detach().flatten()
+    worse, gap = below[below > 0], below.median()
+    return float(worse.median() if gap == 0 and len(worse) else gap)
+
+
+def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
+    """Finds the outcome that stands for all worse ones of a task, which are just bad.
+
+    With the gap between the best outcome and the median, the limit is the tenth percentile, but at
+    least three gaps and at most twenty gaps below the median. So it changes few outcomes of a task
+    without a heavy tail, and a diverged run is no further away than other bad runs.
+
+    Args:
+        Y: A tensor of the task's outcomes, of any shape, to be maximized. With fewer than ten, the
+            limit is three gaps below the median.
+        depth: The least distance from the best outcome to the limit. Use the depth of other tasks
+            for a target with few outcomes, or with good ones only.
+        limit: The least feasible value of a constrained outcome. Only outcomes that violate it are
+            limited.
+
+    Returns:
+        The limit; minus infinity if the outcomes tell none.
+
+    Example:
+        >>> robust_limit(torch.tensor([4.0, 3.0, 2.0, -1e6]))
+        0.0
+    """
+    gap = best_gap(Y)
+    if Y.numel() == 0 or gap == depth == 0:
+        return -math.inf
+    below = (Y.max() - Y).detach().flatten().sort().values
+    tenth = float(below[-1 - len(below) // 10]) if len(below) >= 10 else 0.0
+    distance = min(max(tenth, (1 + MILD) * gap), (1 + EXTREME) * gap)
+    lowest = float(Y.max()) - max(distance, depth)
+    return lowest if limit is None else min(lowest, limit - gap)
+
+
+def limit_outcomes(
+    Y: Tensor, lowest: float, Yvar: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Raises outcomes below a robust limit to it.
+
+    Args:
+        Y: An ``n x 1`` tensor of outcomes; NaN where there is none.
+        lowest: The limit.
+        Yvar: An ``n x 1`` tensor of noise variances.
+
+    Returns:
+        The outcomes, and the noise variances. A limited outcome has no larger variance than the
+        other ones.
+
+    Example:
+        >>> limit_outcomes(torch.tensor([[1.0], [-1e6]]), 0.5)[0].flatten().tolist()
+        [1.0, 0.5]
+    """
+    bad = lowest > Y
+    if Yvar is not None and bool(bad.any()):
+        Yvar = torch.where(bad, Yvar.clamp_max(Yvar[lowest <= Y].max()), Yvar)
+    return torch.where(bad, lowest, Y), Yvar
 
 
 # ------------------------------------------------------------------------------------ warping

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from logging import getLogger
+from logging import LogRecord, getLogger
 from time import perf_counter
 from typing import TypeVar
 
@@ -39,6 +39,33 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
     show = _show.get() if show is None else show
     if seconds > PATIENCE and show is not False:
         logger.info("Pre-training takes about %.0f seconds (%s).", seconds, what)
+
+
+@contextmanager
+def logged_once(said: set[str], *names: str) -> Iterator[None]:
+    """Drops log lines that have been logged before.
+
+    Args:
+        said: The lines so far; new ones are added.
+        names: The loggers, modules of this package.
+
+    Example:
+        >>> with logged_once(set(), "data.tables"):
+        ...     getLogger("botorch_transfer.data.tables").info("logged once")
+    """
+
+    def is_new(record: LogRecord) -> bool:
+        text = record.getMessage()
+        return text not in said and not said.add(text)  # type: ignore[func-returns-value]
+
+    loggers = [getLogger(f"{__package__}.{name}") for name in names]
+    for each in loggers:
+        each.addFilter(is_new)
+    try:
+        yield
+    finally:
+        for each in loggers:
+            each.removeFilter(is_new)
 
 
 def track(items: Iterable[T], what: str, total: int, show: bool | None = None) -> Iterator[T]:

@@ -116,12 +116,12 @@ TABLES = {
     "noise of nearly zero": (
         lambda: read(RUNS.assign(sem=1e-200), noise="sem"),
         InputDataError,
-        "'sem' has a standard error whose square is no number of double precision: correct it",
+        "'sem' has 1e-200 in row 0, which is no standard error in double precision: correct it",
     ),
     "astronomic noise": (
         lambda: read(RUNS.assign(sem=1e200), noise="sem"),
         InputDataError,
-        "'sem' has a standard error whose square is no number of double precision: correct it",
+        r"'sem' has 1e\+200 in row 0, which is no standard error in double precision: correct it",
     ),
     "guess: no table": (lambda: guess_space(None), InputDataError, "NoneType: make a pandas"),
     "guess: a dict": (lambda: guess_space({"a": [1]}), InputDataError, "dict: make a pandas"),

@@ -19,8 +19,11 @@ from botorch_transfer.outcome_transforms import (
     OutcomeMoments,
     OwnStandardize,
     PooledStandardize,
+    best_gap,
     compress_failures,
+    limit_outcomes,
     negative_log_error,
+    robust_limit,
     usable_std,
 )
 
@@ -264,6 +267,95 @@ def test_moments_stand_in_for_the_outcomes(include_target):
     torch.testing.assert_close(transform(Y)[0], expected)
     transform.load_state_dict({n: t + 1 for n, t in transform.state_dict().items()})
     torch.testing.assert_close(mean, outcomes.mean())  # a copy was loaded into
+
+
+# ------------------------------------------------------------------------------- robust limits
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "gap"),
+    [
+        ([], 0.0),
+        ([7.0], 0.0),
+        ([2.0, 2.0, 2.0], 0.0),
+        ([1.0, 3.0, 4.0], 1.0),
+        ([-1e30, 3.0, 4.0], 1.0),
+        ([4.0, 1.0], 0.0),  # the median of two tells nothing
+        ([4.0, 3.0, 1.0, 0.0], 1.0),
+        ([4.0, 4.0, 1.0], 3.0),  # most outcomes tie at the best
+        ([0.0, 0.0, 0.0, -1.0, -5.0, -7.0], 5.0),
+        ([4.0, 4.0, 1.0, 1.0], 3.0),
+        ([1e308, -1e308, -1e308], math.inf),
+    ],
+)
+def test_best_gap(outcomes: list[float], gap: float) -> None:
+    assert best_gap(column(*outcomes)) == gap
+    assert best_gap(column(*outcomes).flip(0).squeeze(-1)) == gap
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "options", "lowest"),
+    [
+        ([], {"depth": 8.0}, -math.inf),
+        ([7.0], {}, -math.inf),  # tells no limit
+        ([7.0], {"depth": 8.0}, -1.0),
+        ([2.0, 2.0], {}, -math.inf),
+        ([2.0, 2.0], {"depth": 4.0}, -2.0),
+        ([4.0, 3.0, 0.0], {}, 0.0),  # 3 - 3 * (4 - 3)
+        ([4.0, 3.0, 0.0], {"depth": 2.0}, 0.0),  # own outcomes have the larger one
+        ([4.0, 3.0, 0.0], {"depth": 8.0}, -4.0),
+        ([4.0, 4.0, 4.0, 4.0, 3.0, 1.0, -9.0], {}, -8.0),  # the other ones' median is 1
+        ([*range(10)], {}, -7.0),  # the median is 5
+        ([9, 8, 7, 6, 5, -30, -40, -50, -60, -1e6], {}, -60.0),  # the tenth percentile
+        ([9, 8, 7, 6, 5, -30, -40, -50, -1e5, -1e6], {}, -75.0),  # 20 gaps below the median
+        ([4.0, 3.0, 0.0], {"limit": -100.0}, -101.0),  # only what violates the limit, and clearly
+        ([4.0, 3.0, 0.0], {"limit": 0.5}, -0.5),
+        ([4.0, 3.0, 0.0], {"limit": 3.5}, 0.0),
+    ],
+)
+def test_robust_limit(outcomes: list[float], options: dict[str, float], lowest: float) -> None:
+    assert robust_limit(column(*outcomes), **options) == pytest.approx(lowest)
+
+
+OUTCOMES = st.one_of(
+    st.floats(-5, 5), st.sampled_from([0.0, 1.0, -1e3, 1e3, -1e30, 1e30, -1.7e308, 1.7e308])
+)
+
+
+@given(st.lists(OUTCOMES, max_size=24), st.floats(0, 9), st.none() | st.floats(-4, 4))
+def test_outcomes_on_the_good_side_never_change(
+    outcomes: list[float], depth: float, limit: float | None
+) -> None:
+    Y = column(*outcomes)
+    limited, _ = limit_outcomes(Y, lowest := robust_limit(Y, depth, limit))
+    raised = Y.lt(lowest)
+    assert torch.equal(limited, Y.clamp_min(lowest))
+    good = Y.ge(float(np.median(outcomes)) if outcomes else 0.0)
+    if limit is not None:
+        good |= Y.ge(limit)
+    assert not (raised & good).any()
+    assert (raised.sum() <= len(Y) / 2) or limit is not None
+    assert (limited.diff(dim=0).sign() * Y.diff(dim=0).sign() >= 0).all()  # order is kept
+    torch.testing.assert_close(
+        limit_outcomes(limited, robust_limit(limited, depth, limit))[0], limited
+    )
+
+
+def test_limited_outcomes_are_no_noisier_than_others() -> None:
+    Y, Yvar = column(1.0, 0.9, 0.8, -1e6, -1e3), column(0.1, 0.3, 0.2, 1e9, 0.05)
+    found, variances = limit_outcomes(Y, 0.4, Yvar)
+    assert found.flatten().tolist() == [1.0, 0.9, 0.8, 0.4, 0.4]
+    assert variances is not None
+    assert variances.flatten().tolist() == [0.1, 0.3, 0.2, 0.3, 0.05]
+    Y = column(1.0, math.nan, 0.1)
+    assert limit_outcomes(Y, 0.4)[0].isnan().flatten().tolist() == [False, True, False]
+    assert Y[2] == 0.1  # a copy
+    unchanged = limit_outcomes(Y, -math.inf, Yvar[:3])[1]
+    assert unchanged is not None
+    assert torch.equal(unchanged, Yvar[:3])
+
+
+# ------------------------------------------------------------------------------------ warping
 
 
 def test_negative_log_error():

@@ -62,9 +62,8 @@ def test_tables_become_source_data(name, caplog):
     frame, space, goal = load(name, max_rows=5_000)
     tasks, dim = TABLES[name]
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
-        data = from_dataframe(
-            frame, space, "y", "task", goal=goal, missing=absent_elements(name, space)
-        )
+        options = {"goal": goal, "missing": absent_elements(name, space), "robust": None}
+        data = from_dataframe(frame, space, "y", "task", **options)
     datasets = as_datasets(data)
     assert len(datasets) == tasks
     assert list(data) == list(dict.fromkeys(frame["task"].astype(str)))
@@ -110,7 +109,7 @@ def test_diverged_runs_can_get_the_worst_loss(caplog):
     frame, space, goal = load("rnn_optimizer")
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = from_dataframe(frame, space, "y", "task", goal=goal, failed="worst")
-    assert "917 of 12,000 runs without a finite outcome" in caplog.messages[0]
+    assert "917 of 12,000 runs have no finite outcome" in caplog.messages[0]
     name, rows = next(iter(frame.groupby("task", sort=False)))
     diverged = torch.tensor(rows["diverged"].to_numpy())
     assert len(data[name].Y) == 1000

@@ -38,6 +38,7 @@ from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
 from botorch_transfer.data import SourceData
+from botorch_transfer.data.measurements import codes, numbers
 
 
 class StandardizeByHistory(StandardizeY):
@@ -58,13 +59,29 @@ class StandardizeByHistory(StandardizeY):
 
     def __init__(self, *, experiment_data: Any, adapter: Any, **options: Any) -> None:
         Transform.__init__(self, experiment_data=experiment_data, adapter=adapter, **options)
-        data, moments = experiment_data.observation_data, dict[str, tuple[float, float]]()
+        data, moments = experiment_data.observation_data, adapter.history_moments()
+        history, self.robust = adapter.history, adapter.history.robust
+        self.goals = experiments.goals_of(adapter._experiment)
+        self.codes, self.depths = dict[str, list[float]](), dict[str, float]()
         for name in [] if data.empty else data["mean"].columns:
-            values = data["mean", name].to_numpy(dtype=float)
-            moments[name] = moments_of(values[np.isfinite(values)])
-        moments |= adapter.history_moments()
+            values, known = data["mean", name].to_numpy(dtype=float), np.empty(0)
+            if name in moments:
+                old = history.recorded(self.goals[name])
+                known, tasks = numbers(old, name), old.groupby(history.task)[name]
+                self.depths[name] = float((tasks.max() - tasks.min()).median())
+            self.codes[name] = codes(np.concatenate([known, values]))
+            values = self._limited(name, values)
+            moments.setdefault(name, moments_of(values[np.isfinite(values)]))
         self.Ymean = {name: mean for name, (mean, _) in moments.items()}
         self.Ystd = {name: std for name, (_, std) in moments.items()}
+
+    def _limited(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Outcomes of a metric without codes, very bad ones limited; NaN where there is none."""
+        is_outcome = np.isfinite(values) & ~np.isin(values, self.codes.get(name, []))
+        values = np.where(is_outcome, values, np.nan)
+        if not self.robust or name not in self.goals:
+            return values
+        return self.goals[name].limited(values, self.depths.get(name, 0.0))
 
     def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
         """Standardizes the metrics with data.
@@ -77,8 +94,8 @@ class StandardizeByHistory(StandardizeY):
         """
         data = experiment_data.observation_data
         for name in [] if data.empty else data["mean"].columns:
-            finite = data["mean", name].where(np.isfinite(data["mean", name]))
-            data["mean", name] = (finite - self.Ymean.get(name, 0.0)) / self.Ystd.get(name, 1.0)
+            values = self._limited(name, data["mean", name].to_numpy(dtype=float))
+            data["mean", name] = (values - self.Ymean.get(name, 0.0)) / self.Ystd.get(name, 1.0)
             data["sem", name] = data["sem", name] / self.Ystd.get(name, 1.0)
         return ExperimentData(arm_data=experiment_data.arm_data, observation_data=data)
 
@@ -107,7 +124,8 @@ class TransferAdapter(TorchAdapter):
     def history_moments(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation of old outcomes, by metric with history."""
         known = self.history.columns.keys() & experiments.metrics_of(self._experiment)
-        return {name: self.history.moments(name) for name in sorted(known)}
+        goals = experiments.goals_of(self._experiment)
+        return {name: self.history.moments(goals[name]) for name in sorted(known)}
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
         """Gives metrics without history a plain model, before the first fit."""
@@ -266,7 +284,7 @@ class TransferAdapter(TorchAdapter):
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         return encode_runs(
             self.history,
-            metric,
+            experiments.goals_of(self._experiment)[metric],
             self.model_space,
             self.transforms,
             parameters,

@@ -23,10 +23,12 @@ from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
 from ax.core.trial_status import TrialStatus
+from ax.core.types import ComparisonOp
 from ax.exceptions.core import UserInputError
 from pandas import DataFrame
 
 from botorch_transfer.curves.prior import Curve
+from botorch_transfer.data.outcome import Outcome
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:
@@ -38,6 +40,25 @@ def directions(config: OptimizationConfig | None) -> dict[str, float]:
     """The directions of an objective's metrics, by name: 1 to maximize, -1 to minimize."""
     weights = [] if config is None else config.objective.metric_weights
     return {metric: 1.0 if weight >= 0 else -1.0 for metric, weight in weights}
+
+
+def goals_of(experiment: Experiment) -> dict[str, Outcome]:
+    """The directions and limits of an experiment's metrics, by name.
+
+    The sign is zero for a metric without a direction, and for a term of a sum: a limited term would
+    make extremes of the other ones look good.
+    """
+    config, found = experiment.optimization_config, dict[str, Outcome]()
+    if config is not None:
+        parts, signs = config.objective._parsed[1], directions(config)
+        mapping = config.objective.metric_name_to_signature
+        alone = [mapping[part[0][0]] for part in parts if len(part) == 1]
+        found = {name: Outcome(name, signs[name]) for name in alone}
+        for constraint in config.outcome_constraints:
+            sign = -1.0 if constraint.op == ComparisonOp.LEQ else 1.0
+            for name in constraint.metric_signatures if not constraint.relative else ():
+                found.setdefault(name, Outcome(name, sign, limit=sign * constraint.bound))
+    return {name: found.get(name, Outcome(name, 0.0)) for name in metrics_of(experiment)}
 
 
 def metrics_of(experiment: Experiment) -> list[str]:

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, cast
 
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.cast import Cast
 from ax.api.client import Client
 from ax.core import ChoiceParameter, Experiment, ObservationFeatures, SearchSpace
 from ax.core.auxiliary_source import AuxiliarySource
@@ -31,7 +32,10 @@ from torch import Tensor
 from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.data import SourceData, as_datasets, from_dataframe
+from botorch_transfer.data.measurements import measured, numbers
+from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo, content_key
+from botorch_transfer.search_space.cells import rows_of_tasks
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -89,9 +93,11 @@ class TransferHistory:
             if a value is unknown.
         positional: Whether parameters are named by their position in the search space.
         varied: The parameters that old experiments varied; empty if the runs are of no experiments.
+        robust: Whether very bad outcomes count as just bad.
 
     Example:
-        >>> TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]}).moments("loss")
+        >>> history = TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]})
+        >>> history.moments(Outcome("loss", -1.0))
         (0.3, 1.0)
     """
 
@@ -100,6 +106,7 @@ class TransferHistory:
     missing: dict[str, Any] = field(default_factory=dict)
     positional: bool = False
     varied: list[str] = field(default_factory=list)
+    robust: bool = True
 
     @classmethod
     def from_frame(
@@ -225,34 +232,47 @@ class TransferHistory:
     @cached_property
     def key(self) -> str:
         """What equal histories have in common."""
-        return content_key(self.columns, self.task, self.missing, self.positional, self.varied)
+        how = self.positional, self.varied, self.robust
+        return content_key(self.columns, self.task, self.missing, *how)
 
     @property
     def frame(self) -> pd.DataFrame:
         """The table, of plain objects; ``None`` where a value is missing."""
         return pd.DataFrame(self.columns, dtype=object)
 
-    def outcomes(self, metric: str) -> np.ndarray:
-        """The finite values of a metric; ``NaN`` for the other runs.
+    def recorded(self, goal: Outcome) -> pd.DataFrame:
+        """Reads the outcomes of one metric, and limits very bad ones.
 
         Args:
-            metric: The metric.
+            goal: The metric. Nothing is bad of a metric with the sign zero.
 
         Returns:
-            An array with a value for each run.
+            The table with numbers in the metric's column, NaN where there is none.
 
         Raises:
-            UserInputError: If there is no finite value.
+            UserInputError: If there is no finite value, or a cell cannot be read.
         """
-        values = pd.to_numeric(self.frame[metric], errors="coerce").to_numpy(dtype=float)
-        finite = np.isfinite(values)
-        if not finite.any():
-            raise UserInputError(f"The history has no finite value of {metric!r}: leave it out.")
-        return np.where(finite, values, np.nan)
 
-    def moments(self, metric: str) -> tuple[float, float]:
+        def read() -> pd.DataFrame:
+            sem = f"{goal.name}_sem"
+            named = replace(goal, noise=sem if sem in self.columns else None)
+            with user_errors():
+                (frame,) = measured([self.frame], [named], None, self.task)
+            values = numbers(frame, goal.name)
+            if not np.isfinite(values).any():
+                raise UserInputError(
+                    f"The history has no finite value of {goal.name!r}: leave it out."
+                )
+            tasks = rows_of_tasks(frame[self.task]) if self.robust else {}
+            for rows in tasks.values():
+                values[rows] = goal.limited(values[rows])
+            return frame.assign(**{goal.name: values})
+
+        return _recorded.recall(content_key(self.key, goal), read)
+
+    def moments(self, goal: Outcome) -> tuple[float, float]:
         """Mean and standard deviation of all old outcomes; the latter is 1 if they are constant."""
-        outcomes = self.outcomes(metric)
+        outcomes = numbers(self.recorded(goal), goal.name)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
     def __deepcopy__(self, memo: Any) -> TransferHistory:
@@ -291,12 +311,12 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
             yield frame.assign(**{TASK: f"{old.name}_{name}"})
 
 
-_encoded = Memo(size=32)
+_encoded, _recorded = Memo(size=32), Memo(size=32)
 
 
 def encode_runs(
     history: TransferHistory,
-    metric: str,
+    goal: Outcome,
     search_space: SearchSpace,
     transforms: Mapping[str, Transform],
     parameters: Sequence[str],
@@ -309,7 +329,7 @@ def encode_runs(
 
     Args:
         history: The old runs.
-        metric: The metric to take.
+        goal: The metric to take.
         search_space: The raw search space.
         transforms: Ax's transforms, set up for that search space.
         parameters: The names of the columns that they end up with.
@@ -326,20 +346,31 @@ def encode_runs(
     """
     missing = {**(assumed or {}), **history.missing}
     key = content_key(
-        history.key, metric, repr(search_space), list(transforms), mean, std, str(device), missing
+        history.key, goal, repr(search_space), list(transforms), mean, std, str(device), missing
     )
+    metric = goal.name
 
     def encode() -> dict[str, SourceData]:
         known = own_space(search_space)
-        runs = _runs(history, metric, search_space, known)
+        runs = _runs(history, goal, search_space, known)
         noise, fixed = f"{metric}_sem", _fixed_values(search_space, history, runs)
 
         def in_model_space(rows: pd.DataFrame) -> Tensor:
-            table = rows[[name for name in known.columns if name in rows]]
-            records: list[dict[Any, Any]] = table.to_dict("records")
+            # Ax finds the active parameters of a run from levels, and casts numbers to them.
+            levels = known.decode(known.place(rows).clamp(0.0, 1.0))
+            records: list[dict[Any, Any]] = levels.to_dict("records")
             features = [_features(search_space, row | fixed) for row in records]
+            numbers = rows.filter(known.number_columns).apply(pd.to_numeric, errors="coerce")
+            active = [feature.parameters for feature in features]
+            off_levels = [
+                {n: float(x) for n, x in row.items() if n in level and x != level[n]}
+                for row, level in zip(numbers.to_dict("records"), active, strict=True)
+            ]
             for transform in transforms.values():
                 features = transform.transform_observation_features(features)
+                if isinstance(transform, Cast):  # The later transforms take any number.
+                    for feature, values in zip(features, off_levels, strict=True):
+                        feature.parameters.update(values)
             return torch.tensor(
                 [[float(cast(float, row.parameters[p])) for p in parameters] for row in features],
                 dtype=torch.double,
@@ -354,6 +385,7 @@ def encode_runs(
                 noise=noise if noise in runs else None,
                 missing=missing,
                 encode=in_model_space,
+                robust=None,
             )
         encoded: dict[str, SourceData] = {}
         for name, data in found.items():
@@ -382,7 +414,10 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
             for value, dependents in p.dependents.items():
                 fixed = isinstance(p, FixedParameter)
                 waiting += [(each, condition if fixed else {name: value}) for each in dependents]
-        if isinstance(p, ChoiceParameter):
+        if isinstance(p, ChoiceParameter) and p.is_ordered and p.is_numeric:
+            levels = sorted(cast(list[float], p.values))
+            found.append(own.OrdinalParameter(name, levels, p.log_scale, condition))
+        elif isinstance(p, ChoiceParameter):
             found.append(own.CategoricalParameter(name, p.values, condition))
         elif isinstance(p, RangeParameter) and p.python_type is int:
             ends = int(p.lower), int(p.upper)
@@ -394,7 +429,7 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
 
 
 def _runs(
-    history: TransferHistory, metric: str, search_space: SearchSpace, known: own.SearchSpace
+    history: TransferHistory, goal: Outcome, search_space: SearchSpace, known: own.SearchSpace
 ) -> pd.DataFrame:
     """The runs with a finite value of a metric, in the words of the search space."""
     if unknown := [name for name in history.varied if name not in search_space.parameters]:
@@ -403,7 +438,7 @@ def _runs(
             "to it, or rename them by AuxiliarySource(transfer_param_config=...)."
         )
     names = list(search_space.tunable_parameters)  # Ax derives the others from these
-    frame = history.frame
+    frame = history.recorded(goal)
     if history.positional:
         width = sum(name.isdigit() for name in frame.columns)
         if width > len(names):
@@ -417,12 +452,13 @@ def _runs(
             f"{history.task!r} is a parameter of the search space, and the history's column with "
             "the names of old tasks: name that column otherwise, by task=..."
         )
-    finite = np.isfinite(history.outcomes(metric))
+    finite = np.isfinite(numbers(frame, goal.name))
     if not finite.all():
-        logger.info("%d old runs have no finite %s.", int((~finite).sum()), metric)
+        logger.info("%d old runs have no finite %s.", int((~finite).sum()), goal.name)
     frame = frame[finite].fillna({n: v for n, v in history.missing.items() if v is not None})
+    listed = own.CategoricalParameter | own.OrdinalParameter
     for parameter in known.parameters:
-        if isinstance(parameter, own.CategoricalParameter) and parameter.name in frame:
+        if isinstance(parameter, listed) and parameter.name in frame:
             # The choice that a cell means; the cell itself if there is none.
             frame[parameter.name] = [
                 next((choice for choice in parameter.values if _same(choice, cell)), cell)
@@ -464,11 +500,4 @@ def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationF
     """A run's active parameters; Ax fills in those of the others itself."""
     given = {name: value for name, value in run.items() if value is not None}
     active = search_space.cast_observation_features(ObservationFeatures(given)).parameters
-    for name, value in active.items():
-        parameter = search_space.parameters[name]
-        if isinstance(parameter, RangeParameter) and parameter.cast(value) != value:
-            raise UserInputError(
-                f"An old run has {name}={value!r}, which is no value of {parameter}: correct it, "
-                "or leave such runs out."
-            )
     return ObservationFeatures(active)

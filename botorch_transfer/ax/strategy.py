@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -81,6 +82,7 @@ def transfer_generation_strategy(
     *,
     task: str = "task",
     missing: Mapping[str, Any] | None = None,
+    robust: bool = True,
     model_options: Mapping[str, Any] | None = None,
     pretraining: Mapping[str, Any] | None = None,
     generator_options: Mapping[str, Any] | None = None,
@@ -113,6 +115,8 @@ def transfer_generation_strategy(
         task: The column of the table with the name of the old task.
         missing: Values of parameters that old runs lack; ``None`` if unknown. A parameter that an
             old task lacks, and that is not named here, had the value of the status quo.
+        robust: Whether outcomes far worse than a median one count as just bad, as in
+            :func:`botorch_transfer.suggest`, in old runs and in those of the experiment.
         model_options: Further arguments of the models.
         pretraining: Options of pre-training, as ``{"num_restarts": 0}``, for ``TransferGP`` by
             member, as ``{"scaml": {"num_restarts": 0}}``.
@@ -154,7 +158,7 @@ def transfer_generation_strategy(
     used = [name for name, value in given.items() if value]
     if history is None and used:
         raise UserInputError(f"Without a history the strategy is Ax's own: leave out {used[0]}.")
-    read = None if history is None else _read(history, task, missing)
+    read = None if history is None else replace(_read(history, task, missing), robust=robust)
     if not read:
         if history is not None:
             logger.warning("The history has no runs: the strategy is Ax's own, without one.")

@@ -30,7 +30,7 @@ from pandas import DataFrame, Series, to_numeric
 from scipy.special import ndtr
 from torch import Tensor
 
-from botorch_transfer.data.tables import numbers, refuse_cell
+from botorch_transfer.data.measurements import numbers, refuse_cell
 from botorch_transfer.prior import Saved, TransferPrior
 
 Values = NDArray[np.float64]

@@ -10,6 +10,7 @@ import numpy as np
 from pandas import DataFrame, Series
 
 from botorch_transfer.curves.prior import Curve, CurvePrior, Study, Values, read_curves
+from botorch_transfer.data.measurements import FATE
 from botorch_transfer.data.tables import in_logarithms
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,9 @@ def _with_ends(
     cells[rows], variance[rows] = ends, variances
     replaced = {outcome.name: Series(cells, table.index).infer_objects()}
     table = table.assign(**replaced, **{variance_column(outcome.name): variance})
+    fate = table[FATE].to_numpy(dtype=object, copy=True)
+    fate[rows[fate[rows] == "ended"]] = ""  # a run that was stopped may still get a predicted end
+    table[FATE] = fate
     return table, set(rows[~np.isnan(ends)].tolist())
 
 

@@ -16,19 +16,24 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, isna, to_numeric
-from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
+from pandas import DataFrame, Series, isna
 
+from botorch_transfer.data.measurements import (
+    FATE,
+    error_column,
+    measured,
+    numbers,
+    refuse_cell,
+)
+from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.units import wrong_units
+from botorch_transfer.outcome_transforms import EXTREME, best_gap, limit_outcomes, robust_limit
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
-from botorch_transfer.search_space.parameters import has_decimal_comma, plain
+from botorch_transfer.search_space.parameters import plain
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
-
-FAILED = ("failed", "failure", "error", "crashed")
-"""What the status of a failed run says, in upper or lower case; others have no meaning."""
 
 MAX_COUNTED = 4
 """The most values to name in a log line."""
@@ -50,6 +55,8 @@ def from_dataframe(
     changed: bool = False,
     log: bool = False,
     encode: Callable[[DataFrame], torch.Tensor] | None = None,
+    robust: bool | None = False,
+    limit: float | None = None,
 ) -> dict[str, SupervisedDataset]:
     """Makes source data of a table with one row a run.
 
@@ -96,6 +103,12 @@ def from_dataframe(
             Give the target's outcomes as logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function from
             a table of runs that have a place in the space to an ``n x d`` tensor of inputs.
+        robust: Whether outcomes far below their task's median are raised to a limit
+            (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs are
+            just bad runs. If not, a warning in the log names tasks with an outcome very far below,
+            unless it is ``None``.
+        limit: The limit of an outcome that has one, in its unit; large values satisfy it if
+            ``goal`` is ``"max"``. Only outcomes that violate it are limited robustly.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
@@ -146,19 +159,24 @@ def from_dataframe(
                 f"{', '.join(space.columns)}."
             )
     _refuse_likely_renames(frame, space, missing or {}, others.values(), changed)
-    frame = with_numbers(frame, [*space.number_columns, outcome, noise])
+    sign = 1.0 if goal == "max" else -1.0
+    frame = with_numbers(frame, space.number_columns)
+    if log and limit is not None and limit <= 0:
+        raise ValueError(f"limit is {limit}, which has no logarithm: leave log out.")
+    worst = limit if limit is None else sign * (math.log(limit) if log else limit)
+    (frame,) = measured([frame], [Outcome(outcome, sign, worst, noise, log)], None, task)
+    if noise is None and error_column(outcome) in frame:
+        noise = error_column(outcome)
     if log:
         frame = in_logarithms(frame, outcome, noise)
-    commas = has_decimal_comma(frame[outcome])
-    refuse_cell(commas, frame[outcome], ": write a point instead of the comma")
     suspicions = wrong_units(frame, space, task)
     for suspicion in suspicions:
         logger.warning("Maybe another unit: %s", suspicion)
-    sign = 1.0 if goal == "max" else -1.0
     Y = sign * numbers(frame, outcome)
     is_finite = np.isfinite(Y)
+    may_count = is_finite | (frame[FATE] != "ended").to_numpy()
     datasets: dict[str, SupervisedDataset] = {}
-    without_outcome = list[str]()
+    without_outcome, limited = list[str](), list[str]()
     displaced, lost, outside = (list[tuple[str, Any]]() for _ in range(3))
     always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
     needed = [column for parameter in always for column in parameter.columns]
@@ -167,7 +185,7 @@ def from_dataframe(
         if len(finite) == 0:
             without_outcome.append(name)
             continue
-        kept = rows if failed == "worst" else finite
+        kept = rows[may_count[rows]] if failed == "worst" else finite
         runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
         filled = runs[needed].notna().all(axis=1).to_numpy()
         X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
@@ -184,20 +202,25 @@ def from_dataframe(
         beyond = ((X < 0) | (X > 1)).any(dim=-1).numpy()
         outside += [(name, row) for row in runs.index[beyond]]
         y = np.where(is_finite[kept], Y[kept], Y[finite].min())
-        with errors_in(f"Task {name!r}"):
-            noises = variances(runs, noise, measured=is_finite[kept])
+        noises = variances(runs, noise, is_finite[kept])
         features = space.feature_names
         if encode is not None:
             X = encode(runs)
             features = [f"x{column}" for column in range(X.shape[-1])]
-        datasets[name] = SupervisedDataset(
-            X,
-            torch.from_numpy(y)[:, None],
-            Yvar=None if np.isnan(noises).any() else torch.from_numpy(noises)[:, None],
-            feature_names=features,
-            outcome_names=[name],
-        )
-    _log(Y, frame[outcome], failed, without_outcome)
+        known, values = torch.from_numpy(Y[finite]), torch.from_numpy(y)[:, None]
+        far = (1 + EXTREME) * best_gap(known) or math.inf
+        lowest = robust_limit(known, limit=worst) if robust else -math.inf
+        limited += [name] * int((known < (lowest if robust else known.max() - far)).sum())
+        Yvar = None if np.isnan(noises).any() else torch.from_numpy(noises)[:, None]
+        values, Yvar = limit_outcomes(values, lowest, Yvar)
+        names = {"feature_names": features, "outcome_names": [name]}
+        datasets[name] = SupervisedDataset(X, values, Yvar=Yvar, **names)  # type: ignore[arg-type]
+    _log(Y, outcome, failed, without_outcome)
+    if limited and robust is not None:
+        text = "%d outcomes %r are far worse than a task's median%s (task %s)"
+        told = ", and count as just bad" if robust else ": consider robust=True"
+        level = logging.INFO if robust else logging.WARNING
+        logger.log(level, text, len(limited), outcome, told, _counted(limited))
     losses = [-data.Y[:, 0].numpy() for data in datasets.values()]
     if goal == "min" and not log and _differ_by_factors(losses):
         logger.info(
@@ -231,6 +254,35 @@ def from_dataframe(
             "in this table."
         )
     return datasets
+
+
+def limit_task(task: SupervisedDataset, limit: float | None = None) -> SupervisedDataset:
+    """Raises the very bad outcomes of a task to its robust limit.
+
+    Args:
+        task: The task; its outcomes are maximized.
+        limit: The least feasible outcome, if it has one.
+
+    Returns:
+        The task with limited outcomes; the same one if there is nothing to limit.
+
+    Example:
+        >>> X, Y = torch.rand(4, 1), torch.tensor([[4.0], [3.0], [2.0], [-1e6]])
+        >>> task = SupervisedDataset(X, Y, feature_names=["x"], outcome_names=["y"])
+        >>> limit_task(task).Y.flatten().tolist()
+        [4.0, 3.0, 2.0, 0.0]
+    """
+    lowest = robust_limit(task.Y, limit=limit)
+    if not bool((lowest > task.Y).any()):
+        return task
+    Y, Yvar = limit_outcomes(task.Y, lowest, task.Yvar)
+    return SupervisedDataset(
+        task.X,
+        Y,
+        Yvar=Yvar,
+        feature_names=task.feature_names,
+        outcome_names=task.outcome_names,
+    )
 
 
 def in_logarithms(frame: DataFrame, outcome: str, noise: str | None = None) -> DataFrame:
@@ -268,27 +320,23 @@ def in_logarithms(frame: DataFrame, outcome: str, noise: str | None = None) -> D
     return frame
 
 
-def has_failed(frame: DataFrame, Y: NDArray[np.float64], status: str) -> NDArray[np.bool_]:
-    """Tells failed runs from others, such as pending and abandoned ones.
+def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Finds the failed runs of a table.
 
     Args:
-        frame: The table.
+        frame: A table that :func:`~.measurements.measured` has read.
         Y: An ``n x m`` array of its outcomes.
-        status: The column that says whether a run has failed; it may be absent.
 
     Returns:
-        An ``n`` array: whether an outcome is infinite, or the status is one of :data:`FAILED`.
+        An ``n`` array: whether a run has failed, or an outcome is infinite.
 
     Example:
         >>> from pandas import DataFrame
-        >>> frame = DataFrame({"loss": [0.5, np.inf, np.nan], "state": ["ok", "ok", "Failed"]})
-        >>> has_failed(frame, frame[["loss"]].to_numpy(), "state").tolist()
-        [False, True, True]
+        >>> (frame,) = measured([DataFrame({"status": ["ok", "Failed"]})], [])
+        >>> has_failed(frame, np.array([[0.5], [np.nan]])).tolist()
+        [False, True]
     """
-    failed = np.asarray(np.isinf(Y).any(axis=1))
-    if status in frame.columns:
-        failed |= frame[status].astype(str).str.strip().str.lower().isin(FAILED).to_numpy()
-    return failed
+    return np.asarray(np.isinf(Y).any(axis=1)) | (frame[FATE] == "failed").to_numpy()
 
 
 def failed_inputs(
@@ -302,9 +350,9 @@ def failed_inputs(
 ) -> torch.Tensor:
     """Places the failed runs of a table in the search space.
 
-    Failed are those that :func:`has_failed` finds; in a table without a status, those without any
-    outcome, too. Runs of a task in which none succeeded say nothing, nor do failed runs that lack a
-    parameter's value.
+    Failed are those that :func:`has_failed` finds; in a table without a status, those with empty
+    cells as outcomes, too. Runs of a task in which none succeeded say nothing, nor do failed runs
+    that lack a parameter's value.
 
     Args:
         frame: A table that :func:`from_dataframe` takes.
@@ -326,11 +374,12 @@ def failed_inputs(
         tensor([[0.5000]], dtype=torch.float64)
     """
     known = [name for name in outcomes if name in frame.columns]
+    (frame,) = measured([frame], [Outcome(name, 0.0) for name in known], status, task)
     Y = np.stack([numbers(frame, name) for name in known], axis=1)
     succeeded = np.isfinite(Y).any(axis=1)
-    failed = has_failed(frame, Y, status)
+    failed = has_failed(frame, Y)
     if status not in frame.columns:
-        failed |= ~succeeded
+        failed |= ~succeeded & (frame[FATE] != "ended").to_numpy()
     found = [torch.empty(0, space.dim, dtype=torch.double)]
     for name, rows in rows_of_tasks(frame[task]).items() if failed.any() else ():
         if failed[rows].any() and (succeeded & ~failed)[rows].any():
@@ -528,76 +577,20 @@ def _refuse_likely_renames(
 
 
 def variances(
-    frame: DataFrame, column: str | None, measured: NDArray[np.bool_]
+    frame: DataFrame, column: str | None, has_outcome: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Squares the standard errors of runs.
 
     Args:
-        frame: A table with ``n`` rows.
+        frame: A table with ``n`` rows that :func:`~.measurements.measured` has read.
         column: The column of the standard errors; the table may lack it.
-        measured: An ``n`` array: which runs must have one. Others get the largest one of these.
+        has_outcome: An ``n`` array: which runs have an outcome. Others get the largest variance.
 
     Returns:
-        An ``n`` array; NaN if the column is empty.
-
-    Raises:
-        InputDataError: If only some runs have one, or one is not positive.
+        An ``n`` array; NaN if no run has a standard error.
     """
-    if column not in frame.columns or frame.loc[measured, column].isna().all():
-        return np.full(len(frame), np.nan)
-    errors = numbers(frame, column)
-    errors = np.where(measured, errors, errors[measured].max())
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        squares = np.where(errors > 0, errors**2, np.nan)
-    if not (np.isfinite(squares) & (squares > 0)).all():
-        no_number = "whose square is no number of double precision"
-        problem = no_number if (errors > 0).all() else "that is empty or not positive"
-        raise InputDataError(
-            f"The column {column!r} has a standard error {problem}: correct it, drop the run, or "
-            "empty the whole column to have the noise inferred."
-        )
-    return squares
-
-
-def numbers(frame: DataFrame, name: str | None) -> NDArray[np.float64]:
-    """The numbers of a column; NaN in cells that have none, and without that column.
-
-    Args:
-        frame: A table with ``n`` rows.
-        name: The column.
-
-    Returns:
-        An ``n`` array.
-
-    Raises:
-        InputDataError: If the column has another type, such as dates.
-    """
-    if name not in frame.columns:
-        return np.full(len(frame), np.nan)
-    kind = frame[name].dtype
-    if is_complex_dtype(kind) or is_datetime64_any_dtype(kind) or is_timedelta64_dtype(kind):
-        raise InputDataError(
-            f"The column {name!r} is of the type {kind}: convert it to real numbers."
-        )
-    found = to_numeric(frame[name], errors="coerce")
-    return found.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
-    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if there is one.
-
-    Args:
-        bad: An ``n`` array.
-        column: A column with ``n`` cells.
-        problem: How the sentence goes on after the cell and the row.
-    """
-    if bad.any():
-        row = int(bad.argmax())
-        cell = plain(column.iloc[row])
-        shown = f"{cell:g}" if isinstance(cell, float) else repr(cell)
-        raise InputDataError(
-            f"The column {column.name!r} has {shown} in row {column.index[row]}{problem}."
-        )
+    squares = numbers(frame, column) ** 2
+    return np.where(has_outcome, squares, squares[has_outcome].max(initial=-np.inf))
 
 
 def _counted(values: Iterable[Any]) -> str:
@@ -620,18 +613,12 @@ def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
     return bool(np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES)
 
 
-def _log(Y: NDArray[np.float64], outcomes: Series, failed: str, without_outcome: list[str]) -> None:
+def _log(Y: NDArray[np.float64], outcome: str, failed: str, without_outcome: list[str]) -> None:
     count = int((~np.isfinite(Y)).sum())
     if count == 0:
         return
-    treatment = "" if failed == "drop" else " and get their task's worst one"
-    message = (
-        f"{count:,} of {len(Y):,} runs without a finite outcome count as failed{treatment}: drop "
-        "those that were never measured"
-    )
-    text = outcomes[np.isnan(Y) & outcomes.notna().to_numpy()]
-    if len(text):
-        message += f"; {len(text):,} of them with text that is no number: {_counted(text)}"
+    treatment = "left out" if failed == "drop" else "those that failed get their task's worst one"
+    message = f"{count:,} of {len(Y):,} runs have no finite outcome {outcome!r}: {treatment}"
     if without_outcome:
         message += f"; left out without any finite outcome: {', '.join(map(repr, without_outcome))}"
-    logger.log(logging.WARNING if without_outcome or len(text) else logging.INFO, message)
+    logger.log(logging.WARNING if without_outcome else logging.INFO, message)

@@ -27,6 +27,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import variance_column
+from botorch_transfer.data.measurements import measured
 from botorch_transfer.data.tables import failed_inputs
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
@@ -45,6 +46,7 @@ from botorch_transfer.optuna.history import (
     turned_round,
     value_of,
 )
+from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import (
@@ -87,8 +89,8 @@ class TransferSampler(BaseSampler):
     **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
     failed ones, and those with infinite values, the sampler learns where trials fail
     (:class:`~botorch_transfer.suggestion.outcomes.FeasibilityModel`). Pruned ones count by the
-    rule of :func:`history_from_optuna`. Those without a value there count as failed. A trial
-    without a value of some constraint counts as pending.
+    rule of :func:`history_from_optuna`. Those without a value there count as failed. A trial counts
+    for each objective and constraint that it has a value of.
 
     **Several objectives**, up to three, are maximized by the expected hypervolume improvement.
     Objectives and constraints that the history lacks have a plain GP; one objective must be in it.
@@ -115,6 +117,8 @@ class TransferSampler(BaseSampler):
         log: Objectives to model by their logarithm, for losses whose best values are many times
             smaller than ordinary ones; ``True`` for all of them. They are positive. A prior is then
             of the logarithm.
+        robust: Whether values far worse than a median one count as just bad, as in
+            :func:`botorch_transfer.suggest`.
 
     Raises:
         TypeError: If the history is of another type.
@@ -144,6 +148,7 @@ class TransferSampler(BaseSampler):
         task: str = TASK,
         outcome: str | Sequence[str] | None = None,
         log: bool | str | Sequence[str] = False,
+        robust: bool = True,
     ) -> None:
         self._history = read_history(history)
         of_optuna = isinstance(self._history, OptunaHistory)
@@ -167,9 +172,10 @@ class TransferSampler(BaseSampler):
         self._rng = np.random.default_rng(seed)
         self._independent = independent_sampler or RandomSampler(seed=seed)
         self._constraints_func = constraints_func
-        self._task = TASK if of_optuna else task
+        self._task, self._status = (TASK, STATUS) if of_optuna else (task, "status")
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
-        self._log = log
+        self._log, self._robust = log, robust
+        self._logged = set[str]()
         self._encoded = Memo(size=8)  # source data, by search space and outcome
 
     def reseed_rng(self) -> None:
@@ -254,7 +260,8 @@ class TransferSampler(BaseSampler):
         with _one_at_a_time:  # so that each thread sees what the others are trying
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
-                params = self._suggest(study, others, space, search_space)
+                with logged_once(self._logged, "data.measurements", "suggestion.reading"):
+                    params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
                 # Other workers have to know them before the objective function asks for them. Of
                 # two that choose the same at once, the one that stores it last sees the other's.
@@ -287,17 +294,16 @@ class TransferSampler(BaseSampler):
         rows = [row | own for row, own in zip(told, placed, strict=True) if own is not None]
         columns = [*space.columns, *names, STATUS, variance_column(names[0])]
         runs = DataFrame(rows, columns=columns)
-        old = self._old_runs(study)
+        (old,) = measured([self._old_runs(study)], outcomes, self._status, self._task)
+        old, runs = measured([old, runs], outcomes, STATUS)
         sources = self._sources(old, study, space, outcomes)
-        if runs[names].isna().any(axis=1).all() and any(sources.values()):
-            # Nothing to fit a plain GP to.
-            outcomes = [outcome for outcome in outcomes if sources[outcome.name] is not None]
         old_failed = None
         if old is not None and len(old):
             names = [outcome.name for outcome in outcomes if outcome.is_objective]
-            old_failed = failed_inputs(old, space, names, self._task)
+            old_failed = failed_inputs(old, space, names, self._task, status=self._status)
         read = read_runs(space, runs, outcomes, STATUS)
         tables = EncodedTables(space, Region(space), outcomes, sources, read, old_failed)
+        tables = tables.limited() if self._robust else tables
         seed = int(self._rng.integers(2**31))
         try:
             # A parameter may have the name of a column that suggestions add to the rows.

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from tqdm.auto import tqdm
 
+from botorch_transfer.data.tables import limit_task
 from botorch_transfer.memo import content_key
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.search_space import SearchSpace
@@ -146,6 +147,7 @@ def backtest(
     log: bool = False,
     step: str | None = None,
     run: str | None = None,
+    robust: bool = True,
     progress: bool | None = None,
 ) -> Backtest:
     """Replays each old task as if it were new, with the others as its history.
@@ -172,6 +174,8 @@ def backtest(
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
         run: The column whose value is the same in all rows of a run, likewise.
+        robust: Whether models see very bad outcomes as just bad, as in :func:`suggest`. Tables and
+            distances have the outcomes as they are.
         progress: Whether to show a progress bar; by default on a terminal.
 
     Returns:
@@ -195,7 +199,8 @@ def backtest(
     names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
     options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
-    tables = read_study(space, history, None, outcome, goal, log=log, task=task, **options)
+    options |= {"log": log, "task": task, "robust": False}
+    tables = read_study(space, history, None, outcome, goal, **options)
     sources, rng = tables.sources[outcome], np.random.default_rng(seed)
     if len(sources) < 2:
         raise InputDataError(
@@ -205,6 +210,7 @@ def backtest(
     kept = _some(sources, list(sources), MAX_SOURCES, rng)
     data = {name: _thinned(sources[name], rng) for name in kept}
     pools = {name: _pool(tables.space, each) for name, each in data.items()}
+    data = {name: limit_task(each) if robust else each for name, each in data.items()}
     enough = [name for name, (_, values) in pools.items() if len(values) >= FEWEST_ROWS]
     if not enough:
         raise InputDataError(
@@ -212,14 +218,14 @@ def backtest(
             "nothing to choose from."
         )
     replayed = _some(sources, enough, MAX_REPLAYED, rng)
-    file = _Finished(resume, content_key(tables.space, tables.outcomes, data, seed))
+    file = _Finished(resume, content_key(tables.space, tables.outcomes, data, seed, robust))
     priors: dict[str, Any] = {}
     quiet = None if progress is None else not progress
     bar = tqdm(total=len(replayed) * len(names), desc="backtest", disable=quiet)
     curves: dict[tuple[str, str], Array] = {}
     for left_out in replayed:
         rows, values = pools[left_out]
-        given = tables.outcomes[0], Region(tables.space, table=rows), values, seed
+        given = tables.outcomes[0], Region(tables.space, table=rows), values, seed, robust
         for name in names:
             bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
             found = file.recall(left_out, name, _length(values))
@@ -289,7 +295,13 @@ def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -
 
 
 def _replay(
-    model: str, sources: Any, outcome: Outcome, region: Region, values: Array, seed: int
+    model: str,
+    sources: Any,
+    outcome: Outcome,
+    region: Region,
+    values: Array,
+    seed: int,
+    robust: bool,
 ) -> Array:
     """Lets a model choose rows of a task one by one, as if the task were new.
 
@@ -300,6 +312,7 @@ def _replay(
         region: The rows to choose from.
         values: Their outcomes, to be maximized.
         seed: The seed of the models.
+        robust: Whether very bad outcomes are limited.
 
     Returns:
         The outcomes of the rows in the order in which they were chosen.
@@ -310,6 +323,7 @@ def _replay(
         runs = Runs(X[chosen], Y, torch.full_like(Y, math.nan), X[:0], X[:0])
         of = (outcome,), {outcome.name: sources}
         tables = EncodedTables(region.space, region, *of, runs)
+        tables = tables.limited() if robust else tables
         chosen.append(int(suggest_rows(tables, 1, model, seed).rows.index[0]))
     return values[chosen]
 

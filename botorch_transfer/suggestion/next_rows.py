@@ -110,6 +110,7 @@ def suggest(
     step: str | None = None,
     run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
+    robust: bool = True,
     cache: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     seed: int = 0,
@@ -124,13 +125,14 @@ def suggest(
     Args:
         space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes. With
             ``candidates``, it may be ``None``: it is then guessed from them and the history.
-        history: Old runs of other tasks, one row a run. Runs with an empty or infinite outcome have
-            failed; if there is a ``status`` column, an empty outcome has failed only if ``status``
-            says so. ``None`` if there is a ``prior``, or for a first campaign: it starts with a
-            spread-out design and goes on with a plain GP.
-        runs: The runs of this study, maybe none. A run with an empty outcome, or without that
-            column, is pending. A run has failed if its ``status`` says so, or an outcome is
-            infinite. Columns that have no meaning here are ignored.
+        history: Old runs of other tasks, one row a run. Runs without any outcome, or with an
+            infinite one, have failed; if there is a ``status`` column, runs without an outcome have
+            failed only if ``status`` says so. ``None`` if there is a ``prior``, or for a first
+            campaign: it starts with a spread-out design and goes on with a plain GP.
+        runs: The runs of this study, maybe none. A run counts for each outcome that it has. A run
+            without any is pending. A run has failed if its ``status`` or a word in an outcome says
+            so, or an outcome is infinite. Columns that have no meaning here are ignored. Cells such
+            as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read as :func:`~.data.measured` says.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
             By default small ones are, with a warning in the log unless the outcome is ``"loss"``.
@@ -153,10 +155,10 @@ def suggest(
             ``history``; a mapping by outcome if there are several. It is about outcomes to be
             maximized: the negative of one to be minimized.
         noise: The column with the outcome's standard errors, in ``history`` and ``runs``; a mapping
-            by outcome if there are several.
-        status: The column of ``runs``, and maybe of ``history``, that says whether a run failed:
-            ``"failed"``, ``"failure"``, ``"error"`` or ``"crashed"``. A run with no outcome
-            and another status, such as ``"abandoned"``, has not failed.
+            by outcome if there are several. Where it is empty or zero, the pooled one is taken.
+        status: The column of ``runs``, and maybe of ``history``, with the state of a run:
+            ``"failed"``, ``"crashed"``, ``"timeout"`` and the like for a failure, ``"abandoned"``
+            and the like for a run that has ended without one.
         missing: Values of parameters that old tasks do not record; ``None`` if unknown.
         rename: New names of columns of ``history`` by their old ones.
         log: Outcomes to model by their logarithm, for losses whose best values are many times
@@ -170,6 +172,9 @@ def suggest(
         run: The column whose value is the same in all rows of a run, in place of the parameters.
         outcome_range: The least and the largest value that the objectives can have, as
             ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
+        robust: Whether outcomes far worse than a task's median one count as just bad: they are
+            limited to :func:`~botorch_transfer.outcome_transforms.robust_limit`, and predictions
+            are no worse than the worst outcome that is left. Good outcomes never change.
         cache: The folder that remembers pre-training for later calls, in other processes, too;
             ``"off"`` for none. By default the environment variable ``BOTORCH_TRANSFER_CACHE`` says
             so, or else it is the user's own. The rows do not depend on it.
@@ -206,7 +211,7 @@ def suggest(
     options |= {"candidates": candidates, "fixed": fixed, "constraints": constraints}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
     options |= {"step": step, "run": run, "noise": noise, "log": log}
-    options |= {"outcome_range": outcome_range}
+    options |= {"outcome_range": outcome_range, "robust": robust}
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return suggest_rows(tables, n, model, seed).rows
@@ -341,7 +346,7 @@ def suggest_rows(
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
     with _fitted(tables, model, seed) as (make, tables, models):
-        X = _search(tables, make, list(models.values()), n, seed)
+        X = _search(tables, make, models, n, seed)
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
             rows["expected_improvement"] = _improvement(tables, models, X)
@@ -373,9 +378,10 @@ def _fitted(
         warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
         torch.default_generator.manual_seed(seed)
         models: dict[str, Any] = {}
-        if make is not mean_rank and (len(tables.runs.X) or tables.has_sources):
-            for index, outcome in enumerate(tables.outcomes):
-                sources = tables.sources[outcome.name]
+        for index, outcome in enumerate(tables.outcomes):
+            sources = tables.sources[outcome.name]
+            has_data = sources is not None or bool(tables.runs.Y[:, index].isfinite().any())
+            if make is not mean_rank and has_data:
                 models[outcome.name] = fit_model(make, tables.runs, index, sources)
         yield make, tables, models
 
@@ -405,21 +411,24 @@ def _improvement(tables: EncodedTables, models: Mapping[str, Any], X: Tensor) ->
     Y, (outcome, *others) = tables.runs.Y, tables.outcomes
     for i, other in enumerate(others, start=1):
         Y = Y[Y[:, i] >= cast(float, other.limit)]
-    if outcome.name not in models or len(Y) == 0:
+    known = Y[Y[:, 0].isfinite(), 0]
+    if outcome.name not in models or len(known) == 0:
         return math.nan
     mean, variance = moments(models[outcome.name], X)
-    return outcome.improvement(mean, variance, Y[:, 0].max()).numpy()
+    return outcome.improvement(mean, variance, known.max()).numpy()
 
 
 def _search(
-    tables: EncodedTables, make: Callable[..., Any], models: Sequence[Any], n: int, seed: int
+    tables: EncodedTables, make: Callable[..., Any], fitted: Mapping[str, Any], n: int, seed: int
 ) -> Tensor:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
     space, region, outcomes, sources, runs, old_failed = tables
-    has_outcomes = len(runs.X) > 0
-    tried = torch.cat([runs.awaited, runs.failed])
+    outcomes = [outcome for outcome in outcomes if outcome.name in fitted]
+    models = [fitted[o.name] for o in outcomes] if any(o.is_objective for o in outcomes) else []
+    objectives = [i for i, outcome in enumerate(tables.outcomes) if outcome.is_objective]
+    has_outcomes, tried = bool(runs.Y[:, objectives].isfinite().any()), runs.tried
     taken = tried[:0] if region.repeats else tried
-    main_sources = sources[outcomes[0].name]
+    main_sources = sources[tables.outcomes[0].name]
     if make is mean_rank:
         return _sorted_rows(region, main_sources, taken, n)
     anchors = _anchors(region, main_sources, runs)
@@ -461,7 +470,8 @@ def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> Tensor:
 
 def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
     """The best rows of this study and of each old task, at most 32 of them."""
-    best = list(runs.X[runs.Y[:, 0].argsort(descending=True, stable=True)[:4]])
+    known = runs.known(0)
+    best = list(known.X[known.Y[:, 0].argsort(descending=True, stable=True)[:4]])
     if isinstance(sources, Mapping):
         tasks = [task for task in sources.values() if isinstance(task, SupervisedDataset)]
         best += [task.X[task.Y.argmax()] for task in tasks[:: -(-len(tasks) // 28) or 1]]

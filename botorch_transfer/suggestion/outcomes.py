@@ -149,11 +149,11 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     Returns:
         The model.
     """
-    columns = slice(index, index + 1)
-    Yvar = runs.Yvar[:, columns]
+    runs = runs.known(index)
+    Yvar = runs.Yvar
     known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
-    data, noise = (runs.X, runs.Y[:, columns]), dict[str, Any](train_Yvar=Yvar if known else None)
-    added = torch.zeros(1) if runs.added is None else runs.added[:, index]
+    data, noise = (runs.X, runs.Y), dict[str, Any](train_Yvar=Yvar if known else None)
+    added = torch.zeros(1) if runs.added is None else runs.added[:, 0]
     if bool(added.any()):
         likelihood = {"likelihood": AddedNoiseLikelihood(added)}
         noise = {"train_Yvar": Yvar + added.unsqueeze(-1)} if known else likelihood
@@ -476,7 +476,7 @@ def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> Feasi
         old = Attempts.of(torch.cat([*good, old_failed[:0]]), old_failed)
     if old is None and len(runs.failed) == 0:
         return None
-    return FeasibilityModel(*Attempts.of(runs.X, runs.failed), old)
+    return FeasibilityModel(*Attempts.of(runs.good, runs.failed), old)
 
 
 class FeasibleAcquisition(PenalizedAcquisitionFunction):

@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.data.tables import has_failed, numbers
+from botorch_transfer.data.measurements import FATE, measured, numbers
+from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
@@ -43,10 +44,9 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
-from botorch_transfer.search_space.cells import with_numbers
 from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, surety
 from botorch_transfer.suggestion.outcomes import moments
-from botorch_transfer.suggestion.reading import Outcome
+from botorch_transfer.suggestion.reading import Outcome, Runs
 
 MAX_SLICES, MAX_MAPPED = 12, 5
 """The most parameters that are drawn, and that are drawn in pairs: the most important ones."""
@@ -175,7 +175,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
         found = _quantiles(outcome, *moments(models[outcome.name], x))
         low, mid, high = (_text(v[0]) for v in found.values())
         part = f"expected {outcome.name} {mid} (nine times in ten {low} to {high})"
-        Y = suggestion.tables.runs.Y[:, i]
+        Y = suggestion.tables.runs.known(i).Y
         if outcome.is_objective and len(Y):
             part += f"; best so far {_text(float(outcome.original(Y.max())))}"
         parts.append(part)
@@ -189,17 +189,18 @@ def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str,
     """What the page shows of an objective; ``None`` without a model."""
     if (model := suggestion.models.get(outcome.name)) is None:
         return None
-    space, runs = suggestion.tables.space, suggestion.tables.runs
-    values = outcome.original(runs.Y[:, number])
-    tried = space.decode(runs.X)
+    space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
+    Y = runs.Y[:, 0]
+    values = outcome.original(Y)
+    tried = space.decode(runs.X.clamp(0.0, 1.0))
     hover = [
         ", ".join(f"{name} {_text(v)}" for name, v in row.items() if _text(v))
         for row in tried.to_dict("records")
     ]
     importance = parameter_importance(model, space)
-    verdict, tasks = _tasks(model, runs.X, runs.Y[:, number])
+    verdict, tasks = _tasks(model, runs.X, Y)
     slices, maps = _pictures(suggestion, outcome, list(importance.index), tried)
-    best = outcome.original(runs.Y[:, number].cummax(dim=0).values) if len(runs.Y) else values
+    best = outcome.original(Y.cummax(dim=0).values) if len(Y) else values
     return {
         "name": outcome.name,
         "goal": "small" if outcome.sign < 0 else "large",
@@ -209,7 +210,7 @@ def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str,
         "values": _numbers(values),
         "best": _numbers(best),
         "hover": hover,
-        "expected": _expected(suggestion, outcome, number),
+        "expected": _expected(suggestion, outcome, runs),
         "importance": {
             "names": list(importance.index),
             "new": _numbers(importance[NEW]),
@@ -221,14 +222,14 @@ def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str,
     }
 
 
-def _expected(suggestion: Suggestion, outcome: Outcome, number: int) -> Any:
+def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
     """What old runs alone let expect of each run; ``None`` without old runs."""
     model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
-    X, Y = suggestion.tables.runs.X, suggestion.tables.runs.Y[:, number : number + 1]
+    X = runs.X
     if sources is None or len(X) == 0 or not isinstance(model, TransferModel):
         return None
     untold: Any = type(model)
-    return _quantiles(outcome, *moments(untold(X[:0], Y[:0], sources).eval(), X))
+    return _quantiles(outcome, *moments(untold(X[:0], runs.Y[:0], sources).eval(), X))
 
 
 def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]:
@@ -329,13 +330,14 @@ def _runs(
     if runs is None or runs.empty:
         return None
     names = [outcome.name for outcome in outcomes]
-    read = with_numbers(runs, names)
+    (read,) = measured([runs], outcomes, status)
     Y = np.stack([numbers(read, name) for name in names], axis=1)
-    states = np.where(np.isnan(Y).any(axis=1), "pending", "done")
+    without = np.where(read[FATE] == "ended", "ended", "pending")
+    states = np.where(np.isnan(Y).all(axis=1), without, "done")
     if status in runs.columns:
         told = runs[status].map(_text)
         states = np.where(told == "", states, told)
-    states = np.where(has_failed(runs, Y, status), "failed", states)
+    states = np.where(has_failed(read, Y), "failed", states)
     shown = runs.drop(columns=status, errors="ignore")
     shown = shown.iloc[:, np.argsort(~shown.columns.isin(names), kind="stable")]
     rows = [

@@ -10,8 +10,8 @@ import logging
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,21 +19,26 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from pandas import DataFrame, concat, to_numeric
 from torch import Tensor
-from torch.special import ndtri
 
 from botorch_transfer.curves.tables import CurveColumns, one_row_a_run, variance_column
+from botorch_transfer.data.measurements import FATE, error_column, measured, numbers
+from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.tables import (
     failed_inputs,
     from_dataframe,
     has_failed,
     in_logarithms,
     likely_column,
-    numbers,
-    refuse_cell,
+    limit_task,
     renamed,
     variances,
 )
 from botorch_transfer.data.units import Range, wrong_outcomes
+from botorch_transfer.outcome_transforms import (
+    TargetStandardize,
+    limit_outcomes,
+    robust_limit,
+)
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import errors_in, with_numbers
@@ -42,116 +47,30 @@ from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
 
-Goal = Literal["min", "max"]
-
-LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
-"""Probabilities of equally likely quantiles, by which what has no closed form is averaged."""
-
 SLIGHTLY, SAME_PLACE = 0.1, 1e-4
 """Runs of this study may lie outside of a range by the first share of it; a share of at most the
 second is a rounding error."""
 
+DEPTH = 4.0
+"""Standard deviations of a prior's outcomes from the best one to the worst one that counts."""
+
 ADDED = ("expected_improvement", "sources", "predicted_mean", "predicted_std")
 """Columns that suggestions add to the parameters."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One outcome of the target task: an objective, or what has a limit.
-
-    Args:
-        name: The column.
-        sign: -1 if small outcomes are good; models are of the outcome times the sign.
-        limit: The least value of the modelled outcome, for a constraint.
-        noise: The column of its standard errors.
-        log: Whether models are of the outcome's logarithm, times the sign.
-        within: The least and the largest value that the outcome can have; predictions beyond them
-            count as these. The quantiles of what is clipped are the clipped quantiles, whatever the
-            model, and an outcome may really be at a bound, as a yield of 0 %.
-
-    Example:
-        >>> Outcome("loss", sign=-1.0).goal
-        'min'
-    """
-
-    name: str
-    sign: float
-    limit: float | None = None
-    noise: str | None = None
-    log: bool = False
-    within: Range | None = None
-
-    @property
-    def goal(self) -> Goal:
-        """Whether small or large outcomes are good."""
-        return "max" if self.sign > 0 else "min"
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of its numbers."""
-        return [column for column in (self.name, self.noise) if column is not None]
-
-    @property
-    def is_objective(self) -> bool:
-        """Whether it is to be improved, and has no limit."""
-        return self.limit is None
-
-    def predicted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Converts a model's moments to the outcome's mean and standard deviation."""
-        if self.within is not None:
-            std, mean = torch.std_mean(self.quantiles(mean, variance, LEVELS), dim=-1, correction=0)
-            return mean, std
-        mean, variance = self.sign * mean, variance.clamp_min(0)
-        if not self.log:
-            return mean, variance.sqrt()
-        mean = (mean + variance / 2).exp()  # of a log-normal distribution
-        return mean, mean * variance.expm1().sqrt()
-
-    def quantiles(self, mean: Tensor, variance: Tensor, levels: Tensor) -> Tensor:
-        """Converts a model's moments to quantiles of the outcome.
-
-        Args:
-            mean: An ``n`` tensor.
-            variance: An ``n`` tensor.
-            levels: A ``k`` tensor of probabilities.
-
-        Returns:
-            An ``n x k`` tensor.
-        """
-        std = variance.clamp_min(0).sqrt().unsqueeze(-1)
-        values = self.original(mean.unsqueeze(-1) + self.sign * std * ndtri(levels).to(std))
-        return values if self.within is None else values.clamp(*self.within)
-
-    def original(self, Y: Tensor) -> Tensor:
-        """Converts modelled outcomes, which are to be maximized, to the user's."""
-        return (self.sign * Y).exp() if self.log else self.sign * Y
-
-    def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> Tensor:
-        """Computes by how much the outcome is expected to be better than the best one so far.
-
-        Args:
-            mean: An ``n`` tensor, of the model.
-            variance: An ``n`` tensor.
-            best: The best modelled outcome so far.
-
-        Returns:
-            An ``n`` tensor in the outcome's unit: the mean of improvements, none counting as zero.
-        """
-        values = self.quantiles(mean, variance, LEVELS)
-        return (self.sign * (values - self.original(best))).clamp_min(0.0).mean(dim=-1)
 
 
 class Runs(NamedTuple):
     """The runs of this study.
 
     Args:
-        X: An ``n x d`` tensor of inputs with known outcomes.
-        Y: An ``n x m`` tensor of outcomes to be maximized.
+        X: An ``n x d`` tensor of inputs with at least one known outcome.
+        Y: An ``n x m`` tensor of outcomes to be maximized; NaN where one is not known.
         Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
         waiting: A ``p x d`` tensor of inputs of pending runs.
-        failed: An ``f x d`` tensor of inputs of failed runs.
+        failed: An ``f x d`` tensor of inputs of failed runs, also of those with some outcome.
         added: An ``n x m`` tensor of variances that come on top of the noise: outcomes of runs that
             were stopped early are predictions.
+        ended: An ``e x d`` tensor of inputs of runs that ended without an outcome.
+        succeeded: An ``n`` boolean tensor: which runs of ``X`` have not failed.
     """
 
     X: Tensor
@@ -160,11 +79,31 @@ class Runs(NamedTuple):
     waiting: Tensor
     failed: Tensor
     added: Tensor | None = None
+    ended: Tensor | None = None
+    succeeded: Tensor | None = None
 
     @property
     def awaited(self) -> Tensor:
         """Inputs that have outcomes or will have them."""
         return torch.cat([self.X, self.waiting])
+
+    @property
+    def tried(self) -> Tensor:
+        """Inputs of all runs."""
+        ended = self.failed[:0] if self.ended is None else self.ended
+        return torch.cat([self.awaited, self.failed, ended])
+
+    @property
+    def good(self) -> Tensor:
+        """Inputs of runs with an outcome that have not failed."""
+        return self.X if self.succeeded is None else self.X[self.succeeded]
+
+    def known(self, index: int) -> Runs:
+        """Selects the runs with a known value of one outcome, and that outcome."""
+        rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
+        added = None if self.added is None else self.added[rows, one]
+        known = {"X": self.X[rows], "Y": self.Y[rows, one], "Yvar": self.Yvar[rows, one]}
+        return self._replace(**known, added=added, succeeded=None)
 
 
 class EncodedTables(NamedTuple):
@@ -201,6 +140,58 @@ class EncodedTables(NamedTuple):
     def has_sources(self) -> bool:
         """Whether some outcome has source data or a prior."""
         return any(source is not None for source in self.sources.values())
+
+    def limited(self) -> EncodedTables:
+        """Limits very bad outcomes robustly, in old tasks and in this study's runs.
+
+        The limit of this study follows from its outcomes and from the typical distance between the
+        best and the worst outcome of old tasks. Predictions of an outcome with a limited value are
+        no worse than the worst value that is left.
+        """
+        sources, outcomes = dict(self.sources), list(self.outcomes)
+        Y, Yvar = self.runs.Y.clone(), self.runs.Yvar.clone()
+        for i, outcome in enumerate(outcomes):
+            name, known = outcome.name, Y[Y[:, i].isfinite(), i : i + 1]
+            raw = _tasks(sources[name])
+            tasks = {task: limit_task(data, outcome.limit) for task, data in raw.items()}
+            lowest = robust_limit(known, typical_depth(tasks or sources[name]), outcome.limit)
+            before = torch.cat([*(data.Y for data in raw.values()), known])
+            after = torch.cat([*(data.Y for data in tasks.values()), known.clamp_min(lowest)])
+            if count := int((before < after).sum()):
+                text = (
+                    "%d outcomes %r are far worse than their task's median, and count as just bad"
+                )
+                logger.info(text, count, name)
+                sources[name] = tasks or sources[name]
+                Y[:, i], Yvar[:, i] = limit_outcomes(Y[:, i], lowest, Yvar[:, i])  # type: ignore[assignment]
+                outcomes[i] = outcome.no_worse_than(float(after.min()))
+        runs = self.runs._replace(Y=Y, Yvar=Yvar)
+        return self._replace(runs=runs, outcomes=outcomes, sources=sources)
+
+
+def _tasks(source: Any) -> dict[str, SupervisedDataset]:
+    """The source data of an outcome; none of a prior, or without history."""
+    tasks = source if isinstance(source, Mapping) else {}
+    return {name: t for name, t in tasks.items() if isinstance(t, SupervisedDataset)}
+
+
+def typical_depth(source: Any) -> float:
+    """Computes the typical distance between the best and the worst outcome of old tasks.
+
+    Args:
+        source: The source data, limited, or the prior of an outcome; ``None`` for none.
+
+    Returns:
+        The median over tasks; of a prior, :data:`DEPTH` standard deviations of its outcomes.
+    """
+    if tasks := _tasks(source):
+        return float(np.median([float(task.Y.max() - task.Y.min()) for task in tasks.values()]))
+    prior = next(iter(source.values())) if isinstance(source, Mapping) else source
+    transform = None if prior is None else prior.default_outcome_transform(torch.Size())
+    if not isinstance(transform, TargetStandardize):
+        return 0.0
+    transform(torch.empty(0, 1, dtype=torch.double))
+    return DEPTH * float(transform.stdvs)
 
 
 # --------------------------------------------------------------------------------------- outcomes
@@ -377,6 +368,7 @@ def read_study(
     step: str | None = None,
     run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
+    robust: bool = True,
 ) -> EncodedTables:
     """Reads all that :func:`suggest` is told of tables and outcomes; so are its arguments.
 
@@ -400,6 +392,7 @@ def read_study(
         step: The column of a learning curve's step.
         run: The column that names a run.
         outcome_range: The values that outcomes can have.
+        robust: Whether very bad outcomes are limited robustly.
 
     Returns:
         What the tables say.
@@ -451,7 +444,10 @@ def read_study(
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
     if history is not None:
-        history = with_numbers(history, [*space.number_columns, *columns])
+        history = with_numbers(history, space.number_columns)
+    places = "In the history", "In the runs"
+    history, runs = measured([history, runs], outcomes, status, task, places)
+    outcomes = [_with_errors(outcome, [history, runs]) for outcome in outcomes]
     if step is not None:
         of_curves = CurveColumns(step, space.columns if run is None else [run], status)
         history, runs = one_row_a_run(history, runs, outcomes, of_curves, task)
@@ -467,7 +463,16 @@ def read_study(
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
             logger.warning("Maybe another unit: %s", suspicion)
     read = read_runs(space, runs, outcomes, status)
-    return EncodedTables(space, region, outcomes, sources, read, old_failed)
+    tables = EncodedTables(space, region, outcomes, sources, read, old_failed)
+    return tables.limited() if robust else tables
+
+
+def _with_errors(outcome: Outcome, tables: Sequence[DataFrame | None]) -> Outcome:
+    """Takes the standard errors in cells such as ``18 ± 2``, if no column has them."""
+    column = error_column(outcome.name)
+    if outcome.noise is None and any(table is not None and column in table for table in tables):
+        return replace(outcome, noise=column)
+    return outcome
 
 
 def _check_names(
@@ -520,6 +525,7 @@ def read_source(
         missing=missing,
         changed=True,
         log=outcome.log,
+        robust=None,
     )
 
 
@@ -570,33 +576,33 @@ def read_runs(
                 f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
                 f"is the {kind}, or drop it."
             )
-    runs = with_numbers(runs, [*space.number_columns, *columns])
+    runs = with_numbers(runs, space.number_columns)
     X = _place_runs(space, runs)
     with errors_in("In the runs"):
+        (runs,) = measured([runs], outcomes, status)
         for outcome in outcomes:
             if outcome.log:
                 runs = in_logarithms(runs, outcome.name, outcome.noise)
-        for name in columns:
-            _refuse_text(runs, name)
-    Y = np.stack([outcome.sign * numbers(runs, outcome.name) for outcome in outcomes], axis=1)
-    failed = has_failed(runs, Y, status)
-    pending = ~failed & np.isnan(Y).any(axis=1)
-    done = ~failed & ~pending
-    with errors_in("In the runs"):
-        Yvar = np.stack([variances(runs, outcome.noise, done) for outcome in outcomes], axis=1)
+        Y = np.stack([outcome.sign * numbers(runs, outcome.name) for outcome in outcomes], axis=1)
+        failed, has_outcome = has_failed(runs, Y), np.isfinite(Y)
+        done = has_outcome.any(axis=1)
+        noise = [variances(runs, o.noise, has_outcome[:, i]) for i, o in enumerate(outcomes)]
+    Y = np.where(has_outcome, Y, np.nan)
     added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
-    known = (torch.from_numpy(values[done]) for values in (Y, Yvar, np.nan_to_num(added)))
-    known_Y, known_Yvar, known_added = known
-    return Runs(X[done], known_Y, known_Yvar, X[pending], X[failed], known_added)
+    values = (torch.from_numpy(v[done]) for v in (Y, np.stack(noise, axis=1), np.nan_to_num(added)))
+    known_Y, Yvar, known_added = values
+    left = torch.from_numpy(~done & ~failed)
+    ended = torch.tensor([fate == "ended" for fate in runs[FATE]], dtype=torch.bool)
+    succeeded = torch.from_numpy(~failed[done])
+    inputs = X[left & ~ended], X[torch.from_numpy(failed)]
+    return Runs(X[done], known_Y, Yvar, *inputs, known_added, X[left & ended], succeeded)
 
 
 def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
-    """Encodes runs, those slightly outside of a range at their place; refuses others."""
+    """Places runs inside of the search space or slightly outside; refuses other runs."""
     with errors_in("In the runs"):
-        X = space.place(runs)
-        beyond = (-X).maximum(X - 1).amax(dim=-1)
-        other = ~((beyond > 0) & (beyond <= SLIGHTLY))
-        X[other] = space.encode(runs[other.numpy()])
+        X = space.place(runs, within=SLIGHTLY)
+    beyond = (-X).maximum(X - 1).amax(dim=-1)
     outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
     if outside:
         logger.info(
@@ -606,13 +612,3 @@ def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
             ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),
         )
     return X
-
-
-def _refuse_text(runs: DataFrame, name: str) -> None:
-    if name in runs.columns:
-        text = np.isnan(numbers(runs, name)) & runs[name].notna().to_numpy()
-        problem = (
-            ", which is no number: correct it, or empty the cell; if the run failed, and is not "
-            "pending, write 'failed' into a column 'status'"
-        )
-        refuse_cell(text, runs[name], problem)

@@ -9,10 +9,12 @@ bound: such parameters move to the middle of their range. A table of candidates 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions.errors import OptimizationGradientError
 from botorch.optim import optimize_acqf_mixed
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
@@ -213,18 +215,20 @@ def _climb(acquisition: AcquisitionFunction, region: Region, best_first: Tensor)
     choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
     rows, starts = best_first[:64], best_first[:NUM_STARTS].unsqueeze(-2)
     if choices:
-        found, _ = optimize_acqf_mixed(
-            acquisition,
-            bounds=space.bounds,
-            q=1,
-            num_restarts=len(starts),
-            fixed_features_list=choices,
-            batch_initial_conditions=starts,
-            inequality_constraints=region.for_botorch(is_equality=False),
-            equality_constraints=region.for_botorch(is_equality=True),
-            options={"maxiter": MAX_ITER},
-        )
-        rows = torch.cat([region.nearest(found.detach()), best_first[:1]])
+        # Outcomes of astronomic size have no gradients: then rows are scored only.
+        with suppress(OptimizationGradientError):
+            found, _ = optimize_acqf_mixed(
+                acquisition,
+                bounds=space.bounds,
+                q=1,
+                num_restarts=len(starts),
+                fixed_features_list=choices,
+                batch_initial_conditions=starts,
+                inequality_constraints=region.for_botorch(is_equality=False),
+                equality_constraints=region.for_botorch(is_equality=True),
+                options={"maxiter": MAX_ITER},
+            )
+            rows = torch.cat([region.nearest(found.detach()), best_first[:1]])
     x = rows[_evaluate(acquisition, rows).argmax()]
     for _ in range(10):
         rows = torch.cat([x.unsqueeze(0), region.nearest(_neighbours(space, x), MAX_REPAIRED // 4)])

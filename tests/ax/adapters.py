@@ -19,6 +19,7 @@ from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory, encode_runs
+from botorch_transfer.data.outcome import Outcome
 from tests.ax.conftest import FAST, Space
 
 
@@ -51,7 +52,7 @@ def encoded_runs(
 def encoded(
     space: Space, history: TransferHistory, metric: str = "loss", **options: Any
 ) -> dict[str, Any]:
-    """The same of any history."""
+    """The same of any history; the metric has no direction, so that no outcome is too bad."""
     client = Client()
     client.configure_experiment(space)
     raw = now = experiment_of(client).search_space
@@ -59,4 +60,5 @@ def encoded(
     for kind in kinds:
         transforms[kind.__name__] = kind(search_space=now.clone())
         now = transforms[kind.__name__].transform_search_space(now.clone())
-    return encode_runs(history, metric, raw, transforms, list(now.parameters), **options)
+    goal, names = Outcome(metric, 0.0), list(now.parameters)
+    return encode_runs(history, goal, raw, transforms, names, **options)

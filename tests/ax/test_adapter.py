@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,8 @@ def test_nothing_is_avoided_where_nothing_failed(make_client, complete, runs):
 
 @pytest.fixture(scope="module")
 def history(runs) -> TransferHistory:
-    return TransferHistory.from_frame(runs)
+    """Old runs as they are: these tests compare scales with the table's."""
+    return replace(TransferHistory.from_frame(runs), robust=False)
 
 
 def test_axs_torch_adapter_is_as_it_is_overridden():
@@ -357,3 +358,72 @@ def test_infinite_outcomes_are_left_out(make_client, odd, of_target):
     assert len(sources_of(adapter)["old_loss"][1]) == 9
     assert len(datasets_of(adapter)["loss"].Y) == int(np.isfinite(of_target))
     assert len(generated(adapter).arms) == 1
+
+
+# ----------------------------------------------------------------------------- very bad outcomes
+
+
+def _scaled(sources: dict[str, Any], adapter: Any, metric: str = "loss") -> np.ndarray:
+    """Outcomes of old runs in the user's unit."""
+    mean, std = adapter.history_moments()[metric]
+    return torch.cat([task[1] for task in sources.values()]).squeeze(-1).numpy() * std + mean
+
+
+def test_cells_of_old_runs_are_read(make_client, runs, caplog):
+    cells = runs["loss"].map(str).astype(object)
+    cells.iloc[[1, 2, 3, 4, 5]] = ["<0.5", "~2.5", "n.d.", "failed", "-999"]
+    client = make_client(history=runs.assign(loss=cells), robust=False)
+    with caplog.at_level("INFO", logger="botorch_transfer"):
+        client.get_next_trials(1)
+    adapter = client._generation_strategy.adapter
+    expected = runs["loss"].to_numpy(copy=True)
+    expected[[1, 2]] = 0.5, 2.5
+    found = _scaled(sources_of(adapter), adapter)
+    np.testing.assert_allclose(found, np.delete(expected, [3, 4, 5]))
+    for told in (
+        "Bounds count as the number in them: 1 in 'loss', as '<0.5' in row 1 of task 'monday'",
+        "Marks on numbers are ignored: 1 in 'loss', as '~2.5' in row 2 of task 'monday'",
+        "and such a run has ended without one: 1 in 'loss', as 'n.d.' in row 3 of task 'monday'",
+        "Words count as failures: 1 in 'loss', as 'failed' in row 4 of task 'monday'",
+        "has the code -999, as -999.0 in row 5 of task 'monday'",
+    ):
+        assert sum(told in message for message in caplog.messages) == 1
+
+
+def test_a_cell_that_is_no_outcome_is_refused(make_client, runs):
+    cells = runs["loss"].map(str).astype(object)
+    cells.iloc[3] = "0,3"
+    with pytest.raises(UserInputError, match="'loss' has '0,3' in row 3, which begins like"):
+        make_client(history=runs.assign(loss=cells)).get_next_trials(1)
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_diverged_runs_may_count_as_just_bad(make_client, runs, robust):
+    """Old ones and this experiment's."""
+    old = runs.assign(loss=runs["loss"].mask(runs.index == 7, 54_321.0))
+    client = make_client(history=old, robust=robust)
+    for C_, loss in ((1.0, 1.5), (3.0, 2.5), (100.0, 98_765.0)):
+        client.complete_trial(client.attach_trial({"C": C_, "gamma": 0.1}), {"loss": loss})
+    client.get_next_trials(1)
+    adapter = client._generation_strategy.adapter
+    worst = _scaled(sources_of(adapter), adapter).max()
+    mean, std = adapter.history_moments()["loss"]
+    own = datasets_of(adapter)["loss"].Y.squeeze(-1).numpy() * std + mean
+    np.testing.assert_allclose(own[:2], [1.5, 2.5])
+    if robust:
+        assert 10 < worst < 200
+        assert 10 < own[2] < 200
+    else:
+        assert worst == pytest.approx(54_321)
+        assert own[2] == pytest.approx(98_765)
+
+
+def test_constraints_are_limited_beyond_their_limit_only(make_client, runs):
+    cost = runs["cost"].mask(runs.index == 7, 54_321.0).mask(runs.index == 8, -300.0)
+    adapter = adapter_of(
+        make_client(constraints=["cost <= 2"]),
+        history=TransferHistory.from_frame(runs.assign(cost=cost)),
+    )
+    found = _scaled(sources_of(adapter, "cost"), adapter, "cost")
+    np.testing.assert_allclose(np.delete(found, 7), np.delete(cost.to_numpy(), 7))
+    assert 5 < found[7] < 5000

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from ax.exceptions.core import UserInputError
 
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory, encode_runs
+from botorch_transfer.data.outcome import Outcome
 from tests.ax.adapters import encoded_runs
 from tests.ax.conftest import (
     bowls,
@@ -60,15 +62,30 @@ def test_runs_outside_the_new_bounds_are_kept():
             {"kind": ["d", "e", "d"]},
             "No run is left, as all have a value",
         ),
-        ({"depth": [1.5, 2, 3]}, "depth=1.5, which is no value"),
-        ({"loss_sem": [0.1, np.nan, 0.1]}, "'loss_sem' has a standard error that is empty"),
-        ({"loss_sem": 0.0}, "'loss_sem' has a standard error that is empty or not positive"),
-        ({"loss_sem": "?"}, "'loss_sem' has a standard error that is empty or not positive"),
+        ({"depth": ["deep", 2, 3]}, "'depth' is 'deep' in row 0, not a number"),
+        (
+            {"loss_sem": [0.1, -0.2, 0.1]},
+            "The column 'loss_sem' has -0.2 in row 1, which is no standard error",
+        ),
     ],
 )
 def test_values_that_the_space_does_not_have_are_refused(changes, message):
     with pytest.raises(UserInputError, match=message):
         encoded_runs(mixed_space(), RUNS.assign(**changes))
+
+
+@pytest.mark.parametrize(
+    ("errors", "variances"),
+    [
+        ([0.1, np.nan, 0.3], {"monday": [0.01, 0.01], "sunday": [0.09]}),
+        ([0.1, "0", ""], {"monday": [0.01, 0.01]}),
+        (0.0, {}),
+    ],
+)
+def test_standard_errors_that_are_empty_or_zero_are_inferred(errors, variances):
+    data = encoded_runs(mixed_space(), RUNS.assign(loss_sem=errors))
+    found = {name: task[2][:, 0].tolist() for name, task in data.items() if len(task) == 3}
+    assert found == {name: pytest.approx(known) for name, known in variances.items()}
 
 
 def test_encoded_as_the_target_is(make_client, runs):
@@ -109,7 +126,8 @@ def encoded_tensors(metric, names):
     client.configure_experiment(space)
     search_space = experiment_of(client).search_space
     transforms = {"Cast": Cast(search_space=search_space)}
-    return X, Y, encode_runs(history, metric, search_space, transforms, list(names))
+    goal = Outcome(metric, 0.0)
+    return X, Y, encode_runs(history, goal, search_space, transforms, list(names))
 
 
 def test_columns_of_tensors_are_in_the_order_of_the_parameters():
@@ -219,12 +237,12 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog)
     [
         ([1, 2.7], [1, 2, 3], "int"),
         ([True, "yes"], [True, False], "bool"),
-        ([1.0, 2.1], [1.0, 2.0], "float"),
+        ([1.0, 2.1], [1.0, 2.0, 3.0], "float"),
     ],
 )
 def test_no_value_is_taken_for_another_choice(values, choices, kind, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
-        X = encode_choice(values, choices, kind)
+        X = encode_choice(values, choices, kind, is_ordered=False)
     assert len(X) == 1
     assert "1 runs have a value that the search space has no place for" in caplog.text
 
@@ -233,6 +251,38 @@ def test_rounded_numbers_are_the_choices_that_they_were():
     steps = [0.0, 0.1, 0.2, 0.1 + 0.2, 0.4]
     rounded = [0.3, float(np.float32(0.1)), 0.4]
     assert encode_choice(rounded, steps, "float")[:, 0].tolist() == [steps[3], 0.1, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values", "scale"),
+    [
+        (
+            RangeParameterConfig("p", (0.0, 10.0), "float", step_size=5.0),
+            [-0.01, 0.01, 5.0, 10.01],
+            float,
+        ),
+        (RangeParameterConfig("p", (0, 10), "int", step_size=5), [-0.01, 0.01, 5, 10.01], float),
+        (ChoiceParameterConfig("p", [1, 10, 100], "int", True), [0.5, 2.5, 10, 300], math.log10),
+        (ChoiceParameterConfig("p", [0.1, 0.7], "float"), [0.0, 0.1, 0.4, 0.9], float),
+        (RangeParameterConfig("p", (1, 9), "int"), [0.4, 2.5, 3, 11.5], float),
+        (RangeParameterConfig("p", (1, 9), "int", scaling="log"), [0.4, 2.5, 3, 12], math.log10),
+    ],
+)
+def test_numbers_off_the_levels_keep_their_place(parameter, values, scale):
+    """Levels and integers are where Ax puts them, and other numbers are between them."""
+    runs = pd.DataFrame({"task": "old", "p": values, "loss": range(4)})
+    data = encoded_runs([parameter, *plain_space()], runs.assign(C=1.0, gamma=1.0))
+    expected = [scale(value) for value in values]
+    assert data["old"][0][:, 0].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_numbers_off_the_levels_switch_on_what_the_nearest_level_does():
+    dependents = {1: ["a"], 2: ["b"]}
+    parent = ChoiceParameterConfig("n", [1, 2], "int", dependent_parameters=dependents)
+    steps = [RangeParameterConfig(name, (0, 8), "int", step_size=4) for name in "ab"]
+    runs = pd.DataFrame({"task": "x", "n": [1.1, 1.9, 2], "a": [0.5, 3.0, None]})
+    data = encoded_runs([parent, *steps], runs.assign(b=[None, 7.5, 8], loss=[1.0, 2.0, 3.0]))
+    assert data["x"][0].tolist() == [[1.1, 0.5, 4.0], [1.9, 4.0, 7.5], [2.0, 4.0, 8.0]]
 
 
 def test_old_runs_with_another_value_of_what_is_fixed_are_refused():

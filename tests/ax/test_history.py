@@ -12,6 +12,9 @@ from ax.storage.json_store.decoder import object_from_json
 from ax.storage.json_store.encoder import object_to_json
 
 from botorch_transfer.ax.history import TASK, TransferHistory
+from botorch_transfer.data.outcome import Outcome
+
+LOSS = Outcome("loss", -1.0)
 
 FRAME = pd.DataFrame(
     {
@@ -37,16 +40,16 @@ def test_storage_is_exact_and_equal_content_has_one_key():
 
 def test_moments_are_those_of_finite_outcomes():
     history = TransferHistory.from_frame(FRAME)
-    assert history.moments("loss") == pytest.approx((0.15, np.std([0.1, 0.2], ddof=1)))
+    assert history.moments(LOSS) == pytest.approx((0.15, np.std([0.1, 0.2], ddof=1)))
     constant = TransferHistory.from_frame(FRAME.assign(loss=2.0))
-    assert constant.moments("loss") == (2.0, 1.0)
+    assert constant.moments(LOSS) == (2.0, 1.0)
 
 
 def test_metrics_without_a_finite_value_are_refused():
     """Text is none."""
     for loss in (np.nan, np.inf, "low"):
         with pytest.raises(UserInputError, match="no finite value of 'loss'"):
-            TransferHistory.from_frame(FRAME.assign(loss=loss)).moments("loss")
+            TransferHistory.from_frame(FRAME.assign(loss=loss)).moments(LOSS)
 
 
 TABLE = pd.DataFrame({"task": ["monday", "sunday"], "n": [1, 2], "loss": [0.1, np.nan]})

@@ -1,4 +1,5 @@
 import logging
+import re
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from botorch.models import SingleTaskGP
 
 from botorch_transfer.data import as_datasets, from_dataframe, task_names
 from botorch_transfer.data.tables import likely_column
+from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.search_space import (
     CategoricalParameter,
@@ -72,9 +74,7 @@ def test_failed_runs_are_dropped_and_counted(caplog):
         datasets = read(frame)
     assert datasets["b"].Y.tolist() == [[0.1]]
     assert datasets["a"].Y.tolist() == [[0.4]]
-    assert caplog.messages == [
-        "3 of 5 runs without a finite outcome count as failed: drop those that were never measured"
-    ]
+    assert caplog.messages == ["3 of 5 runs have no finite outcome 'accuracy': left out"]
 
 
 @pytest.mark.parametrize(("goal", "worst"), [("max", 0.1), ("min", -0.3)])
@@ -85,8 +85,8 @@ def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
     assert datasets["b"].Y[2].item() == worst
     assert len(datasets["b"].X) == 3
     assert caplog.messages == [
-        "1 of 5 runs without a finite outcome count as failed and get their task's worst one: drop "
-        "those that were never measured"
+        "1 of 5 runs have no finite outcome 'accuracy': those that failed get their task's worst "
+        "one"
     ]
 
 
@@ -107,7 +107,7 @@ def test_logarithms_are_advised_where_the_best_losses_are_tiny(caplog):
 
 @pytest.mark.parametrize(("failed", "kept"), [("drop", 2), ("worst", 3)])
 def test_logarithms_have_relative_standard_errors(failed, kept):
-    frame = table(accuracy=[1.0, 0.5, "?", 4.0, 10.0], sem=[0.1, 0.1, 0.3, 0.8, 5.0])
+    frame = table(accuracy=[1.0, 0.5, np.nan, 4.0, 10.0], sem=[0.1, 0.1, 0.3, 0.8, 5.0])
     datasets = read(frame, failed=failed, noise="sem", log=True)
     assert datasets["a"].Y.exp().flatten().tolist() == pytest.approx([0.5, 4.0])
     assert datasets["a"].Yvar.sqrt().flatten().tolist() == pytest.approx([0.2, 0.2])
@@ -120,9 +120,11 @@ def test_logarithms_have_relative_standard_errors(failed, kept):
     ]
 
 
-def test_a_decimal_comma_is_no_failed_run():
-    with pytest.raises(InputDataError, match="'accuracy' has '0,3' in row 2: write a point"):
-        read(table(accuracy=["0.1", "0.2", "0,3", "0.4", "crashed"]))
+@pytest.mark.parametrize("cell", ["0,3", "1,234", "12 or 13"])
+def test_what_only_begins_like_a_number_is_no_failed_run(cell):
+    told = f"'accuracy' has '{cell}' in row 2, which begins like a number and is none: correct it"
+    with pytest.raises(InputDataError, match=told):
+        read(table(accuracy=["0.1", "0.2", cell, "0.4", "crashed"]))
 
 
 def test_what_has_no_logarithm_is_named():
@@ -135,7 +137,7 @@ def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
     frame = table(accuracy=[np.nan, 0.2, np.nan, 0.4, np.nan])
     assert list(read(frame, failed=failed)) == ["a"]
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("3 of 5 runs without a finite outcome")
+    assert caplog.messages[0].startswith("3 of 5 runs have no finite outcome 'accuracy'")
     assert caplog.messages[0].endswith("left out without any finite outcome: 'b'")
     assert caplog.records[0].levelno == logging.WARNING
 
@@ -146,19 +148,21 @@ def test_nothing_is_logged_without_failures(caplog):
     assert caplog.messages == []
 
 
-def test_outcomes_in_words_are_failures_that_are_warned_of(caplog):
+@pytest.mark.parametrize(("failed", "left"), [("drop", [0.1]), ("worst", [0.1, 0.1, 0.1])])
+def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
+    """A word says that nothing was measured, and not that the run was bad."""
     frame = table(accuracy=["0.1", "0.2", "crashed", "0.4", np.nan])
-    assert read(frame)["b"].Y.tolist() == [[0.1]]
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "2 of 5 runs without a finite outcome" in caplog.text
-    assert "1 of them with text that is no number: 'crashed' (1)" in caplog.text
-
-
-def test_all_texts_that_are_no_outcomes_are_told(caplog):
-    words = ["<5", "failed", "<5", "?", "n.d.", "late", "0.3"]
-    read(pd.concat([table(), table()], ignore_index=True).iloc[:7].assign(accuracy=words))
-    told = "6 of them with text that is no number: '<5' (2), 'failed' (1), '?' (1), 'n.d.' (1)"
-    assert f"{told} and 1 more" in caplog.text
+    frame = pd.concat([frame, frame.tail(1).assign(accuracy="?")], ignore_index=True)
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        assert read(frame, failed=failed)["b"].Y.flatten().tolist() == left
+    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert warned == [
+        "Words count as no outcome, and such a run has ended without one: 1 in 'accuracy', as '?' "
+        "in row 5 of task 'b'"
+    ]
+    failures = "Words count as failures: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'"
+    assert failures in caplog.messages
+    assert caplog.messages[-1].startswith("3 of 6 runs have no finite outcome 'accuracy'")
 
 
 def test_standard_errors_become_variances():
@@ -173,16 +177,30 @@ def test_failed_runs_get_the_largest_standard_error():
     torch.testing.assert_close(Yvar[:, 0], torch.tensor([0.01, 0.04, 0.04]).double())
 
 
-@pytest.mark.parametrize("error", [np.nan, 0.0, -0.1, np.inf])
+@pytest.mark.parametrize("error", [np.nan, 0.0, "", "0.0"])
+def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
+    frame = table(sem=pd.Series([0.1, error, error, 0.1, 0.3], dtype=object))
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        data = read(frame, noise="sem")
+    torch.testing.assert_close(data["b"].Yvar[:, 0], torch.tensor([0.01, 0.05, 0.09]).double())
+    torch.testing.assert_close(data["a"].Yvar[:, 0], torch.tensor([0.01, 0.01]).double())
+    assert caplog.messages == [
+        "2 standard errors 'sem' are zero or empty, and inferred from the other ones"
+    ]
+
+
+@pytest.mark.parametrize("error", [-0.1, 1e-200, 1e200])
 def test_impossible_standard_errors_are_refused(error):
     frame = table(sem=[0.1, 0.1, error, 0.1, 0.1])
-    with pytest.raises(InputDataError, match="Task 'b': The column 'sem' has a standard error"):
+    told = f"The column 'sem' has {error:g} in row 2, which is no standard error"
+    with pytest.raises(InputDataError, match=re.escape(told)):
         read(frame, noise="sem")
 
 
-def test_standard_errors_that_are_all_text_are_no_empty_column():
-    with pytest.raises(InputDataError, match="'sem' has a standard error that is empty or not"):
-        read(table(sem=["low", "low", "high", "low", "high"]), noise="sem")
+def test_standard_errors_in_words_are_warned_of(caplog):
+    data = read(table(sem=["low", "low", "high", "low", "high"]), noise="sem")
+    assert data["b"].Yvar is data["a"].Yvar is None
+    assert "5 in 'sem', as 'low' in row 0 of task 'b'" in caplog.messages[0]
 
 
 def test_task_names_are_compared_as_text():
@@ -494,3 +512,105 @@ def test_blanks_around_choices_and_tasks_do_not_matter():
     found, expected = read(blanks, space), read(clean, space)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name].X, expected[name].X) for name in expected)
+
+
+# ------------------------------------------------------------------------------- very bad outcomes
+
+
+def diverged(bad=-54_321.0, sign=1.0, **columns):
+    """Runs of two tasks with outcomes in [-1, 1], one of which in task b is far worse."""
+    frame = old_runs(wd=1e-3, accuracy=np.linspace(-1, 1, 24), **columns)
+    frame.loc[5, "accuracy"] = bad
+    return frame.assign(accuracy=sign * frame["accuracy"])
+
+
+@pytest.mark.parametrize("goal", ["max", "min"])
+def test_very_bad_outcomes_are_limited_or_warned_of(goal, caplog):
+    frame = diverged(sign=1.0 if goal == "max" else -1.0)
+    data = {}
+    told = "1 outcomes 'accuracy' are far worse than a task's median"
+    for robust, level, line in (
+        (True, "INFO", f"{told}, and count as just bad (task 'b' (1))"),
+        (False, "WARNING", f"{told}: consider robust=True (task 'b' (1))"),
+        (None, None, None),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+            data[robust] = read(frame, LINE, goal=goal, robust=robust)
+        logged = [(record.levelname, record.getMessage()) for record in caplog.records]
+        assert logged == ([] if line is None else [(level, line)])
+    raw = data[False]["b"].Y
+    assert raw.min() == -54_321
+    assert all(torch.equal(data[None][name].Y, data[False][name].Y) for name in "ab")
+    assert torch.equal(data[True]["a"].Y, data[False]["a"].Y)
+    assert torch.equal(data[True]["b"].Y, raw.clamp_min(robust_limit(raw)))
+    assert -5 < robust_limit(raw) < -1
+    assert torch.equal(data[True]["b"].X, data[False]["b"].X)
+    assert data[True]["b"].Yvar is None
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_very_good_outcomes_stay_as_they_are(robust, caplog):
+    frame = diverged(bad=54_321.0)
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        data = read(frame, LINE, robust=robust)
+    assert data["b"].Y.flatten().tolist() == frame["accuracy"][1::2].tolist()
+    assert not caplog.messages
+
+
+def test_of_outcomes_with_a_limit_only_violations_are_limited(caplog):
+    frame = diverged()
+    worst = {}
+    for limit in (None, -2.0, -70_000.0):
+        worst[limit] = read(frame, LINE, robust=True, limit=limit)["b"].Y.min().item()
+    assert worst[-70_000.0] == -54_321
+    assert worst[None] == pytest.approx(robust_limit(read(frame, LINE)["b"].Y))
+    narrow = read(frame, LINE, robust=True, limit=-5.0)["b"].Y.min().item()
+    assert narrow < -5 < worst[None] < -1
+    costs = read(diverged(sign=-1.0), LINE, goal="min", robust=True, limit=5.0)
+    assert costs["b"].Y.min().item() == pytest.approx(narrow)
+
+
+def test_a_bound_violates_the_limit():
+    cells = ["0.1", "0.2", "<0.3", "0.4", ">0.3"]
+    Y = read(table(accuracy=cells), limit=0.3)["b"].Y.flatten().tolist()
+    assert pytest.approx([0.1, 0.297, 0.3]) == Y
+
+
+def test_limited_outcomes_have_no_larger_errors_than_others():
+    frame = diverged(sem=[0.1, 0.2] * 12)
+    frame.loc[[3, 5], "sem"] = [0.3, 400.0]
+    data = {robust: read(frame, LINE, noise="sem", robust=robust)["b"] for robust in (True, False)}
+    expected = data[False].Yvar.clone()
+    assert expected[2].item() == 160_000
+    expected[2] = 0.09
+    torch.testing.assert_close(data[True].Yvar, expected)
+
+
+def test_outcomes_are_limited_after_the_logarithm():
+    frame = diverged()
+    losses = frame.assign(accuracy=np.exp(frame["accuracy"].clip(-600)))
+    data = read(losses, LINE, log=True, robust=True)["b"].Y
+    logs = read(frame.assign(accuracy=frame["accuracy"].clip(-600)), LINE)["b"].Y
+    torch.testing.assert_close(data, logs.clamp_min(robust_limit(logs)))
+    with_limit = read(losses, LINE, log=True, robust=True, limit=np.exp(-5.0))["b"].Y
+    assert with_limit.min().item() == pytest.approx(robust_limit(logs, limit=-5.0))
+
+
+@pytest.mark.parametrize("failures", [2, 9])
+def test_failed_runs_get_the_worst_outcome_that_is_left(failures):
+    """Failed runs do not count for the limit."""
+    frame = diverged()
+    failed = [1, 3, *range(7, 24, 2)][:failures]
+    frame.loc[failed, "accuracy"] = np.nan
+    lowest = robust_limit(read(frame, LINE)["b"].Y)
+    Y = read(frame, LINE, robust=True, failed="worst")["b"].Y
+    assert Y.min().item() == lowest > -5
+    assert (len(Y), int(Y.eq(lowest).sum())) == (12, failures + 1)
+
+
+def test_moderately_bad_outcomes_are_not_warned_of(caplog):
+    read(diverged(bad=-10.0), LINE)
+    assert not caplog.messages
+    read(diverged(bad=-60.0), LINE)
+    assert "consider robust=True" in caplog.text

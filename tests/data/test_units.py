@@ -12,6 +12,7 @@ from botorch_transfer.data import from_dataframe, units
 from botorch_transfer.data.units import wrong_outcomes, wrong_units
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
+    CategoricalParameter,
     FloatParameter,
     IntegerParameter,
     OrdinalParameter,
@@ -113,8 +114,9 @@ def test_it_is_said(caplog):
 
 
 def test_nothing_is_left_of_the_history():
-    space = SearchSpace([OrdinalParameter("T", (90, 105, 120))])
-    runs = pd.DataFrame({"task": "a", "T": [363.15, 378.15, 393.15, 363.15]})
+    kind = CategoricalParameter("kind", ("x",))
+    space = SearchSpace([OrdinalParameter("T", (90, 105, 120)), kind])
+    runs = pd.DataFrame({"task": "a", "T": [363.15, 378.15, 393.15, 363.15], "kind": "y"})
     runs["yield"] = [5, 70, 20, 30]
     with pytest.raises(InputDataError, match=r"No run is left, .*'T' of task 'a' .*less 273\.15"):
         from_dataframe(runs, space, "yield", "task")

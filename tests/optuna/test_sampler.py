@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from optuna.distributions import (
 from optuna.trial import Trial, TrialState, create_trial
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe
+from botorch_transfer.data.measurements import FATE
 from botorch_transfer.memo import clear_memos
 from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
@@ -59,7 +61,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return read_runs(space, runs, outcomes, status)
 
     def spy(tables_read, n, model, seed):
-        found.append({**tables_read._asdict(), "runs": tables[-1], "n": n})
+        read = tables_read.runs._asdict()
+        found.append({**read, **tables_read._asdict(), "runs": tables[-1], "n": n})
         return suggest_rows(tables_read, n, model, seed)
 
     tables: list[Any] = []
@@ -371,9 +374,8 @@ def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
     study.add_trial(create_trial(**failed))  # without parameters: says nothing
     study.ask(UNIT)
     runs = asked[-1]["runs"]
-    np.testing.assert_array_equal(runs["value"], [2.0, 4.0, np.nan, np.nan, np.nan, np.nan, np.inf])
-    is_failed = (runs[sampler_module.STATUS] == "failed").tolist()
-    assert is_failed == [False, False, True, False, False, True, False]
+    np.testing.assert_array_equal(runs["value"], [2.0, 4.0, *[np.nan] * 5])
+    assert runs[FATE].tolist() == ["", "", "failed", "ended", "ended", "failed", "failed"]
 
 
 def test_study_goes_on_where_everything_failed():
@@ -465,8 +467,9 @@ def test_second_objective_without_history(asked: list[dict[str, Any]]):
     new = sampler(seed=0, outcome=["value", "time"])
     study = optuna.create_study(directions=["minimize", "maximize"], sampler=new)
     study.optimize(_two, n_trials=2)
-    assert [len(call["outcomes"]) for call in asked] == [1, 2]
+    assert [len(call["outcomes"]) for call in asked] == [2, 2]
     assert asked[-1]["sources"]["time"] is None
+    assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.15)  # by the other objective
 
 
 def test_four_objectives_are_refused():
@@ -593,3 +596,80 @@ def test_without_another_study_it_starts_anew():
     study.sampler = TransferSampler([study], seed=0)
     study.optimize(objective, n_trials=1)
     assert states(study) == [TrialState.COMPLETE] * 4
+
+
+# ------------------------------------------------------------------------------- very bad values
+
+
+def _diverging(bad: float) -> Callable[[Trial], float]:
+    def diverging(trial: Trial) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        return bad if x > 0.8 else (x - 0.3) ** 2
+
+    return diverging
+
+
+def _add(study: optuna.Study, x: float, value: float) -> None:
+    study.add_trial(create_trial(params={"x": x}, distributions=UNIT, value=value))
+
+
+@pytest.mark.parametrize("bad", [1e3, 54_321.0, 1e30, 7e30])
+def test_diverged_old_trials_hardly_matter(bad: float):
+    study = {}
+    for value in (bad, 0.3):
+        old = [old_study(_diverging(value), name, trials=10) for name in ("monday", "tuesday")]
+        assert any(trial.value == value for trial in old[1].trials)
+        study[value] = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+        study[value].optimize(objective, n_trials=3)
+        assert study[value].trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
+    assert study[bad].best_value == pytest.approx(study[0.3].best_value, abs=0.01)
+    assert all(trial.value < 0.1 for trial in study[bad].trials)
+
+
+@pytest.mark.parametrize("bad", [1e3, 54_321.0, 1e30, 7e30])
+def test_diverged_trials_of_this_study_hardly_matter(bad: float, asked: list[dict[str, Any]]):
+    study = optuna.create_study(sampler=sampler(seed=0))
+    _add(study, 0.9, bad)
+    study.optimize(objective, n_trials=2)
+    assert all(trial.value < 0.05 for trial in study.trials[1:])
+    is_code = bad in (1e3, 1e30)
+    assert asked[-1]["runs"]["value"].isna().tolist() == [is_code, False]
+    assert len(asked[-1]["failed"]) == is_code
+    if not is_code:
+        assert -5 < asked[-1]["Y"].min() < -0.2
+
+
+def test_diverged_values_may_count_as_they_are(asked: list[dict[str, Any]]):
+    raw = sampler(seed=0, history=_diverged_table(54_321.0), robust=False)
+    study = optuna.create_study(sampler=raw)
+    _add(study, 0.9, 98_765.0)
+    study.ask(UNIT)
+    assert asked[-1]["Y"].min() == -98_765
+    assert min(task.Y.min() for task in asked[-1]["sources"]["value"].values()) == -54_321
+
+
+def _diverged_table(bad: float) -> pd.DataFrame:
+    return table().assign(value=lambda t: t["value"].mask(t["x"] > 0.9, bad))
+
+
+def test_each_warning_of_values_comes_once_a_sampler(caplog: pytest.LogCaptureFixture):
+    old = _diverged_table(-999.0)
+    old["value"] = old["value"].astype(object).mask(old.index == 2, "n.d.")
+    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
+        for own in (1e30, 54_321.0):
+            caplog.clear()
+            study = optuna.create_study(sampler=sampler(seed=0, history=old))
+            for x in (0.9, 0.95):
+                study.optimize(objective, n_trials=2)
+                _add(study, x, own)
+            study.optimize(objective, n_trials=1)
+            warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+            kinds = [
+                "Words count as no outcome",
+                "has the code -999, as -999.0 in row 7 of task",
+            ]
+            for kind in kinds:
+                assert sum(kind in message for message in warned) == 1
+            of_own = [message for message in warned if not any(kind in message for kind in kinds)]
+            assert len(of_own) == (own == 1e30)
+            assert all("as 1e+30 in row 2" in message for message in of_own)

@@ -99,11 +99,12 @@ def test_constraints_change_what_is_found():
     history = space.sample(30, seed=0)
     history["task"] = "old"
     history["loss"] = (history["a"] - 0.7) ** 2 + (history["b"] - 0.7) ** 2
+    options = {"model": ScaMLGP, "robust": False}
     with brief_search():
-        free = suggest(space, history, model=ScaMLGP)
-        bound = suggest(space, history, model=ScaMLGP, constraints=["a + b <= 1"])
-        equal = suggest(space, history, model=ScaMLGP, constraints=["a == 3 * b"])
-        fixed = suggest(space, history, model=ScaMLGP, constraints=["a <= 2*b"], fixed={"a": 0.9})
+        free = suggest(space, history, **options)
+        bound = suggest(space, history, constraints=["a + b <= 1"], **options)
+        equal = suggest(space, history, constraints=["a == 3 * b"], **options)
+        fixed = suggest(space, history, constraints=["a <= 2*b"], fixed={"a": 0.9}, **options)
     assert (free["a"] + free["b"]).item() == pytest.approx(1.4, abs=0.2)
     assert (bound["a"] + bound["b"]).item() == pytest.approx(1.0, abs=1e-3)
     assert bound["a"].item() == pytest.approx(0.5, abs=0.1)

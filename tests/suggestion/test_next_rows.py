@@ -73,10 +73,9 @@ def tune(space, history, evaluate, steps, **options) -> pd.DataFrame:
     return runs
 
 
-def fitted(space, history, runs=None, noise=None, missing=None, model=None) -> Suggestion:
+def fitted(space, history, runs=None, model=None, **options) -> Suggestion:
     """What `suggest` does, with the models."""
-    tables = read_study(space, history, runs, noise=noise, missing=missing)
-    return suggest_rows(tables, model=model)
+    return suggest_rows(read_study(space, history, runs, **options), model=model)
 
 
 @pytest.fixture
@@ -182,7 +181,7 @@ def test_a_few_rows_find_the_optimum(model, steps):
 def test_predictions_go_through_runs():
     runs = SPACE.sample(2, seed=1)
     runs["loss"] = loss(runs)
-    found = fitted(SPACE, HISTORY, runs)
+    found = fitted(SPACE, HISTORY, runs, robust=False)
     mean = -found.models["loss"].posterior(SPACE.encode(runs)).mean.detach().flatten()
     np.testing.assert_allclose(mean, runs["loss"], atol=0.1)
     assert found.rows["predicted_std"].item() > 0
@@ -223,15 +222,16 @@ def test_the_first_batch_is_near_the_best_of_the_sources():
 @pytest.mark.usefixtures("_brief_search")
 @pytest.mark.parametrize(("how", "others"), [("status", 0), ("infinite", 2)])
 def test_failed_rows_are_not_tried_again(how, others):
-    first = suggest(SPACE, HISTORY, model=ScaMLGP)[SPACE.columns]
+    options = {"model": ScaMLGP, "robust": False}
+    first = suggest(SPACE, HISTORY, **options)[SPACE.columns]
     runs = pd.concat([first, SPACE.sample(others, seed=8)] if others else [first])
     runs["loss"] = [np.inf if how == "infinite" else np.nan, *loss(runs)[1:]]
     runs["status"] = ["Failed" if how == "status" else "", *["ok"] * others]
-    row = suggest(SPACE, HISTORY, runs, model=ScaMLGP)
+    row = suggest(SPACE, HISTORY, runs, **options)
     assert_new(SPACE, row, runs)
     distance = torch.cdist(SPACE.encode(row), SPACE.encode(first)).item()
     assert distance > 0.1
-    undecided = suggest(SPACE, HISTORY, runs.assign(status="", loss=loss(runs)), model=ScaMLGP)
+    undecided = suggest(SPACE, HISTORY, runs.assign(status="", loss=loss(runs)), **options)
     assert distance > torch.cdist(SPACE.encode(undecided), SPACE.encode(first)).item()
 
 
@@ -302,8 +302,9 @@ def test_known_noise_is_used():
     history = HISTORY.assign(sem=0.01)
     runs = SPACE.sample(4, seed=2)
     runs["loss"] = loss(runs) + 5.0 * (np.arange(4) == 0)
-    sure = fitted(SPACE, history, runs.assign(sem=1e-3), noise="sem").models["loss"]
-    unsure = fitted(SPACE, history, runs.assign(sem=[100.0, 1e-3, 1e-3, 1e-3]), noise="sem")
+    options = {"noise": "sem", "robust": False}
+    sure = fitted(SPACE, history, runs.assign(sem=1e-3), **options).models["loss"]
+    unsure = fitted(SPACE, history, runs.assign(sem=[100.0, 1e-3, 1e-3, 1e-3]), **options)
     X = SPACE.encode(runs)[:1]
     sure_mean = -sure.posterior(X).mean.item()
     unsure_mean = -unsure.models["loss"].posterior(X).mean.item()

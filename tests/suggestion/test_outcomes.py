@@ -188,11 +188,17 @@ def test_old_failures_count_from_the_first_row_on(column):
 
 @pytest.mark.usefixtures("_brief_search")
 def test_pending_and_abandoned_runs_are_no_failures():
+    """Only pending ones are awaited, and neither are suggested again."""
     runs = SPACE.sample(3, seed=4).assign(loss=[0.4, np.nan, np.nan])
-    expected = suggest(SPACE, OLD, runs, model=ScaMLGP)
-    for status in ("pending", "abandoned", None):
+    waiting, ended = (suggest(SPACE, OLD, table, model=ScaMLGP) for table in (runs, runs.head(1)))
+    assert not ended.equals(waiting)
+    states = {"pending": waiting, None: waiting, "abandoned": ended, "not measured": ended}
+    for status, expected in states.items():
         row = suggest(SPACE, OLD, runs.assign(status=status), model=ScaMLGP)
         pd.testing.assert_frame_equal(row, expected)
+    again = pd.concat([runs.head(1), ended[SPACE.columns].assign(status="abandoned")])
+    other = suggest(SPACE, OLD, again, model=ScaMLGP)
+    assert (SPACE.encode(other) - SPACE.encode(ended)).abs().max() > 1e-3
 
 
 def test_inputs_of_failed_old_runs():

@@ -11,8 +11,10 @@ from pandas import DataFrame, Series
 from botorch_transfer import (
     FloatParameter,
     IntegerParameter,
+    OrdinalParameter,
     ScaMLGP,
     SearchSpace,
+    SimplexParameter,
     SourceGPs,
     from_dataframe,
     suggest,
@@ -25,15 +27,21 @@ from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
 def test_runs_are_done_failed_or_pending():
     runs = SPACE.sample(6, seed=3)
     runs["loss"] = [np.inf, 2.0, np.nan, np.inf, 1.0, 3.0]
-    runs["status"] = [None, "ok", "abandoned", "", "OK", " Crashed"]
+    runs["status"] = [None, "ok", "running", "", "OK", " Crashed"]
     read = read_runs(SPACE, runs, read_outcomes(), "status")
-    assert torch.equal(read.X, SPACE.encode(runs.iloc[[1, 4]]))
-    assert read.Y.flatten().tolist() == [-2.0, -1.0]
+    assert torch.equal(read.X, SPACE.encode(runs.iloc[[1, 4, 5]]))
+    assert read.Y.flatten().tolist() == [-2.0, -1.0, -3.0]
+    assert read.succeeded.tolist() == [True, True, False]
+    assert torch.equal(read.good, SPACE.encode(runs.iloc[[1, 4]]))
     assert torch.equal(read.failed, SPACE.encode(runs.iloc[[0, 3, 5]]))
     assert torch.equal(read.waiting, SPACE.encode(runs.iloc[[2]]))
+    assert len(read.ended) == 0
+    read = read_runs(SPACE, runs.assign(status="abandoned"), read_outcomes(), "status")
+    assert torch.equal(read.ended, SPACE.encode(runs.iloc[[2]]))
+    assert len(read.waiting) == 0
 
 
-@pytest.mark.parametrize(("cell", "log"), [("good", False), (-1.0, True)])
+@pytest.mark.parametrize(("cell", "log"), [("1,5", False), (-1.0, True)])
 def test_an_error_in_the_runs_names_them(cell, log):
     runs = SPACE.sample(2, seed=1).assign(loss=Series([0.5, cell], dtype=object))
     with pytest.raises(InputDataError, match=r"In the runs: The column 'loss' has .* in row 1"):
@@ -90,16 +98,20 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has no logarithm"),
         ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1 in row 0"),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
-        ({"runs": RUNS.assign(loss="good")}, InputDataError, "has 'good' in row 0"),
+        (
+            {"runs": RUNS.assign(loss="0,3")},
+            InputDataError,
+            "has '0,3' in row 0, which begins like a number and is none: correct it",
+        ),
         (
             {"runs": RUNS.rename(columns={"loss": "Loss "})},
             InputDataError,
             "no column 'loss', but one of 'Loss '",
         ),
         (
-            {"runs": RUNS.assign(sem=[0.1, 0.0]), "noise": "sem"},
+            {"runs": RUNS.assign(sem=[0.1, -0.2]), "noise": "sem"},
             InputDataError,
-            "standard error that is empty or not positive",
+            "The column 'sem' has -0.2 in row 1, which is no standard error",
         ),
         ({"history": HISTORY.assign(loss=np.nan)}, InputDataError, "No run has a finite outcome"),
     ],
@@ -134,11 +146,27 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
         "1 of the runs lie slightly outside of the search space, and are kept where they are "
         "(row 0)",
     ]
-    for name, cell in (("T", 135.0), ("n", 2.5), ("T", None)):
+    for name, cell in (("T", 135.0), ("n", 7.5), ("T", None)):
         wrong = runs.assign(T=20.0, n=1).astype({name: float})
         wrong.loc[1, name] = cell
         with pytest.raises(InputDataError, match=f"In the runs: Parameter '{name}' .* in row 1, "):
             read_study(space, old, wrong)
+
+
+def test_a_run_off_the_levels_keeps_its_place():
+    mixture = SimplexParameter("mixture", ("a", "b"), step=0.5)
+    space = SearchSpace([OrdinalParameter("x", (0, 5, 10)), IntegerParameter("n", 1, 4), mixture])
+    runs = DataFrame({"x": [0.01, 10.01], "n": [2.5, 4], "a": [0.26, 1.0], "b": [0.74, 0.0]})
+    found = read_study(space, None, runs.assign(loss=[0.1, 0.2])).runs.X
+    expected = [[0.001, 0.5, 0.26, 0.74], [1.001, 1.0, 1.0, 0.0]]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.double))
+    for changes, message in (
+        ({"n": [2.5, 40]}, "'n' is 40.0 in row 1, outside"),
+        ({"x": [0.01, 100]}, "'x' is 100.0 in row 1, not one of 0, 5, 10"),
+        ({"b": [0.74, 0.5]}, "'mixture' is 1.5 in row 1, the sum of a, b, which must be 1"),
+    ):
+        with pytest.raises(InputDataError, match=f"In the runs: Parameter {message}"):
+            read_study(space, None, runs.assign(loss=[0.1, 0.2], **changes))
 
 
 def test_constraints_and_fixed_values_of_other_types_are_refused():

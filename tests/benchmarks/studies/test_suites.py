@@ -14,6 +14,7 @@ from benchmarks.studies.problems import PoolProblem
 from benchmarks.studies.run import CALIBRATED_AT, Budget, calibration, run
 from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets, tasks
+from benchmarks.tables import TREATMENTS, Treatment
 from tests.tables_folder import FOLDER, needs_tables
 
 TOY = Suite("svm", "svm", num_sources=3, num_points=12)
@@ -45,6 +46,24 @@ def test_small_tasks_are_left_out_and_bad_outcomes_clipped(folder):
     _, y = found["t03"]
     clipped = np.isclose(y, y.min()).sum()
     assert clipped == 2  # 5 % of 30, rounded up
+
+
+def test_raw_outcomes_are_those_of_the_table(folder, monkeypatch):
+    monkeypatch.setitem(TREATMENTS, "svm", Treatment(worst=-0.5))
+    suites._read.cache_clear()
+    clipped, raw = (problems([TOY], folder, raw)[3] for raw in (False, True))
+    table = pd.read_parquet(folder / "svm.parquet")
+    recorded = table.loc[table["task"] == raw.target, "y"]
+    assert recorded.min() < -0.5 == tasks(TOY, folder)[raw.target][1].min()
+    assert tasks(TOY, folder, raw=True)[raw.target][1].tolist() == recorded.tolist()
+    one, two = clipped.instance(0, None), raw.instance(0, None)
+    assert two.landmarks.worst == recorded.min()
+    assert {name: X.tolist() for name, (X, _) in one.history.items()} == {
+        name: X.tolist() for name, (X, _) in two.history.items()
+    }
+    assert one.generator.random() == two.generator.random()
+    assert clipped.key() == SuiteProblem(TOY, raw.target, folder).key() != raw.key()
+    suites._read.cache_clear()
 
 
 def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
@@ -186,7 +205,9 @@ def test_a_study_on_pools_is_the_same_wherever_it_is_run(folder, tmp_path):
 @needs_tables
 def test_draws_stay_as_they_were():
     """Runs of other days and other programs are compared with those of today."""
-    case = draw(suites.TUNING[0], "A9A", 1, FOLDER)
+    problem = SuiteProblem(suites.TUNING[0], "A9A", FOLDER)
+    assert problem.key() == "ef0034940b04d94b9d542a0991366216"
+    case = problem.instance(1, None)
     assert list(case.history)[:3] == ["ring", "breast-cancer", "diabetes"]
     assert float(sum(Y.sum() for _, Y in case.history.values())) == pytest.approx(287.223518)
     assert case.generator.random() == pytest.approx(0.44309554385208627)

@@ -1,0 +1,399 @@
+"""Outcomes as people record them: bounds, marks, errors, words and codes become numbers and fates.
+
+Read this for the meaning of a cell of an outcome, and of the words of a status. :func:`measured`
+replaces such cells by numbers, and adds a column with the fate of each run.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+from pandas import DataFrame, Series, isna, to_numeric
+from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
+
+from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.search_space.cells import UNIT, errors_in, is_text, with_numbers
+from botorch_transfer.search_space.parameters import plain
+
+logger = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+
+FATE = "botorch_transfer: fate"
+"""Column of :func:`measured`: ``"failed"``, ``"ended"`` (no outcome will come), or empty."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split(", "))
+
+
+FAILED = _words(
+    "fail, failed, failing, failure, error, errored, exception, crash, crashed, diverged, "
+    "exploded, inf, infinity, timeout, timed out, time out, oom, out of memory, killed, broken, "
+    "invalid, infeasible, unsuccessful, no success, no product, no reaction, no conversion, "
+    "no yield, nr, np, decomposed, decomposition, fehlgeschlagen, fehler, "
+    "échec, échoué, fallido, fallito"
+)
+"""Words of a failed run, in a status or an outcome: lower case, without dots."""
+
+ENDED = _words(
+    "abandoned, aborted, cancelled, canceled, withdrawn, skipped, dropped, removed, rejected, "
+    "stopped, early stopped, pruned, not measured, not determined, nd, nm"
+)
+"""Words of a status: without an outcome, the run has ended and has not failed."""
+
+NEUTRAL = _words(
+    "ok, okay, done, complete, completed, finished, success, successful, succeeded, good, valid, "
+    "yes, true, passed, closed, waiting, queued, scheduled, planned, proposed, suggested, "
+    "candidate, staged, started, ongoing, open, todo, to do, new"
+)
+"""Words of a status that leave it to the outcome whether a run is done or pending."""
+
+EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
+"""Words of an outcome or of a status that mean an empty cell."""
+
+_NUM = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+MARKS = re.compile(r"(?:\s*[*†‡§#!?^]+|\s+\([^)]*\)|\s*\[[^\]]*\])+\s*$")
+CELL = re.compile(
+    r"\s*(?:(?P<above>>=?|=>|≥|≫|above|over|more than|greater than|at least)"
+    r"|(?P<below><=?|=<|≤|≪|below|under|less than|at most|up to)"
+    r"|(?P<about>~|≈|≃|=|ca\.?|c\.|approx\.?|approximately|about|circa|est\.?))?\s*"
+    rf"(?P<number>{_NUM})\s*(?P<own>{UNIT})?(?P<least>\s*\+)?"
+    rf"(?:\s*(?:±|\+/-|\+-)\s*(?P<error>{_NUM}))?\s*(?P<unit>{UNIT})?\s*",
+    re.IGNORECASE,
+)
+"""A number with a bound, a standard error or a unit, and the marks that may follow it."""
+
+USUAL_CODE = re.compile(
+    r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
+)
+"""Digits of numbers that often stand for a missing outcome, as 999 and 1e30."""
+
+FAR, FAR_ONCE, FAR_ODD = 2.0, 5.0, 50.0
+"""Least distance of a code from all other outcomes, in ranges of nine tenths of them: for a usual
+code that repeats, for one that does not, and for another number that occurs three times."""
+
+LARGEST = 1e100
+"""Larger outcomes are those of diverged runs, as infinite ones are: their squares overflow."""
+
+BEYOND_LIMIT = 0.01
+"""Share of a limit by which ``>5`` violates ``<= 5``."""
+
+KINDS = {
+    "bound": "Bounds count as the number in them: %s",
+    "mark": "Marks on numbers are ignored: %s",
+    "error": "Numbers after ± are standard errors: %s",
+    "word": "Words count as no outcome, and such a run has ended without one: %s",
+    "failed": "Words count as failures: %s",
+    "noise": "Words count as no standard errors: %s",
+}
+"""Log lines by kind of cell."""
+
+
+class Cell(NamedTuple):
+    """Meaning of one cell.
+
+    Args:
+        kind: A key of :data:`KINDS`; ``"wrong"`` if it begins like a number and is none; or empty.
+        number: The number, maybe with a unit, or what else the cell holds.
+        error: The standard error, maybe with a unit.
+        side: 1 if the true outcome is larger, -1 if it is smaller.
+    """
+
+    kind: str
+    number: Any = None
+    error: str | None = None
+    side: int = 0
+
+
+def error_column(outcome: str) -> str:
+    """Names the column of standard errors that cells such as ``18 ± 2`` have."""
+    return f"{outcome} (standard error)"
+
+
+def measured(
+    tables: Sequence[DataFrame | None],
+    outcomes: Sequence[Outcome],
+    status: str | None = "status",
+    task: str | None = None,
+    places: Sequence[str] = (),
+) -> list[Any]:
+    """Replaces outcomes as people record them by numbers, and finds the fate of each run.
+
+    ``>95`` counts as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error. A word
+    such as ``n.d.`` is no outcome, and the run has ended. A run has failed if a word in an outcome
+    or in the status means it, or if an outcome is infinite. A code such as -999 counts as missing;
+    if it is worse than all other outcomes, the run has failed, too. The log names each kind once.
+
+    Args:
+        tables: Tables that are compared with one another, such as old runs and a study's own.
+        outcomes: The outcomes; a table may lack some.
+        status: The column with the state of a run; a table may lack it.
+        task: The column with the name of the task; a table may lack it.
+        places: Names of the tables for messages, as "In the runs".
+
+    Returns:
+        The tables, with numbers as outcomes, the column :data:`FATE`, and maybe columns of standard
+        errors (:func:`error_column`). Tables that have been read before stay as they are.
+
+    Raises:
+        InputDataError: If a cell begins like a number and is none.
+
+    Example:
+        >>> table = DataFrame({"ee": [">95", "n.d.", "failed", 40]})
+        >>> measured([table], [Outcome("ee", 1.0)])[0].to_numpy().tolist()
+        [[95.0, ''], [nan, 'ended'], [nan, 'failed'], [40.0, '']]
+    """
+    read, is_new = list[Any](tables), False
+    for i, table in enumerate(tables):
+        if table is not None and FATE not in table:
+            with errors_in(places[i]) if places else nullcontext():
+                read[i], is_new = _in_numbers(table, outcomes, status, task), True
+    for outcome in outcomes if is_new else ():
+        found = [t for t in read if t is not None and list(t.columns).count(outcome.name) == 1]
+        _leave_out_codes(found, outcome, task)
+    return read
+
+
+def _in_numbers(
+    table: DataFrame, outcomes: Sequence[Outcome], status: str | None, task: str | None
+) -> DataFrame:
+    """Reads the cells of outcomes, of standard errors and of the status of one table."""
+    frame, names = table.copy(deep=False), list[Any](table.columns)
+    fate, notes = _fates(frame, status, task), dict[str, list[str]]()
+    for outcome in outcomes:
+        noise = outcome.noise or error_column(outcome.name)
+        side, columns = np.zeros(len(frame)), [outcome.name, noise]
+        for name in [name for name in columns if names.count(name) == 1 and is_text(table[name])]:
+            cells = [_parse(cell) for cell in table[name]]
+            kinds = np.array([cell.kind for cell in cells], dtype=object)
+            problem = ", which begins like a number and is none: correct it, or empty the cell"
+            refuse_cell(kinds == "wrong", table[name], problem)
+            frame[name] = Series([cell.number for cell in cells], frame.index, dtype=object)
+            if name == noise:
+                kinds[np.isin(kinds, ["word", "failed"])] = "noise"
+            for kind in [kind for kind in KINDS if kind in kinds]:
+                where = _place(table, task, name, int((kinds == kind).argmax()))
+                notes.setdefault(kind, []).append(f"{(kinds == kind).sum():,} in {name!r}, {where}")
+            if name == noise:
+                continue
+            side = np.array([cell.side for cell in cells])
+            fate[kinds == "failed"] = "failed"
+            fate[(kinds == "word") & (fate == "")] = "ended"
+            if outcome.noise is None and (kinds == "error").any():
+                errors = [cell.error for cell in cells]
+                frame[noise] = Series(errors, frame.index, dtype=object)
+        frame = with_numbers(frame, columns)
+        if names.count(outcome.name) == 1:
+            values = numbers(frame, outcome.name)
+            fate[np.abs(values) > LARGEST] = "failed"
+            values[np.abs(values) > LARGEST] = np.nan
+            if outcome.bound is not None:
+                at_limit = np.isclose(values, outcome.bound, 1e-9, 0.0) & (side * outcome.sign < 0)
+                beyond = BEYOND_LIMIT * (abs(outcome.bound) or 1.0)
+                values[at_limit] -= outcome.sign * beyond
+            frame[outcome.name] = values
+            if noise in frame:
+                frame[noise] = _errors(frame, noise, np.isfinite(values), task)
+    for kind, text in notes.items():
+        level = logging.WARNING if kind in ("word", "noise") else logging.INFO
+        logger.log(level, KINDS[kind], "; ".join(text))
+    return frame.assign(**{FATE: fate})
+
+
+def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | None) -> Array:
+    """Standard errors of runs; zero or empty ones are inferred from the others of the task."""
+    errors = numbers(frame, name)
+    given = needed & np.isfinite(errors) & (errors != 0)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = errors**2
+    bad = given & ~((errors > 0) & np.isfinite(squares) & (squares > 0))
+    problem = ", which is no standard error in double precision: correct it, or empty the cell"
+    refuse_cell(bad, frame[name], problem)
+    group = frame[task] if task in frame.columns else np.zeros(len(frame))
+    pooled = Series(np.where(given, squares, np.nan)).groupby(np.asarray(group)).transform("mean")
+    inferred = needed & ~given & np.isfinite(pooled.to_numpy())
+    if inferred.any():
+        text = "%d standard errors %r are zero or empty, and inferred from the other ones"
+        logger.info(text, inferred.sum(), name)
+    return np.where(given, errors, np.sqrt(pooled))
+
+
+def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
+    """Describes where a cell is."""
+    of_task = f" of task {plain(table[task].iloc[row])!r}" if task in table.columns else ""
+    return f"as {plain(table[name].iloc[row])!r} in row {table.index[row]}{of_task}"
+
+
+def _parse(cell: Any) -> Cell:
+    """Reads one cell."""
+    if not isinstance(cell, str):
+        return Cell("", cell)
+    bare = MARKS.sub("", cell.replace("−", "-"))
+    if found := CELL.fullmatch(bare):
+        side = -1 if found["below"] else 1 if found["above"] or found["least"] else 0
+        unit, error = found["own"] or found["unit"] or "", found["error"]
+        marked = "mark" if found["about"] or len(bare) < len(cell) else ""
+        kind = "bound" if side else "error" if error else marked
+        return Cell(kind, f"{found['number']} {unit}", error and f"{error} {unit}", side)
+    word = _word(cell)
+    if not cell.strip() or word in EMPTY:
+        return Cell("")
+    is_number = re.match(r"\W*\d", cell) and not _fate(word)
+    return Cell("wrong" if is_number else "failed" if _fate(word) == "failed" else "word")
+
+
+def _word(cell: Any) -> str:
+    """Writes a word in lower case, without marks, and without the dots of ``n.d.``."""
+    if not isinstance(cell, str):
+        return "" if isna(cell) else str(cell).casefold()
+    text = re.sub(r"(?<=\b[^\W\d_])\.\s*", "", cell.strip().casefold())
+    tokens = re.findall(r"[^\W_]+", text)
+    return " ".join(tokens[1:] if re.fullmatch(r"\w\w+\.\w\w+", text) else tokens)
+
+
+def _fate(word: str) -> str:
+    """The fate that a word means, or its beginning, as in ``failed: no memory``; maybe none."""
+    beginnings = {" ".join(word.split()[:number]) for number in (1, 2, 3)}
+    return "failed" if beginnings & FAILED else "ended" if beginnings & ENDED else ""
+
+
+def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
+    """Reads the words of the status; warns of unknown ones."""
+    fate: NDArray[Any] = np.full(len(frame), "", dtype=object)
+    if list[Any](frame.columns).count(status) == 1:
+        words = [_word(cell) for cell in frame[status]]
+        fate[:] = [_fate(word) for word in words]
+        known = {"", *NEUTRAL, *EMPTY}
+        unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
+        if unknown:
+            logger.warning(
+                "The status has an unknown word in %d rows, %s: such a run counts by its outcome; "
+                "without one it is pending, or left out of old runs; write 'failed' if it failed",
+                len(unknown),
+                _place(frame, task, status, unknown[0]),
+            )
+    return fate
+
+
+# ------------------------------------------------------------------------------------------- codes
+
+
+def codes(values: Array) -> list[float]:
+    """Finds numbers that stand for a missing outcome: usual or repeated, and far from all others.
+
+    Args:
+        values: The outcomes of all tables; NaN where there is none.
+
+    Returns:
+        The codes.
+
+    Example:
+        >>> codes(np.array([0.1, 0.5, 0.3, 0.4, -999.0, -999.0, 1e30]))
+        [-999.0, 1e+30]
+    """
+    levels, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    usual = np.array([bool(USUAL_CODE.fullmatch(f"{abs(v):.15g}")) for v in levels], dtype=np.bool_)
+    inner, found = np.flatnonzero(~usual), list[float]()
+    if len(inner) < 3:
+        return []
+    ends = inner[[0, -1]]
+    apart = np.maximum(levels[ends[0]] - levels, levels - levels[ends[1]])
+    candidates = {*np.flatnonzero(usual & (apart > 0)).tolist(), *ends[counts[ends] > 1].tolist()}
+    for i in sorted(candidates, key=lambda i: float(apart[i])):  # from the inside
+        rest = ~usual & (np.arange(len(levels)) != i)
+        if _is_code(levels[i], counts[i], bool(usual[i]), np.repeat(levels[rest], counts[rest])):
+            found.append(float(levels[i]))
+        usual[i] = levels[i] in found
+    return sorted(found)
+
+
+def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
+    """Whether a number lies so far from all other outcomes that it is a code."""
+    enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
+    if value < 0 <= others.min() and (is_usual or (value == -1 and count > 1)):
+        enough = 0.0 if is_usual else 1.0
+    usual_size, size, largest = np.quantile(np.abs(others), (0.5, 0.95, 1.0), method="higher")
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        spread = np.ptp(np.quantile(others, (0.05, 0.95))) or np.ptp(others)
+        distance = max(others.min() - value, value - others.max()) / spread
+        # Outcomes of many magnitudes reach far.
+        is_further = enough <= 1 or not abs(value) / largest <= size / usual_size
+    return bool(distance > enough and is_further)
+
+
+def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | None) -> None:
+    """Empties the cells with a code, in place, and warns of each code."""
+    values = [numbers(table, outcome.name) for table in tables]
+    found = codes(every := np.concatenate([np.empty(0), *values]))
+    middle = np.median(every[np.isfinite(every) & ~np.isin(every, found)]) if found else 0.0
+    for code in found:
+        is_bad = outcome.sign * (code - middle) < 0
+        rows = [np.flatnonzero(own == code) for own in values]
+        first = next(i for i, own in enumerate(rows) if len(own))
+        logger.warning(
+            "The column %r has the code %g, %s, far from all other outcomes: it counts as a "
+            "missing outcome%s; empty such cells, or correct them",
+            outcome.name,
+            code,
+            _place(tables[first], task, outcome.name, rows[first][0]),
+            " of a failed run" if is_bad else "",
+        )
+        for table, own_rows in zip(tables, rows, strict=True):
+            fate = table[FATE].to_numpy(dtype=object, copy=True)
+            others = np.where(fate[own_rows] == "", "ended", fate[own_rows])
+            fate[own_rows] = "failed" if is_bad else others
+            table[FATE] = fate
+    for table, own in zip(tables, values, strict=True) if found else ():
+        table[outcome.name] = np.where(np.isin(own, found), np.nan, own)
+
+
+# ----------------------------------------------------------------------------------------- columns
+
+
+def numbers(frame: DataFrame, name: str | None) -> Array:
+    """Returns the numbers of a column; NaN in cells that have none, and without that column.
+
+    Args:
+        frame: A table with ``n`` rows.
+        name: The column.
+
+    Returns:
+        An ``n`` array.
+
+    Raises:
+        InputDataError: If the column has another type, such as dates.
+    """
+    if name not in frame.columns:
+        return np.full(len(frame), np.nan)
+    kind = frame[name].dtype
+    if is_complex_dtype(kind) or is_datetime64_any_dtype(kind) or is_timedelta64_dtype(kind):
+        raise InputDataError(
+            f"The column {name!r} is of the type {kind}: convert it to real numbers."
+        )
+    found = to_numeric(frame[name], errors="coerce")
+    return found.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+
+
+def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
+    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if there is one.
+
+    Args:
+        bad: An ``n`` array.
+        column: A column with ``n`` cells.
+        problem: The rest of the sentence after the cell and the row.
+    """
+    if bad.any():
+        row = int(bad.argmax())
+        cell = plain(column.iloc[row])
+        shown = f"{cell:g}" if isinstance(cell, float) else repr(cell)
+        raise InputDataError(
+            f"The column {column.name!r} has {shown} in row {column.index[row]}{problem}."
+        )

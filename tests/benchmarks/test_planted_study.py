@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import planted_study as study
+from benchmarks.planted_study import Run
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(study, "TABLES", {"shipped svm": study.TABLES["shipped svm"]})
+    for name, value in {"NUM_TASKS": 2, "NUM_ROWS": 10, "SHARES": (0.1,)}.items():
+        monkeypatch.setattr(study, name, value)
+    monkeypatch.setattr(study, "VALUES", (-999.0, 1e30))
+
+
+def test_larger_shares_plant_more_cells_at_the_same_places(tmp_path):
+    table = study.read("shipped svm", tmp_path)
+    runs = [Run("shipped svm", "digits_odd", 1, share, 1e30) for share in (0.0, 0.1, 0.3, 0.6)]
+    clean, *planted = (study.draw(table, run) for run in runs)
+    assert "digits_odd" not in set(clean[0]["task"])
+    assert not (clean[0]["log_loss"] == 1e30).any()
+    last, own = np.zeros(20, dtype=bool), clean[2]
+    assert not own.any()
+    for (history, pool, evaluations), count in zip(planted, (2, 6, 12), strict=True):
+        cells = (history["log_loss"] == 1e30).to_numpy()
+        assert cells.sum() == count
+        assert (cells >= last).all()
+        assert (evaluations >= own).all()
+        columns = ["task", *table.space.columns]
+        pd.testing.assert_frame_equal(history[columns], clean[0][columns])
+        pd.testing.assert_frame_equal(pool, clean[1])
+        last, own = cells, evaluations
+    history, _, _ = study.draw(table, runs[2]._replace(value=-999.0))
+    assert ((history["log_loss"] == -999.0) == (planted[1][0]["log_loss"] == 1e30)).all()
+
+
+def test_a_study_resumes_and_records_exceptions(tmp_path, capsys, monkeypatch):
+    options = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--runs", "2"]
+    monkeypatch.setattr(study, "EVALUATIONS", 2)
+    monkeypatch.setattr(study, "REGRETS", study.REGRETS[:2])
+    seen, suggest = list[pd.DataFrame](), study.suggest
+
+    def fragile(space, history, runs, *others, **options):
+        seen.append(runs)
+        if (history["log_loss"] == 1e30).any() and len(runs):
+            raise RuntimeError("no,\nluck")
+        return suggest(space, history, runs, *others, **options)
+
+    monkeypatch.setattr(study, "suggest", fragile)
+    study.main(options)
+    printed = capsys.readouterr().out
+    path = tmp_path / "out" / study.RUNS
+    found = study.finished(path)
+    assert found[["share", "value"]].to_numpy().tolist() == 2 * [[0, 0], [0.1, -999], [0.1, 1e30]]
+    assert found["target"].nunique() == 2
+    assert found["error"].dropna().tolist() == 2 * ["RuntimeError: no, luck"]
+    assert found["regret_1"].between(0, 1).all()
+    assert found["regret_2"].isna().tolist() == 2 * [False, False, True]
+    lines = printed.splitlines()
+    assert [line.split(" | ")[-1] for line in lines[2:]] == [f"{n} (0) |".rjust(20) for n in "02"]
+
+    text, calls = path.read_text().splitlines(keepends=True), len(seen)
+    path.write_text("".join(text[:-1]))
+    study.main(options)
+    assert path.read_text() == "".join(text)
+    assert len(seen) == calls + 2
+    study.main(["--out", str(tmp_path / "out"), "--report"])
+    assert capsys.readouterr().out == 2 * printed
+
+
+def test_planted_cells_of_own_runs_stay_and_regrets_are_true(tmp_path, monkeypatch):
+    seen = list[pd.DataFrame]()
+
+    def first(space, history, runs, outcome, goal, candidates, **options):
+        seen.append(runs)
+        return candidates.drop(runs.index)[:1]
+
+    monkeypatch.setattr(study, "suggest", first)
+    run = Run("shipped svm", "digits_odd", 0, 0.0, 0.0)
+    table = study.read(run.table, tmp_path)
+    clean, planted = (study.replay(run._replace(share=s, value=-999.0), table) for s in (0, 1))
+    assert [planted[name] for name in study.REGRETS] == [clean[name] for name in study.REGRETS]
+    assert seen[-1]["log_loss"].tolist() == 4 * [-999.0]
