@@ -44,7 +44,10 @@ def run(options: argparse.Namespace) -> None:
     folder = options.out or Path("out") / options.name
     acquisition = options.acquisition or definition.acquisition
     fitting = options.fitting or definition.fitting
-    every = definition.problems(options.data)
+    problems = definition.raw_problems if options.raw else definition.problems
+    if problems is None:
+        raise ValueError(f"{options.name} has no problems with raw outcomes: leave out --raw.")
+    every = problems(options.data)
     study = Study(
         _chosen(every, options.suites, options.tasks),
         methods(options.methods or definition.methods, acquisition, fitting),
@@ -57,6 +60,7 @@ def run(options: argparse.Namespace) -> None:
         "fitting": fitting,
         "evaluations": definition.budget.evaluations,
         "initial": definition.budget.initial,
+        "raw": options.raw,
     }
     _describe(folder / ABOUT, definition, settings, _command(options))
     if not options.no_estimate:
@@ -92,10 +96,11 @@ def _describe(
     if path.exists():
         earlier = json.loads(path.read_text(encoding="utf-8"))
         for key, value in settings.items():
-            if earlier[key] != value:
+            old = earlier.get(key, False)  # older folders don't have "raw"
+            if old != value:
                 raise ValueError(
-                    f"{path.parent} holds a study with {key} {earlier[key]}, not {value}: take "
-                    "another folder (--out)."
+                    f"{path.parent} holds a study with {key} {old}, not {value}: take another "
+                    "folder (--out)."
                 )
         commands = [each for each in earlier["commands"] if each != command]
     about = {
@@ -119,7 +124,7 @@ def _command(options: argparse.Namespace) -> str:
         value = getattr(options, name)
         if value is not None:
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
-    return shlex.join(words)
+    return shlex.join([*words, "--raw"] if options.raw else words)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -149,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
     one.add_argument("--acquisition", choices=[*COMMON, "paper"])
     one.add_argument("--fitting", choices=["thrifty", "thorough"])
+    one.add_argument("--raw", action="store_true", help="suites: outcomes as recorded")
     one.add_argument("--jobs", type=int, default=1, help="processes at the same time")
     one.add_argument("--time-limit", type=float, help="minutes after which nothing new is begun")
     one.add_argument("--estimate", action="store_true", help="time one run a method, and stop")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.studies.problems import PoolProblem
-from benchmarks.tables import read_shared, read_shipped
+from benchmarks.tables import TREATMENTS, Treatment, read_shared, read_shipped
 from botorch_transfer.memo import content_key
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -110,32 +110,36 @@ STRESS = {
 }
 
 
-def tasks(suite: Suite, folder: Path) -> Mapping[str, Rows]:
+def tasks(suite: Suite, folder: Path, raw: bool = False) -> Mapping[str, Rows]:
     """Reads a suite's tasks.
 
     Args:
         suite: The suite.
         folder: Where the tables are.
+        raw: Whether outcomes stay as they are: no clipping, no logarithm, no worst value.
 
     Returns:
         The rows of the tasks with enough of them, at most `MAX_ROWS`, bad outcomes clipped.
     """
-    return _read(suite.table, suite.min_rows, folder)
+    return _read(suite.table, suite.min_rows, folder, raw)
 
 
 @cache
-def _read(table: str, min_rows: int, folder: Path) -> Mapping[str, Rows]:
-    own = table.removeprefix(SHIPPED_TABLE)
-    every = (read_shared(table, folder) if own == table else read_shipped(own)).tasks
+def _read(table: str, min_rows: int, folder: Path, raw: bool) -> Mapping[str, Rows]:
+    own, treatment = table.removeprefix(SHIPPED_TABLE), TREATMENTS.get(table, Treatment())
+    if raw:
+        treatment = replace(treatment, worst=None, log=False)
+    every = (read_shared(table, folder, treatment) if own == table else read_shipped(own)).tasks
     enough = {name: (X.numpy(), Y[:, 0].numpy()) for name, (X, Y) in every.items()}
-    return {name: _trimmed(*rows) for name, rows in enough.items() if len(rows[1]) >= min_rows}
+    share = 0.0 if raw else CLIPPED
+    return {n: _trimmed(*rows, share) for n, rows in enough.items() if len(rows[1]) >= min_rows}
 
 
-def _trimmed(X: np.ndarray, y: np.ndarray) -> Rows:
+def _trimmed(X: np.ndarray, y: np.ndarray, clipped: float) -> Rows:
     if len(y) > MAX_ROWS:
         kept = np.random.default_rng(0).permutation(len(y))[:MAX_ROWS]
         X, y = X[kept], y[kept]
-    return X, np.maximum(y, np.quantile(y, CLIPPED))
+    return X, np.maximum(y, np.quantile(y, clipped))
 
 
 def targets(names: list[str]) -> list[str]:
@@ -160,11 +164,13 @@ class SuiteProblem:
         suite: The suite.
         target: The task that is optimized.
         folder: Where the tables are.
+        raw: Whether outcomes stay as they are, as in `tasks`.
     """
 
     suite: Suite
     target: str
     folder: Path
+    raw: bool = False
 
     @property
     def name(self) -> str:
@@ -180,7 +186,7 @@ class SuiteProblem:
 
         Spoiled histories are of the same evaluations, and for the same pool.
         """
-        everything, suite = tasks(self.suite, self.folder), self.suite
+        everything, suite = tasks(self.suite, self.folder, self.raw), self.suite
         entropy = sum(map(ord, suite.name + self.target)) * 1000 + seed
         generator, spoiling = np.random.default_rng(entropy), np.random.default_rng([entropy, 1])
         others = generator.permutation([name for name in sorted(everything) if name != self.target])
@@ -196,16 +202,17 @@ class SuiteProblem:
         return PoolProblem(self.name, *_tensors(X, y), history, generator)
 
     def key(self) -> str:
-        """A digest of the name, and of how much of the table a run sees."""
-        return content_key(self.name, astuple(self.suite))
+        """A digest of the name, how much of the table a run sees, and whether outcomes are raw."""
+        return content_key(self.name, astuple(self.suite), *["raw"] * self.raw)
 
 
-def problems(suites: Sequence[Suite], folder: Path | None) -> list[SuiteProblem]:
+def problems(suites: Sequence[Suite], folder: Path | None, raw: bool = False) -> list[SuiteProblem]:
     """The problems of suites.
 
     Args:
         suites: The suites.
         folder: Where the tables are.
+        raw: Whether outcomes stay as they are, as in `tasks`.
 
     Returns:
         One problem a target.
@@ -216,9 +223,9 @@ def problems(suites: Sequence[Suite], folder: Path | None) -> list[SuiteProblem]
     if folder is None:
         raise ValueError("The study needs the tables: add --data FOLDER.")
     return [
-        SuiteProblem(suite, target, folder)
+        SuiteProblem(suite, target, folder, raw)
         for suite in suites
-        for target in targets(list(tasks(suite, folder)))
+        for target in targets(list(tasks(suite, folder, raw)))
     ]
 
 

@@ -124,7 +124,8 @@ def make_table(
     Returns:
         The table; tasks without any finite outcome are left out.
     """
-    data = from_dataframe(frame, space, outcome, task, goal=goal, failed=failed, missing=missing)
+    options = {"goal": goal, "failed": failed, "missing": missing, "robust": None}
+    data = from_dataframe(frame, space, outcome, task, **options)  # type: ignore[arg-type]
     kept = frame[task].astype(str).isin(list(data))
     if failed == "drop":
         kept &= np.isfinite(pd.to_numeric(frame[outcome], errors="coerce"))

@@ -35,6 +35,7 @@ class Definition:
         at_most: The largest normalized regret that counts.
         groups: Suites that are reported together, by the group's name.
         needs_data: Whether the tables are needed.
+        raw_problems: Makes the problems with the tables' outcomes as they are (`--raw`).
     """
 
     title: str
@@ -49,3 +50,4 @@ class Definition:
     at_most: float | None = None
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     needs_data: bool = False
+    raw_problems: Callable[[Path | None], Sequence[ProblemSource]] | None = None

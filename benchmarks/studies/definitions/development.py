@@ -38,6 +38,7 @@ def _study(title: str, source: str, groups: Mapping[str, Sequence[Suite]]) -> De
         at_most=1.0,
         groups={name: [suite.full_name for suite in group] for name, group in groups.items()},
         needs_data=True,
+        raw_problems=partial(problems, suites, raw=True),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from botorch.models import MultiTaskGP, SingleTaskGP
@@ -15,9 +16,12 @@ from benchmarks.studies.methods.optimization import Build
 from benchmarks.studies.problems import Problem
 from botorch_transfer import HyperpriorGP, PretrainedGP, PretrainedPrior
 from botorch_transfer.data import as_datasets
+from botorch_transfer.data.tables import limit_task
 from botorch_transfer.gp.tasks import OutcomeScale
 from botorch_transfer.hyperbo.objectives import Objective
 from botorch_transfer.memo import Memo, content_key
+from botorch_transfer.outcome_transforms import limit_outcomes, robust_limit
+from botorch_transfer.suggestion.reading import typical_depth
 
 PRETRAINING_STEPS = 500
 """Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task."""
@@ -63,6 +67,19 @@ def _of_history(
     problem: Problem,
 ) -> SingleTaskGP:
     return model_class(X, Y, problem.history, **options)
+
+
+def robust(build: Build) -> Build:
+    """The same model with very bad outcomes limited, as `suggest` limits them."""
+    return partial(_robust, build)
+
+
+def _robust(build: Build, X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
+    tasks = as_datasets(problem.history)
+    history = {name: limit_task(task) for name, task in zip(problem.history, tasks, strict=True)}
+    depth = 0.0 if build is plain_gp else typical_depth(history)
+    limited, _ = limit_outcomes(Y, robust_limit(Y, depth))
+    return build(X, limited, replace(cast(Any, problem), history=history))
 
 
 def learned_hyperprior(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:

@@ -26,6 +26,7 @@ from benchmarks.studies.methods.models import (
     multi_task_gp,
     plain_gp,
     pretrained,
+    robust,
     transfer,
 )
 from benchmarks.studies.methods.optimization import (
@@ -94,6 +95,8 @@ MODELS: dict[str, Model] = {
     "plain GP": Model(plain_gp, log_ei_or_ucb, initial_design=True),
     "ScaML-GP, paper's hyperpriors": Model(transfer(ScaMLGP, hyperparameters="paper"), upper_bound),
     "TransferGP": Model(transfer(TransferGP), log_ei_or_ucb),
+    "TransferGP, robust": Model(robust(transfer(TransferGP)), log_ei_or_ucb),
+    "plain GP, robust": Model(robust(plain_gp), log_ei_or_ucb, initial_design=True),
     "population": Model(transfer(PopulationGP), log_ei_or_ucb),
     "guarded": Model(transfer(GuardedTransferGP), log_ei_or_ucb),
     "RGPE": Model(transfer(RankWeightedGP), log_ei_or_ucb),
