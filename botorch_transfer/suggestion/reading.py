@@ -585,7 +585,7 @@ def read_runs(
                 runs = in_logarithms(runs, outcome.name, outcome.noise)
         Y = np.stack([outcome.sign * numbers(runs, outcome.name) for outcome in outcomes], axis=1)
         failed, has_outcome = has_failed(runs, Y), np.isfinite(Y)
-        done = has_outcome.any(axis=1)
+        done = np.asarray(has_outcome.any(axis=1))
         noise = [variances(runs, o.noise, has_outcome[:, i]) for i, o in enumerate(outcomes)]
     Y = np.where(has_outcome, Y, np.nan)
     added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
