@@ -234,6 +234,10 @@ MILD, EXTREME = 3.0, 20.0
 limited, and further ones always."""
 
 
+ANOTHER_UNIT = 200.0
+"""Ratio of outcomes up to which they may be in another unit, such as per cent."""
+
+
 def best_gap(Y: Tensor) -> float:
     """Computes the distance from the best outcome of a task to its median.
 
@@ -257,7 +261,7 @@ def best_gap(Y: Tensor) -> float:
 
 
 def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
-    """Finds the outcome that stands for all worse ones of a task, which are just bad.
+    """Computes the limit to which worse outcomes of a task are raised.
 
     With the gap between the best outcome and the median, the limit is the tenth percentile, but at
     least three gaps and at most twenty gaps below the median. So it changes few outcomes of a task
@@ -267,18 +271,21 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
         Y: A tensor of the task's outcomes, of any shape, to be maximized. With fewer than ten, the
             limit is three gaps below the median.
         depth: The least distance from the best outcome to the limit. Use the depth of other tasks
-            for a target with few outcomes, or with good ones only.
+            for a target with few outcomes, or with good ones only. If the gap is 200 times larger,
+            most outcomes are diverged ones, and the depth replaces the gap.
         limit: The least feasible value of a constrained outcome. Only outcomes that violate it are
             limited.
 
     Returns:
-        The limit; minus infinity if the outcomes tell none.
+        The limit; minus infinity if neither the outcomes nor ``depth`` have a spread.
 
     Example:
         >>> robust_limit(torch.tensor([4.0, 3.0, 2.0, -1e6]))
         0.0
     """
     gap = best_gap(Y)
+    if gap > ANOTHER_UNIT * depth > 0:
+        gap = depth
     if Y.numel() == 0 or gap == depth == 0:
         return -math.inf
     below = (Y.max() - Y).detach().flatten().sort().values

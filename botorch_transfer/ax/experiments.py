@@ -46,7 +46,7 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
     """The directions and limits of an experiment's metrics, by name.
 
     The sign is zero for a metric without a direction, and for a term of a sum: a limited term would
-    make extremes of the other ones look good.
+    make extreme values of the other terms look good.
     """
     config, found = experiment.optimization_config, dict[str, Outcome]()
     if config is not None:

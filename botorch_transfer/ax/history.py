@@ -244,7 +244,7 @@ class TransferHistory:
         """Reads the outcomes of one metric, and limits very bad ones.
 
         Args:
-            goal: The metric. Nothing is bad of a metric with the sign zero.
+            goal: The metric. A metric with the sign zero is not limited.
 
         Returns:
             The table with numbers in the metric's column, NaN where there is none.

@@ -100,7 +100,8 @@ def _with_ends(
     replaced = {outcome.name: Series(cells, table.index).infer_objects()}
     table = table.assign(**replaced, **{variance_column(outcome.name): variance})
     fate = table[FATE].to_numpy(dtype=object, copy=True)
-    fate[rows[fate[rows] == "ended"]] = ""  # a run that was stopped may still get a predicted end
+    stopped = rows[[curve.stopped is True for curve in curves]]  # they may still get an end
+    fate[stopped[fate[stopped] == "ended"]] = ""
     table[FATE] = fate
     return table, set(rows[~np.isnan(ends)].tolist())
 

@@ -1,4 +1,4 @@
-"""Outcomes as people record them: bounds, marks, errors, words and codes become numbers and fates.
+"""Reads outcomes as people record them: bounds, marks, errors, words, codes, and failures.
 
 Read this for the meaning of a cell of an outcome, and of the words of a status. :func:`measured`
 replaces such cells by numbers, and adds a column with the fate of each run.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, isna, to_numeric
+from pandas import CategoricalDtype, DataFrame, Series, isna, to_numeric
 from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
 
 from botorch_transfer.data.outcome import Outcome
@@ -54,7 +54,7 @@ NEUTRAL = _words(
     "yes, true, passed, closed, waiting, queued, scheduled, planned, proposed, suggested, "
     "candidate, staged, started, ongoing, open, todo, to do, new"
 )
-"""Words of a status that leave it to the outcome whether a run is done or pending."""
+"""Words of a status after which a run is done if it has an outcome, and pending otherwise."""
 
 EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
 """Words of an outcome or of a status that mean an empty cell."""
@@ -66,7 +66,7 @@ CELL = re.compile(
     r"|(?P<below><=?|=<|≤|≪|below|under|less than|at most|up to)"
     r"|(?P<about>~|≈|≃|=|ca\.?|c\.|approx\.?|approximately|about|circa|est\.?))?\s*"
     rf"(?P<number>{_NUM})\s*(?P<own>{UNIT})?(?P<least>\s*\+)?"
-    rf"(?:\s*(?:±|\+/-|\+-)\s*(?P<error>{_NUM}))?\s*(?P<unit>{UNIT})?\s*",
+    rf"(?:\s*(?:±|\+/-|\+-)\s*(?P<error>{_NUM})\s*(?P<unit>{UNIT})?)?\s*",
     re.IGNORECASE,
 )
 """A number with a bound, a standard error or a unit, and the marks that may follow it."""
@@ -76,12 +76,12 @@ USUAL_CODE = re.compile(
 )
 """Digits of numbers that often stand for a missing outcome, as 999 and 1e30."""
 
-FAR, FAR_ONCE, FAR_ODD = 2.0, 5.0, 50.0
+FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
 """Least distance of a code from all other outcomes, in ranges of nine tenths of them: for a usual
 code that repeats, for one that does not, and for another number that occurs three times."""
 
 LARGEST = 1e100
-"""Larger outcomes are those of diverged runs, as infinite ones are: their squares overflow."""
+"""Largest outcome. Larger ones count as infinite, because their squares overflow."""
 
 BEYOND_LIMIT = 0.01
 """Share of a limit by which ``>5`` violates ``<= 5``."""
@@ -90,9 +90,9 @@ KINDS = {
     "bound": "Bounds count as the number in them: %s",
     "mark": "Marks on numbers are ignored: %s",
     "error": "Numbers after ± are standard errors: %s",
-    "word": "Words count as no outcome, and such a run has ended without one: %s",
+    "word": "Cells without a number are no outcome, and the run has ended: %s",
     "failed": "Words count as failures: %s",
-    "noise": "Words count as no standard errors: %s",
+    "noise": "Cells without a number are empty standard errors: %s",
 }
 """Log lines by kind of cell."""
 
@@ -101,7 +101,7 @@ class Cell(NamedTuple):
     """Meaning of one cell.
 
     Args:
-        kind: A key of :data:`KINDS`; ``"wrong"`` if it begins like a number and is none; or empty.
+        kind: A key of :data:`KINDS`; ``"wrong"`` if it has digits and is no number; or empty.
         number: The number, maybe with a unit, or what else the cell holds.
         error: The standard error, maybe with a unit.
         side: 1 if the true outcome is larger, -1 if it is smaller.
@@ -144,7 +144,7 @@ def measured(
         errors (:func:`error_column`). Tables that have been read before stay as they are.
 
     Raises:
-        InputDataError: If a cell begins like a number and is none.
+        InputDataError: If a cell has digits and is no number, or a standard error is negative.
 
     Example:
         >>> table = DataFrame({"ee": [">95", "n.d.", "failed", 40]})
@@ -167,6 +167,10 @@ def _in_numbers(
 ) -> DataFrame:
     """Reads the cells of outcomes, of standard errors and of the status of one table."""
     frame, names = table.copy(deep=False), list[Any](table.columns)
+    for name in [n for o in outcomes for n in (o.name, o.noise) if names.count(n) == 1]:
+        if isinstance(frame[name].dtype, CategoricalDtype):
+            frame[name] = frame[name].astype(object)
+    table = frame.copy(deep=False)
     fate, notes = _fates(frame, status, task), dict[str, list[str]]()
     for outcome in outcomes:
         noise = outcome.noise or error_column(outcome.name)
@@ -174,7 +178,10 @@ def _in_numbers(
         for name in [name for name in columns if names.count(name) == 1 and is_text(table[name])]:
             cells = [_parse(cell) for cell in table[name]]
             kinds = np.array([cell.kind for cell in cells], dtype=object)
-            problem = ", which begins like a number and is none: correct it, or empty the cell"
+            problem = (
+                ", which has digits and is no number: correct it (with a point for a decimal "
+                "comma), or empty the cell"
+            )
             refuse_cell(kinds == "wrong", table[name], problem)
             frame[name] = Series([cell.number for cell in cells], frame.index, dtype=object)
             if name == noise:
@@ -221,7 +228,7 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
     pooled = Series(np.where(given, squares, np.nan)).groupby(np.asarray(group)).transform("mean")
     inferred = needed & ~given & np.isfinite(pooled.to_numpy())
     if inferred.any():
-        text = "%d standard errors %r are zero or empty, and inferred from the other ones"
+        text = "%d runs without a standard error in %r get the pooled one of the other runs"
         logger.info(text, inferred.sum(), name)
     return np.where(given, errors, np.sqrt(pooled))
 
@@ -237,17 +244,18 @@ def _parse(cell: Any) -> Cell:
     if not isinstance(cell, str):
         return Cell("", cell)
     bare = MARKS.sub("", cell.replace("−", "-"))
-    if found := CELL.fullmatch(bare):
+    word = _word(cell)
+    if (found := CELL.fullmatch(bare)) and not FAILED & {*word.split()}:
         side = -1 if found["below"] else 1 if found["above"] or found["least"] else 0
         unit, error = found["own"] or found["unit"] or "", found["error"]
         marked = "mark" if found["about"] or len(bare) < len(cell) else ""
         kind = "bound" if side else "error" if error else marked
         return Cell(kind, f"{found['number']} {unit}", error and f"{error} {unit}", side)
-    word = _word(cell)
     if not cell.strip() or word in EMPTY:
         return Cell("")
-    is_number = re.match(r"\W*\d", cell) and not _fate(word)
-    return Cell("wrong" if is_number else "failed" if _fate(word) == "failed" else "word")
+    if FAILED & {*word.split()} or _fate(word) == "failed":
+        return Cell("failed")
+    return Cell("wrong" if re.search(r"\d", cell) and not _fate(word) else "word")
 
 
 def _word(cell: Any) -> str:
@@ -261,8 +269,11 @@ def _word(cell: Any) -> str:
 
 def _fate(word: str) -> str:
     """The fate that a word means, or its beginning, as in ``failed: no memory``; maybe none."""
-    beginnings = {" ".join(word.split()[:number]) for number in (1, 2, 3)}
-    return "failed" if beginnings & FAILED else "ended" if beginnings & ENDED else ""
+    tokens = word.split()
+    beginnings = {" ".join(tokens[:number]) for number in (1, 2, 3)}
+    if beginnings & FAILED and not {"free", "none", "not", "without"} & {*tokens}:
+        return "failed"
+    return "ended" if beginnings & ENDED else ""
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
@@ -302,7 +313,7 @@ def codes(values: Array) -> list[float]:
     levels, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     usual = np.array([bool(USUAL_CODE.fullmatch(f"{abs(v):.15g}")) for v in levels], dtype=np.bool_)
     inner, found = np.flatnonzero(~usual), list[float]()
-    if len(inner) < 3:
+    if len(inner) == 0:
         return []
     ends = inner[[0, -1]]
     apart = np.maximum(levels[ends[0]] - levels, levels - levels[ends[1]])
@@ -318,13 +329,18 @@ def codes(values: Array) -> list[float]:
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
     """Whether a number lies so far from all other outcomes that it is a code."""
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
-    if value < 0 <= others.min() and (is_usual or (value == -1 and count > 1)):
-        enough = 0.0 if is_usual else 1.0
+    is_negative = value < 0 <= others.min(initial=np.inf)  # and all others are not
+    if is_negative and is_usual and len(others):
+        enough = 0.0
+    elif len(np.unique(others)) < 3:
+        return False
+    elif is_negative and value == -1 and count > 1:
+        enough = 1.0
     usual_size, size, largest = np.quantile(np.abs(others), (0.5, 0.95, 1.0), method="higher")
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         spread = np.ptp(np.quantile(others, (0.05, 0.95))) or np.ptp(others)
         distance = max(others.min() - value, value - others.max()) / spread
-        # Outcomes of many magnitudes reach far.
+        # Outcomes over many orders of magnitude have extremes that are no codes.
         is_further = enough <= 1 or not abs(value) / largest <= size / usual_size
     return bool(distance > enough and is_further)
 

@@ -132,7 +132,7 @@ def suggest(
         runs: The runs of this study, maybe none. A run counts for each outcome that it has. A run
             without any is pending. A run has failed if its ``status`` or a word in an outcome says
             so, or an outcome is infinite. Columns that have no meaning here are ignored. Cells such
-            as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read as :func:`~.data.measured` says.
+            as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page on source data.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
             By default small ones are, with a warning in the log unless the outcome is ``"loss"``.
@@ -158,7 +158,7 @@ def suggest(
             by outcome if there are several. Where it is empty or zero, the pooled one is taken.
         status: The column of ``runs``, and maybe of ``history``, with the state of a run:
             ``"failed"``, ``"crashed"``, ``"timeout"`` and the like for a failure, ``"abandoned"``
-            and the like for a run that has ended without one.
+            and the like for a run that has ended without an outcome.
         missing: Values of parameters that old tasks do not record; ``None`` if unknown.
         rename: New names of columns of ``history`` by their old ones.
         log: Outcomes to model by their logarithm, for losses whose best values are many times
@@ -174,7 +174,7 @@ def suggest(
             ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
         robust: Whether outcomes far worse than a task's median one count as just bad: they are
             limited to :func:`~botorch_transfer.outcome_transforms.robust_limit`, and predictions
-            are no worse than the worst outcome that is left. Good outcomes never change.
+            are never worse than the worst retained outcome. Good outcomes never change.
         cache: The folder that remembers pre-training for later calls, in other processes, too;
             ``"off"`` for none. By default the environment variable ``BOTORCH_TRANSFER_CACHE`` says
             so, or else it is the user's own. The rows do not depend on it.

@@ -149,7 +149,8 @@ class EncodedTables(NamedTuple):
         no worse than the worst value that is left.
         """
         sources, outcomes = dict(self.sources), list(self.outcomes)
-        Y, Yvar = self.runs.Y.clone(), self.runs.Yvar.clone()
+        Y, Yvar, added = self.runs.Y.clone(), self.runs.Yvar.clone(), self.runs.added
+        added = torch.zeros_like(Y) if added is None else added.clone()
         for i, outcome in enumerate(outcomes):
             name, known = outcome.name, Y[Y[:, i].isfinite(), i : i + 1]
             raw = _tasks(sources[name])
@@ -157,15 +158,12 @@ class EncodedTables(NamedTuple):
             lowest = robust_limit(known, typical_depth(tasks or sources[name]), outcome.limit)
             before = torch.cat([*(data.Y for data in raw.values()), known])
             after = torch.cat([*(data.Y for data in tasks.values()), known.clamp_min(lowest)])
-            if count := int((before < after).sum()):
-                text = (
-                    "%d outcomes %r are far worse than their task's median, and count as just bad"
-                )
-                logger.info(text, count, name)
+            if bool((before < after).any()):
                 sources[name] = tasks or sources[name]
+                added[:, i] = limit_outcomes(Y[:, i], lowest, added[:, i])[1]  # type: ignore[assignment]
                 Y[:, i], Yvar[:, i] = limit_outcomes(Y[:, i], lowest, Yvar[:, i])  # type: ignore[assignment]
                 outcomes[i] = outcome.no_worse_than(float(after.min()))
-        runs = self.runs._replace(Y=Y, Yvar=Yvar)
+        runs = self.runs._replace(Y=Y, Yvar=Yvar, added=added)
         return self._replace(runs=runs, outcomes=outcomes, sources=sources)
 
 
@@ -464,7 +462,13 @@ def read_study(
             logger.warning("Maybe another unit: %s", suspicion)
     read = read_runs(space, runs, outcomes, status)
     tables = EncodedTables(space, region, outcomes, sources, read, old_failed)
-    return tables.limited() if robust else tables
+    if not robust:
+        return tables
+    limited = tables.limited()
+    for before, after in zip(outcomes, limited.outcomes, strict=True):
+        if before != after:
+            logger.info("Outcomes %r far below their task's median count as just bad", before.name)
+    return limited
 
 
 def _with_errors(outcome: Outcome, tables: Sequence[DataFrame | None]) -> Outcome:

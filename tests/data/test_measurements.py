@@ -66,12 +66,17 @@ def test_cells_without_a_number(fate, cells):
     assert frame["y"].isna().tolist() == [True] * len(cells) + [False]
 
 
-@pytest.mark.parametrize("cell", ["1,234", "0,3", "12 or 13", "12/13", "20-30", "9.9.2020", "±2"])
-def test_what_begins_like_a_number_and_is_none_is_refused(cell):
-    problem = f"has '{cell}' in row 1, which begins like a number and is none: correct it, or empty"
+@pytest.mark.parametrize(
+    "cell",
+    ["1,234", "0,3", "12 or 13", "12/13", "20-30", "9.9.2020", "±2", "yield 45 %", "ca. 1,3"],
+)
+def test_text_with_digits_that_is_no_number_is_refused(cell):
+    problem = f"has '{cell}' in row 1, which has digits and is no number: correct it (with a point"
     with pytest.raises(InputDataError) as caught:
         read(["5", cell])
-    assert str(caught.value) == f"The column 'y' {problem} the cell."
+    assert str(caught.value) == (
+        f"The column 'y' {problem} for a decimal comma), or empty the cell."
+    )
 
 
 def test_standard_errors_are_those_of_the_cells_or_of_a_column():
@@ -114,16 +119,16 @@ def test_each_kind_is_named_once_with_task_and_row(caplog):
     assert sorted(caplog.messages) == [
         "Bounds count as the number in them: 2 in 'y', as '>95' in row 11 of task 'a'; "
         "1 in 'z', as '>7' in row 13 of task 'b'",
+        "Cells without a number are no outcome, and the run has ended: 1 in 'y', as 'n.d.' in "
+        "row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
         "Marks on numbers are ignored: 1 in 'y', as '29*' in row 12 of task 'b'; "
         "1 in 'z', as '~3' in row 12 of task 'b'",
         "Numbers after ± are standard errors: 1 in 'z', as '18 ± 2' in row 11 of task 'a'",
         "Words count as failures: 1 in 'y', as 'failed' in row 14 of task 'b'",
-        "Words count as no outcome, and such a run has ended without one: 1 in 'y', as 'n.d.' in "
-        "row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
     ]
     warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == 1
-    assert warned[0].startswith("Words count as no outcome")
+    assert warned[0].startswith("Cells without a number are no outcome")
     assert frame[FATE].tolist() == ["ended", "", "", "", "failed"]
     assert table["y"][11] == ">95"  # the argument isn't changed
 
@@ -312,3 +317,21 @@ def test_outcomes_that_a_table_lacks_or_has_twice_are_left_alone():
     assert frames[1] is None
     pd.testing.assert_frame_equal(frames[0].drop(columns=FATE), twice)
     assert frames[2][FATE].tolist() == [""]
+
+
+@pytest.mark.parametrize("cell", ["12 failed", "5 min timeout", "crashed at epoch 5"])
+def test_a_number_beside_a_word_of_failure_is_no_outcome(cell):
+    frame = read(["5", cell])
+    assert frame["y"].isna().tolist() == [False, True]
+    assert frame[FATE].tolist() == ["", "failed"]
+
+
+def test_cells_of_a_categorical_column_are_read():
+    column = Series([">95", "n.d.", "12"], dtype="category")
+    (frame,) = measured([DataFrame({"y": column})], [Outcome("y", 1.0)])
+    assert frame["y"].tolist()[::2] == [95.0, 12.0]
+    assert frame[FATE].tolist() == ["", "ended", ""]
+
+
+def test_a_negated_word_is_no_failure():
+    assert read([1.0, 2.0], status=["error-free", "error: none"])[FATE].tolist() == ["", ""]

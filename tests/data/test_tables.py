@@ -122,7 +122,7 @@ def test_logarithms_have_relative_standard_errors(failed, kept):
 
 @pytest.mark.parametrize("cell", ["0,3", "1,234", "12 or 13"])
 def test_what_only_begins_like_a_number_is_no_failed_run(cell):
-    told = f"'accuracy' has '{cell}' in row 2, which begins like a number and is none: correct it"
+    told = f"'accuracy' has '{cell}' in row 2, which has digits and is no number: correct it"
     with pytest.raises(InputDataError, match=told):
         read(table(accuracy=["0.1", "0.2", cell, "0.4", "crashed"]))
 
@@ -157,7 +157,7 @@ def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
         assert read(frame, failed=failed)["b"].Y.flatten().tolist() == left
     warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warned == [
-        "Words count as no outcome, and such a run has ended without one: 1 in 'accuracy', as '?' "
+        "Cells without a number are no outcome, and the run has ended: 1 in 'accuracy', as '?' "
         "in row 5 of task 'b'"
     ]
     failures = "Words count as failures: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'"
@@ -185,7 +185,7 @@ def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
     torch.testing.assert_close(data["b"].Yvar[:, 0], torch.tensor([0.01, 0.05, 0.09]).double())
     torch.testing.assert_close(data["a"].Yvar[:, 0], torch.tensor([0.01, 0.01]).double())
     assert caplog.messages == [
-        "2 standard errors 'sem' are zero or empty, and inferred from the other ones"
+        "2 runs without a standard error in 'sem' get the pooled one of the other runs"
     ]
 
 
