@@ -14,7 +14,7 @@ __all__ = ["STYLES", "style_of"]
 STYLES.update(
     {
         "ScaML-GP, paper's hyperpriors": Style(p.BLUE, ":", "<"),
-        "TransferGP, robust": Style(p.VERMILLION, ":", "P"),
+        "TransferGP, robust": Style(p.BLACK, "--", "P"),
         "plain GP, robust": Style(p.GREY, ":", "v"),
         "suggest": Style(p.BLACK, "-.", "v"),
         "best of history": Style(p.GREEN, "-.", "^"),
