@@ -15,7 +15,6 @@ STYLES.update(
     {
         "ScaML-GP, paper's hyperpriors": Style(p.BLUE, ":", "<"),
         "TransferGP, robust": Style(p.BLACK, "--", "P"),
-        "plain GP, robust": Style(p.PURPLE, ":", "D"),
         "suggest": Style(p.BLACK, "-.", "v"),
         "best of history": Style(p.GREEN, "-.", "^"),
         "multi-task GP": Style(p.VERMILLION, "-.", "h"),

@@ -77,8 +77,7 @@ def robust(build: Build) -> Build:
 def _robust(build: Build, X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
     tasks = as_datasets(problem.history)
     history = {name: limit_task(task) for name, task in zip(problem.history, tasks, strict=True)}
-    depth = 0.0 if build is plain_gp else typical_depth(history)
-    limited, _ = limit_outcomes(Y, robust_limit(Y, depth))
+    limited, _ = limit_outcomes(Y, robust_limit(Y, typical_depth(history)))
     return build(X, limited, replace(cast(Any, problem), history=history))
 
 

@@ -96,7 +96,6 @@ MODELS: dict[str, Model] = {
     "ScaML-GP, paper's hyperpriors": Model(transfer(ScaMLGP, hyperparameters="paper"), upper_bound),
     "TransferGP": Model(transfer(TransferGP), log_ei_or_ucb),
     "TransferGP, robust": Model(robust(transfer(TransferGP)), log_ei_or_ucb),
-    "plain GP, robust": Model(robust(plain_gp), log_ei_or_ucb, initial_design=True),
     "population": Model(transfer(PopulationGP), log_ei_or_ucb),
     "guarded": Model(transfer(GuardedTransferGP), log_ei_or_ucb),
     "RGPE": Model(transfer(RankWeightedGP), log_ei_or_ucb),
