@@ -42,11 +42,11 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
 
 
 @contextmanager
-def logged_once(said: set[str], *names: str) -> Iterator[None]:
+def logged_once(logged: set[str], *names: str) -> Iterator[None]:
     """Drops log lines that have been logged before.
 
     Args:
-        said: The lines so far; new ones are added.
+        logged: The lines so far; new lines are added.
         names: The loggers, modules of this package.
 
     Example:
@@ -56,7 +56,7 @@ def logged_once(said: set[str], *names: str) -> Iterator[None]:
 
     def is_new(record: LogRecord) -> bool:
         text = record.getMessage()
-        return text not in said and not said.add(text)  # type: ignore[func-returns-value]
+        return text not in logged and not logged.add(text)  # type: ignore[func-returns-value]
 
     loggers = [getLogger(f"{__package__}.{name}") for name in names]
     for each in loggers:

@@ -60,9 +60,10 @@ def from_dataframe(
 ) -> dict[str, SupervisedDataset]:
     """Makes source data of a table with one row a run.
 
-    Runs whose outcome is NaN, infinite or text that is no number have failed. They are dropped or
-    get the worst finite outcome of their task; a task without any finite outcome is left out. One
-    log line per call says how many runs that were, and which tasks: a warning if there is text.
+    Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read, and codes such as -999 count
+    as missing; see the page on source data. Runs without a finite outcome are dropped, or the
+    failed ones get the worst finite outcome of their task. A task without any finite outcome is
+    left out. One log line per call counts the runs and names the tasks.
 
     If the best losses are many times smaller than ordinary ones, differences between them are lost
     on the scale of the losses; consider ``log``. A line in the log says so if the best loss is less
@@ -76,8 +77,9 @@ def from_dataframe(
     - An empty cell of a choice is the value ``"none"``, if it is one; else the run is left out. So
       is, with ``changed``, a run with an empty cell of a number that each run has.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
-      cube. A choice or level that is no longer one has no place, nor has a number that a logarithm
-      does not reach: such runs are left out. A warning in the log says how many.
+      cube. A number between the levels of a parameter keeps its place between them. A run is left
+      out if its choice is no longer one, or if a logarithm does not reach its number. A warning in
+      the log counts such runs.
     - Old runs carry no information about a new choice.
 
     Args:
@@ -90,8 +92,9 @@ def from_dataframe(
         failed: What to do with failed runs: ``"drop"`` them, or give them the task's ``"worst"``
             finite outcome, if a failure tells something about the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
-            unit; its square becomes ``Yvar``. A task with an empty column has its noise inferred. A
-            failed run that is kept has the largest standard error of its task.
+            unit; its square becomes ``Yvar``. An empty or zero standard error is the pooled one of
+            the task's other runs. A task with an empty column has its noise inferred. A failed run
+            that is kept has the largest standard error of its task.
         missing: Values of parameters that a task does not record (empty or absent column); ``None``
             if the value is not known.
         rename: New names of columns by their old ones.
@@ -119,7 +122,7 @@ def from_dataframe(
         InputDataError: If a column is missing, a run has no task, no run has a finite outcome, an
             outcome has no logarithm to take, a task lacks a parameter that ``missing`` doesn't
             name, a parameter's value is empty or of another kind, no run has a place in the search
-            space, or a standard error is empty or not positive; or if ``frame`` is no table, has
+            space, or a standard error is negative; or if ``frame`` is no table, has
             two columns of a name that is read, or one that is read as two things. The message names
             the task and the parameter.
         TypeError: If an argument is of another type.
