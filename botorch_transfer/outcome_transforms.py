@@ -6,6 +6,10 @@ to a robust limit (:func:`robust_limit`). The warping functions of [Wang2024hype
 source and target data before modelling. They are no outcome transforms of a model: its posterior,
 and the best value that an acquisition function gets, are those of the warped outcome.
 
+.. [Song2024vizier]
+    X. Song, Q. Zhang, C. Lee, E. Fertig, T.-K. Huang, L. Belenki, G. Kochanski, S. Ariafar,
+    S. Vasudevan, S. Perel and D. Golovin. The Vizier Gaussian process bandit algorithm. 2024.
+    arXiv:2408.11527.
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
     Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
@@ -23,6 +27,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.outcome import Standardize
 from torch import Tensor
 from torch.nn.functional import softplus
+from torch.special import ndtri
 
 # ---------------------------------------------------------------------------- standardization
 
@@ -238,6 +243,10 @@ ANOTHER_UNIT = 200.0
 """Ratio of outcomes up to which they may be in another unit, such as per cent."""
 
 
+FEW_OUTCOMES = 4
+"""With fewer outcomes of the target, the worse half of each old task counts by rank."""
+
+
 def best_gap(Y: Tensor) -> float:
     """Computes the distance from the best outcome of a task to its median.
 
@@ -293,6 +302,50 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
     distance = min(max(tenth, (1 + MILD) * gap), (1 + EXTREME) * gap)
     lowest = float(Y.max()) - max(distance, depth)
     return lowest if limit is None else min(lowest, limit - gap)
+
+
+def ranks(values: Tensor) -> Tensor:
+    """Ranks values from one; equal values share the mean of their ranks.
+
+    SciPy's ``rankdata`` takes half a second to import.
+
+    Args:
+        values: An ``n`` tensor.
+
+    Returns:
+        An ``n`` tensor in double precision.
+
+    Example:
+        >>> ranks(torch.tensor([0.3, 0.1, 0.3]))
+        tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
+    """
+    _, place, count = values.unique(return_inverse=True, return_counts=True)
+    return (count.cumsum(dim=0) - (count.double() - 1) / 2)[place]
+
+
+def raise_worse_half(Y: Tensor) -> Tensor:
+    """Raises the worse half of a task's outcomes to the lower half of a normal distribution.
+
+    Outcomes below the median get, by rank, the quantiles of a normal distribution whose standard
+    deviation is the root mean square distance of the better half from the median, where these are
+    larger. The better half does not change. It is a one-sided form of half-rank warping
+    [Song2024vizier]_. Use it while a target has too few outcomes to correct what a model expects.
+
+    Args:
+        Y: An ``n x 1`` tensor of the task's outcomes, to be maximized.
+
+    Returns:
+        An ``n x 1`` tensor, no smaller than ``Y``; ``Y`` if most outcomes are the best one.
+
+    Example:
+        >>> raise_worse_half(torch.tensor([[4.0], [3.0], [2.0], [-1e6]])).T.round(decimals=1)
+        tensor([[4.0000, 3.0000, 2.8000, 2.2000]])
+    """
+    median = Y.max() - best_gap(Y)
+    better = Y[median <= Y]
+    spread = (better - median).square().mean().sqrt()
+    normal = median + spread * ndtri((ranks(Y[:, 0]).unsqueeze(-1) - 0.5) / len(Y)).to(Y)
+    return torch.where((median > Y) & (spread > 0), Y.maximum(normal), Y)
 
 
 def limit_outcomes(

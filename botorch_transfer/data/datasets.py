@@ -196,25 +196,6 @@ def evenly_spaced(length: int, most: int) -> list[int]:
     return places.round().long().tolist()
 
 
-def ranks(values: Tensor) -> Tensor:
-    """Ranks values from one; equal values share the mean of their ranks.
-
-    SciPy's ``rankdata`` takes half a second to import.
-
-    Args:
-        values: An ``n`` tensor.
-
-    Returns:
-        An ``n`` tensor in double precision.
-
-    Example:
-        >>> ranks(torch.tensor([0.3, 0.1, 0.3]))
-        tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
-    """
-    _, place, count = values.unique(return_inverse=True, return_counts=True)
-    return (count.cumsum(dim=0) - (count.double() - 1) / 2)[place]
-
-
 def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
     if isinstance(value, MultiTaskDataset | ContextualDataset):
         raise InputDataError(

@@ -27,7 +27,13 @@ from botorch_transfer.data.measurements import (
 )
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.units import wrong_units
-from botorch_transfer.outcome_transforms import EXTREME, best_gap, limit_outcomes, robust_limit
+from botorch_transfer.outcome_transforms import (
+    EXTREME,
+    best_gap,
+    limit_outcomes,
+    raise_worse_half,
+    robust_limit,
+)
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
 from botorch_transfer.search_space.parameters import plain
@@ -259,12 +265,16 @@ def from_dataframe(
     return datasets
 
 
-def limit_task(task: SupervisedDataset, limit: float | None = None) -> SupervisedDataset:
+def limit_task(
+    task: SupervisedDataset, limit: float | None = None, by_rank: bool = False
+) -> SupervisedDataset:
     """Raises the very bad outcomes of a task to its robust limit.
 
     Args:
         task: The task; its outcomes are maximized.
         limit: The least feasible outcome, if it has one.
+        by_rank: Whether the worse half counts by rank
+            (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
         The task with limited outcomes; the same one if there is nothing to limit.
@@ -276,9 +286,10 @@ def limit_task(task: SupervisedDataset, limit: float | None = None) -> Supervise
         [4.0, 3.0, 2.0, 0.0]
     """
     lowest = robust_limit(task.Y, limit=limit)
-    if not bool((lowest > task.Y).any()):
-        return task
     Y, Yvar = limit_outcomes(task.Y, lowest, task.Yvar)
+    Y = raise_worse_half(Y) if by_rank else Y
+    if bool((Y == task.Y).all()):
+        return task
     return SupervisedDataset(
         task.X,
         Y,

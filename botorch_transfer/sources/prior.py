@@ -17,7 +17,7 @@ from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.data.datasets import evenly_spaced, ranks
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, fit_map
 from botorch_transfer.gp.hyperpriors import (
@@ -25,7 +25,7 @@ from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
 )
 from botorch_transfer.gp.tasks import OutcomeScale, check_padded_size, read_models, scaled_tasks
-from botorch_transfer.outcome_transforms import usable_std
+from botorch_transfer.outcome_transforms import ranks, usable_std
 from botorch_transfer.prior import ConditionedPrior, Observations
 
 _MAX_INDUCING = 256

@@ -49,9 +49,10 @@ from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improv
 from botorch_transfer.arguments import constructor_arguments
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
-from botorch_transfer.data.datasets import evenly_spaced, ranks
+from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
+from botorch_transfer.outcome_transforms import ranks
 from botorch_transfer.suggestion.reading import Outcome, Runs
 
 DEFAULT_MODEL: Callable[..., Any] = TransferGP

@@ -35,6 +35,7 @@ from botorch_transfer.data.tables import (
 )
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.outcome_transforms import (
+    FEW_OUTCOMES,
     TargetStandardize,
     limit_outcomes,
     robust_limit,
@@ -154,7 +155,8 @@ class EncodedTables(NamedTuple):
         for i, outcome in enumerate(outcomes):
             name, known = outcome.name, Y[Y[:, i].isfinite(), i : i + 1]
             raw = _tasks(sources[name])
-            tasks = {task: limit_task(data, outcome.limit) for task, data in raw.items()}
+            by_rank = len(outcomes) == 1 and len(known) < FEW_OUTCOMES
+            tasks = {task: limit_task(t, outcome.limit, by_rank) for task, t in raw.items()}
             lowest = robust_limit(known, typical_depth(tasks or sources[name]), outcome.limit)
             before = torch.cat([*(data.Y for data in raw.values()), known])
             after = torch.cat([*(data.Y for data in tasks.values()), known.clamp_min(lowest)])

@@ -20,7 +20,7 @@ from botorch_transfer.data.tables import limit_task
 from botorch_transfer.gp.tasks import OutcomeScale
 from botorch_transfer.hyperbo.objectives import Objective
 from botorch_transfer.memo import Memo, content_key
-from botorch_transfer.outcome_transforms import limit_outcomes, robust_limit
+from botorch_transfer.outcome_transforms import FEW_OUTCOMES, limit_outcomes, robust_limit
 from botorch_transfer.suggestion.reading import typical_depth
 
 PRETRAINING_STEPS = 500
@@ -76,9 +76,10 @@ def robust(build: Build) -> Build:
 
 def _robust(build: Build, X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
     tasks = as_datasets(problem.history)
-    history = {name: limit_task(task) for name, task in zip(problem.history, tasks, strict=True)}
-    limited, _ = limit_outcomes(Y, robust_limit(Y, typical_depth(history)))
-    return build(X, limited, replace(cast(Any, problem), history=history))
+    limited = (limit_task(task, by_rank=len(Y) < FEW_OUTCOMES) for task in tasks)
+    history = dict(zip(problem.history, limited, strict=True))
+    raised, _ = limit_outcomes(Y, robust_limit(Y, typical_depth(history)))
+    return build(X, raised, replace(cast(Any, problem), history=history))
 
 
 def learned_hyperprior(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
