@@ -31,9 +31,11 @@ from torch import Tensor
 
 from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.data import SourceData, as_datasets, from_dataframe
+from botorch_transfer.data import SourceData, as_datasets
+from botorch_transfer.data.columns import check_columns
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.tables import read_history
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.search_space.cells import rows_of_tasks
 from botorch_transfer.search_space.space import check_table
@@ -377,16 +379,12 @@ def encode_runs(
             )
 
         with user_errors():
-            found = from_dataframe(
-                runs,
-                known,
-                metric,
-                history.task,
-                noise=noise if noise in runs else None,
-                missing=missing,
-                encode=in_model_space,
-                robust=None,
-            )
+            taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
+            named = [("outcome", metric), ("task", history.task)]
+            check_columns(runs, known, named, missing, changed=False)
+            options: dict[str, Any] = {"changed": False, "encode": in_model_space}
+            old = read_history(runs, known, taken, history.task, missing, **options)
+            found = old.sources[metric] or {}
         encoded: dict[str, SourceData] = {}
         for name, data in found.items():
             X, Y, Yvar = data.X.to(device), (data.Y.to(device) - mean) / std, data.Yvar

@@ -10,18 +10,12 @@ import numpy as np
 from pandas import DataFrame, Series
 
 from botorch_transfer.curves.prior import Curve, CurvePrior, Study, Values, read_curves
-from botorch_transfer.data.measurements import FATE
-from botorch_transfer.data.tables import in_logarithms
+from botorch_transfer.data.measurements import FATE, logarithms, numbers, variance_column
 
 logger = logging.getLogger(__name__)
 
 SURE = 0.5
 """Old partial runs count if their standard error is at most this share of their task's spread."""
-
-
-def variance_column(outcome: str) -> str:
-    """The column that has the variances of predicted outcomes."""
-    return f"{outcome} (predicted variance)"
 
 
 class CurveColumns(NamedTuple):
@@ -42,7 +36,8 @@ class CurveColumns(NamedTuple):
         if table is None or self.step not in table.columns or outcome.name not in table.columns:
             return []
         if outcome.log:
-            table = in_logarithms(table, outcome.name)
+            values = logarithms(numbers(table, outcome.name), table, outcome.name)
+            table = table.assign(**{outcome.name: values})
         keys = [name for name in self.run if name in table.columns]
         return read_curves(table, outcome.name, self.step, outcome.goal, task, keys, self.status)
 

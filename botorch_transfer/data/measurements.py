@@ -141,7 +141,7 @@ def measured(
 
     Returns:
         The tables, with numbers as outcomes, the column :data:`FATE`, and maybe columns of standard
-        errors (:func:`error_column`). Tables that have been read before stay as they are.
+        errors (:func:`error_column`).
 
     Raises:
         InputDataError: If a cell has digits and is no number, or a standard error is negative.
@@ -151,12 +151,12 @@ def measured(
         >>> measured([table], [Outcome("ee", 1.0)])[0].to_numpy().tolist()
         [[95.0, ''], [nan, 'ended'], [nan, 'failed'], [40.0, '']]
     """
-    read, is_new = list[Any](tables), False
+    read = list[Any](tables)
     for i, table in enumerate(tables):
-        if table is not None and FATE not in table:
+        if table is not None:
             with errors_in(places[i]) if places else nullcontext():
-                read[i], is_new = _in_numbers(table, outcomes, status, task), True
-    for outcome in outcomes if is_new else ():
+                read[i] = _in_numbers(table, outcomes, status, task)
+    for outcome in outcomes:
         found = [t for t in read if t is not None and list(t.columns).count(outcome.name) == 1]
         _leave_out_codes(found, outcome, task)
     return read
@@ -396,6 +396,32 @@ def numbers(frame: DataFrame, name: str | None) -> Array:
         )
     found = to_numeric(frame[name], errors="coerce")
     return found.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+
+
+def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
+    """Takes the natural logarithm of finite values; others stay as they are.
+
+    Args:
+        values: An ``n`` array.
+        frame: The table that the values come from.
+        name: Their column.
+
+    Returns:
+        An ``n`` array.
+
+    Raises:
+        InputDataError: If a value is not positive.
+    """
+    finite = np.isfinite(values)
+    problem = ", which has no logarithm: leave log out, or drop the row"
+    if (bad := finite & (values <= 0)).any():
+        refuse_cell(bad, frame[name], problem)
+    return np.where(finite, np.log(np.where(finite, values, 1.0)), values)
+
+
+def variance_column(outcome: str) -> str:
+    """Names the column that has the variances of predicted outcomes."""
+    return f"{outcome} (predicted variance)"
 
 
 def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
-import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, isna
+from pandas import DataFrame, isna
+from torch import Tensor
 
-from botorch_transfer.data.measurements import (
-    FATE,
-    error_column,
-    measured,
-    numbers,
-    refuse_cell,
-)
+from botorch_transfer.data.columns import check_columns, renamed
+from botorch_transfer.data.measurements import FATE, error_column, logarithms, measured, numbers
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.outcome_transforms import (
@@ -60,7 +55,7 @@ def from_dataframe(
     rename: Mapping[str, str] | None = None,
     changed: bool = False,
     log: bool = False,
-    encode: Callable[[DataFrame], torch.Tensor] | None = None,
+    encode: Callable[[DataFrame], Tensor] | None = None,
     robust: bool | None = False,
     limit: float | None = None,
 ) -> dict[str, SupervisedDataset]:
@@ -157,112 +152,192 @@ def from_dataframe(
     for argument, names in {"missing": missing, "rename": rename}.items():
         if not isinstance(names, Mapping | None):
             raise TypeError(f"{argument} is {names!r}: give a dictionary with names as keys.")
-    check_table(frame, ())
-    frame = renamed(frame, rename or {})
-    others = {"outcome": outcome, "task": task} | ({} if noise is None else {"noise": noise})
-    _check_columns(frame, space, others)
-    for name in missing or {}:
-        if name not in space.columns:
-            raise ValueError(
-                f"missing names {name!r}, which is no parameter of the search space: use one of "
-                f"{', '.join(space.columns)}."
-            )
-    _refuse_likely_renames(frame, space, missing or {}, others.values(), changed)
-    sign = 1.0 if goal == "max" else -1.0
-    frame = with_numbers(frame, space.number_columns)
     if log and limit is not None and limit <= 0:
         raise ValueError(f"limit is {limit}, which has no logarithm: leave log out.")
+    check_table(frame, ())
+    sign = 1.0 if goal == "max" else -1.0
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
-    (frame,) = measured([frame], [Outcome(outcome, sign, worst, noise, log)], None, task)
-    if noise is None and error_column(outcome) in frame:
-        noise = error_column(outcome)
-    if log:
-        frame = in_logarithms(frame, outcome, noise)
-    suspicions = wrong_units(frame, space, task)
-    for suspicion in suspicions:
+    target = Outcome(outcome, sign, worst, noise, log)
+    frame = renamed(frame, rename or {})
+    named = {"outcome": outcome, "task": task} | ({} if noise is None else {"noise": noise})
+    check_columns(frame, space, list(named.items()), missing or {}, changed)
+    (frame,) = measured([frame], [target], None, task)
+    options: dict[str, Any] = {"changed": changed, "encode": encode, "robust": robust}
+    old = read_history(frame, space, [target], task, missing, keep=failed == "worst", **options)
+    if (found := old.sources[outcome]) is None:
+        raise InputDataError(f"No run has a finite outcome in the column {outcome!r}{NO_DATA}")
+    return found
+
+
+NO_DATA = ": there are no source data in this table."
+
+
+class OldRuns(NamedTuple):
+    """Runs of old tasks with a place in a search space.
+
+    Args:
+        sources: By outcome the source data by task, to be maximized; ``None`` for an outcome
+            without any finite value.
+        failed: An ``f x d`` tensor of inputs of failed runs. Runs of a task in which none succeeded
+            say nothing, nor do failed runs that lack a parameter's value.
+    """
+
+    sources: dict[str, dict[str, SupervisedDataset] | None]
+    failed: Tensor | None
+
+
+def read_history(
+    frame: DataFrame,
+    space: SearchSpace,
+    outcomes: Sequence[Outcome],
+    task: str,
+    missing: Mapping[str, Any] | None = None,
+    *,
+    status: str | None = None,
+    changed: bool = True,
+    keep: bool = False,
+    encode: Callable[[DataFrame], Tensor] | None = None,
+    robust: bool | None = None,
+) -> OldRuns:
+    """Places the old runs of a table in a search space, for all outcomes at once.
+
+    Args:
+        frame: A table that :func:`~.measurements.measured` has read.
+        space: The search space.
+        outcomes: The outcomes.
+        task: The column with the name of the task.
+        missing: As :func:`from_dataframe` takes it, and so are the following arguments.
+        status: The column that says whether a run has failed; with ``None``, the failed runs are
+            not placed. In a table without that column, runs without any outcome have failed.
+        changed: Whether the search space may have changed.
+        keep: Whether runs without an outcome get the worst one of their task.
+        encode: Another encoding.
+        robust: Whether very bad outcomes are limited; ``None`` if not, without a warning.
+
+    Returns:
+        The runs.
+
+    Raises:
+        InputDataError: As :func:`from_dataframe` does.
+    """
+    frame = with_numbers(frame, space.number_columns)
+    for suspicion in (suspicions := wrong_units(frame, space, task)):
         logger.warning("Maybe another unit: %s", suspicion)
-    Y = sign * numbers(frame, outcome)
-    is_finite = np.isfinite(Y)
-    may_count = is_finite | (frame[FATE] != "ended").to_numpy()
-    datasets: dict[str, SupervisedDataset] = {}
-    without_outcome, limited = list[str](), list[str]()
-    displaced, lost, outside = (list[tuple[str, Any]]() for _ in range(3))
-    always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
-    needed = [column for parameter in always for column in parameter.columns]
-    for name, rows in rows_of_tasks(frame[task]).items():
-        finite = rows[is_finite[rows]]
-        if len(finite) == 0:
-            without_outcome.append(name)
+    Y, variance = modelled(frame, outcomes)
+    is_finite, ended = np.isfinite(Y), (frame[FATE] == "ended").to_numpy()
+    failed = has_failed(frame, Y)
+    if status not in frame.columns:
+        failed |= ~is_finite.any(axis=1) & ~ended
+    sources: dict[str, dict[str, SupervisedDataset]] = {o.name: {} for o in outcomes}
+    failed_inputs = [torch.empty(0, space.dim, dtype=torch.double)]
+    notes, tasks = _Notes(), rows_of_tasks(frame[task])
+    for name, rows in tasks.items():
+        known = is_finite[rows].any(axis=1)
+        if not known.any():
             continue
-        kept = rows[may_count[rows]] if failed == "worst" else finite
-        runs = _fill(name, frame.iloc[kept], space, missing or {}, changed)
-        filled = runs[needed].notna().all(axis=1).to_numpy()
-        X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
-        with errors_in(f"Task {name!r}"):
-            X[torch.tensor(filled)] = space.place(runs[filled])
-        has_place = X.isfinite().all(dim=-1).numpy()
-        if not has_place.all():
-            lost += [(column, None) for column in needed for cell in runs[column] if isna(cell)]
-            lost += space.without_place(runs[filled & ~has_place])
-            displaced += [(name, row) for row in runs.index[~has_place]]
-        kept, runs, X = kept[has_place], runs[has_place], X[has_place]
-        if not is_finite[kept].any():
-            continue
-        beyond = ((X < 0) | (X > 1)).any(dim=-1).numpy()
-        outside += [(name, row) for row in runs.index[beyond]]
-        y = np.where(is_finite[kept], Y[kept], Y[finite].min())
-        noises = variances(runs, noise, is_finite[kept])
-        features = space.feature_names
-        if encode is not None:
-            X = encode(runs)
-            features = [f"x{column}" for column in range(X.shape[-1])]
-        known, values = torch.from_numpy(Y[finite]), torch.from_numpy(y)[:, None]
-        far = (1 + EXTREME) * best_gap(known) or math.inf
-        lowest = robust_limit(known, limit=worst) if robust else -math.inf
-        limited += [name] * int((known < (lowest if robust else known.max() - far)).sum())
-        Yvar = None if np.isnan(noises).any() else torch.from_numpy(noises)[:, None]
-        values, Yvar = limit_outcomes(values, lowest, Yvar)
-        names = {"feature_names": features, "outcome_names": [name]}
-        datasets[name] = SupervisedDataset(X, values, Yvar=Yvar, **names)  # type: ignore[arg-type]
-    _log(Y, outcome, failed, without_outcome)
-    if limited and robust is not None:
-        text = "%d outcomes %r are far worse than a task's median%s (task %s)"
-        told = ", and count as just bad" if robust else ": consider robust=True"
-        level = logging.INFO if robust else logging.WARNING
-        logger.log(level, text, len(limited), outcome, told, _counted(limited))
-    losses = [-data.Y[:, 0].numpy() for data in datasets.values()]
-    if goal == "min" and not log and _differ_by_factors(losses):
-        logger.info(
-            "The best %r of old tasks is less than a tenth of the median one: consider log=True "
-            "(--log)",
-            outcome,
-        )
-    if displaced:
-        cells = DataFrame(lost).groupby(0, sort=False)[1]
-        logger.warning(
-            "%d runs have a value that the search space has no place for, as %s: left out (%s)",
-            len(displaced),
-            "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells),
-            _some(displaced),
-        )
-    if outside:
-        expected = changed or encode is not None
-        message = (
-            "%d runs lie outside of the search space, and are kept where they are: check its ranges"
-            f"{'' if expected else ', or say changed=True'} (%s)"
-        )
-        level = logging.INFO if expected else logging.WARNING
-        logger.log(level, message, len(outside), _some(outside))
-    if not datasets:
+        runs = _fill(name, frame.iloc[rows], space, missing or {}, changed)
+        if status is not None and (known & ~failed[rows]).any() and failed[rows].any():
+            failed_inputs += _places(runs[failed[rows]], space)
+        counts = known | (keep & ~ended[rows])
+        X, has_place = _place(name, runs[counts], space, changed, notes)
+        placed = rows[counts][has_place]
+        X = X if encode is None or len(X) == 0 else encode(runs[counts][has_place])
+        names = space.feature_names if encode is None else [f"x{i}" for i in range(X.shape[-1])]
+        for i, outcome in enumerate(outcomes):
+            finite = is_finite[placed, i]
+            if not finite.any():
+                continue
+            every = torch.from_numpy(Y[rows[is_finite[rows, i]], i])
+            far = every.max() - ((1 + EXTREME) * best_gap(every) or math.inf)
+            lowest = robust_limit(every, limit=outcome.limit) if robust else -math.inf
+            notes.limited += [name] * int((every < (lowest if robust else far)).sum())
+            squares = variance[placed, i]
+            values = np.where(finite, Y[placed, i], float(every.min()))
+            squares = np.where(finite, squares, squares[finite].max())
+            at = torch.from_numpy(finite | (keep & ~ended[placed]))
+            Yvar = None if np.isnan(squares).any() else torch.from_numpy(squares)[at, None]
+            known_Y, Yvar = limit_outcomes(torch.from_numpy(values)[at, None], lowest, Yvar)
+            called: dict[str, Any] = {"feature_names": names, "outcome_names": [name]}
+            sources[outcome.name][name] = SupervisedDataset(X[at], known_Y, Yvar=Yvar, **called)
+    for i, outcome in enumerate(outcomes):
+        without = [name for name, rows in tasks.items() if not is_finite[rows, i].any()]
+        _log_outcomes(is_finite[:, i], outcome, keep, without, sources[outcome.name])
+    notes.log(outcomes[0].name, robust, changed or encode is not None)
+    if notes.displaced and not any(sources.values()):
         raise InputDataError(
             "No run is left, as all have a value that the search space has no place for: add it to "
             "the search space, or leave the table out."
             + "".join(f" Maybe another unit: {suspicion}." for suspicion in suspicions)
-            if displaced
-            else f"No run has a finite outcome in the column {outcome!r}: there are no source data "
-            "in this table."
         )
-    return datasets
+    found = {name: tasks or None for name, tasks in sources.items()}
+    return OldRuns(found, torch.cat(failed_inputs))
+
+
+@dataclass
+class _Notes:
+    """Runs to name in the log, as pairs of a task and a row.
+
+    Args:
+        displaced: Runs without a place in the search space.
+        lost: Columns and values without a place.
+        outside: Runs outside of the unit cube.
+        limited: Tasks of very bad outcomes.
+    """
+
+    displaced: list[tuple[str, Any]] = field(default_factory=list)
+    lost: list[tuple[str, Any]] = field(default_factory=list)
+    outside: list[tuple[str, Any]] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
+
+    def log(self, outcome: str, robust: bool | None, expected: bool) -> None:
+        """Logs the notes; runs outside of the space are worth a warning if unexpected."""
+        if self.limited and robust is not None:
+            told = ", and count as just bad" if robust else ": consider robust=True"
+            logger.log(
+                logging.INFO if robust else logging.WARNING,
+                "%d outcomes %r are far worse than a task's median%s (task %s)",
+                len(self.limited),
+                outcome,
+                told,
+                _counted(self.limited),
+            )
+        if self.displaced:
+            cells = DataFrame(self.lost).groupby(0, sort=False)[1]
+            logger.warning(
+                "%d runs have a value that the search space has no place for, as %s: left out (%s)",
+                len(self.displaced),
+                "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells),
+                _some(self.displaced),
+            )
+        if self.outside:
+            logger.log(
+                logging.INFO if expected else logging.WARNING,
+                "%d runs lie outside of the search space, and are kept where they are: check its "
+                "ranges%s (%s)",
+                len(self.outside),
+                "" if expected else ", or say changed=True",
+                _some(self.outside),
+            )
+
+
+def _place(
+    name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
+) -> tuple[Tensor, NDArray[np.bool_]]:
+    """Places the runs of a task: their inputs, and which of them have a place."""
+    always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
+    needed = [column for parameter in always for column in parameter.columns]
+    filled = runs[needed].notna().all(axis=1).to_numpy()
+    X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
+    with errors_in(f"Task {name!r}"):
+        X[torch.tensor(filled)] = space.place(runs[filled])
+    has_place = X.isfinite().all(dim=-1).numpy()
+    if not has_place.all():
+        notes.lost += [(column, None) for column in needed for cell in runs[column] if isna(cell)]
+        notes.lost += space.without_place(runs[filled & ~has_place])
+        notes.displaced += [(name, row) for row in runs.index[~has_place]]
+    beyond = ((X[has_place] < 0) | (X[has_place] > 1)).any(dim=-1).numpy()
+    notes.outside += [(name, row) for row in runs.index[has_place][beyond]]
+    return X[has_place], has_place
 
 
 def limit_task(
@@ -299,39 +374,32 @@ def limit_task(
     )
 
 
-def in_logarithms(frame: DataFrame, outcome: str, noise: str | None = None) -> DataFrame:
-    """Replaces an outcome by its natural logarithm, and its standard errors by relative ones.
+def modelled(
+    frame: DataFrame, outcomes: Sequence[Outcome]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Converts the outcomes of runs to those that models have.
 
     Args:
-        frame: A table; it may lack the columns.
-        outcome: The column of the outcome. Infinite and empty cells, and text, stay as they are.
-        noise: The column of its standard errors.
+        frame: A table that :func:`~.measurements.measured` has read; it may lack columns.
+        outcomes: The outcomes.
 
     Returns:
-        A table with the new columns.
+        An ``n x m`` array of outcomes to be maximized, NaN or infinite where there is none, and
+        another one of noise variances, NaN where there are none.
 
     Raises:
-        InputDataError: If an outcome is not positive.
-
-    Example:
-        >>> from pandas import DataFrame
-        >>> frame = DataFrame({"loss": [1.0, 10.0, None], "sem": [0.1, 1.0, None]})
-        >>> in_logarithms(frame, "loss", "sem").round(2).to_numpy().tolist()
-        [[0.0, 0.1], [2.3, 0.1], [nan, nan]]
+        InputDataError: If an outcome has no logarithm.
     """
-    if outcome not in frame.columns:
-        return frame
-    values = numbers(frame, outcome)
-    finite = np.isfinite(values)
-    problem = ", which has no logarithm: leave log out, or drop the row"
-    refuse_cell(finite & (values <= 0), frame[outcome], problem)
-    values = np.where(finite, values, 1.0)
-    frame = frame.copy(deep=False)
-    if noise is not None and noise in frame.columns:
-        frame[noise] = numbers(frame, noise) / values
-    cells = np.where(finite, np.log(values), frame[outcome].to_numpy(dtype=object))
-    frame[outcome] = Series(cells, frame.index).infer_objects()
-    return frame
+    columns, squares = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+    for outcome in outcomes:
+        noise = outcome.noise or error_column(outcome.name)
+        values, errors = numbers(frame, outcome.name), numbers(frame, noise)
+        if outcome.log:
+            errors = errors / np.where(np.isfinite(values), values, 1.0)
+            values = logarithms(values, frame, outcome.name)
+        columns.append(outcome.sign * values)
+        squares.append(np.where(np.isfinite(values), errors**2, np.nan))
+    return np.stack(columns, axis=1), np.stack(squares, axis=1)
 
 
 def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -353,56 +421,7 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(np.isinf(Y).any(axis=1)) | (frame[FATE] == "failed").to_numpy()
 
 
-def failed_inputs(
-    frame: DataFrame,
-    space: SearchSpace,
-    outcomes: Sequence[str],
-    task: str,
-    *,
-    status: str = "status",
-    missing: Mapping[str, Any] | None = None,
-) -> torch.Tensor:
-    """Places the failed runs of a table in the search space.
-
-    Failed are those that :func:`has_failed` finds; in a table without a status, those with empty
-    cells as outcomes, too. Runs of a task in which none succeeded say nothing, nor do failed runs
-    that lack a parameter's value.
-
-    Args:
-        frame: A table that :func:`from_dataframe` takes.
-        space: The search space.
-        outcomes: The columns of outcomes; a table may lack some.
-        task: The column with the name of the task.
-        status: The column that says whether a run has failed.
-        missing: As :func:`from_dataframe` takes it.
-
-    Returns:
-        An ``f x d`` tensor in double precision.
-
-    Example:
-        >>> from pandas import DataFrame
-        >>> from botorch_transfer.search_space import FloatParameter, SearchSpace
-        >>> runs = DataFrame({"task": "monday", "C": [1.0, 10.0], "loss": [0.3, np.nan]})
-        >>> space = SearchSpace([FloatParameter("C", 1.0, 100.0, log=True)])
-        >>> failed_inputs(runs, space, ["loss"], "task")
-        tensor([[0.5000]], dtype=torch.float64)
-    """
-    known = [name for name in outcomes if name in frame.columns]
-    (frame,) = measured([frame], [Outcome(name, 0.0) for name in known], status, task)
-    Y = np.stack([numbers(frame, name) for name in known], axis=1)
-    succeeded = np.isfinite(Y).any(axis=1)
-    failed = has_failed(frame, Y)
-    if status not in frame.columns:
-        failed |= ~succeeded & (frame[FATE] != "ended").to_numpy()
-    found = [torch.empty(0, space.dim, dtype=torch.double)]
-    for name, rows in rows_of_tasks(frame[task]).items() if failed.any() else ():
-        if failed[rows].any() and (succeeded & ~failed)[rows].any():
-            runs = _fill(name, frame.iloc[rows], space, missing or {}, changed=True)
-            found += _places(runs[failed[rows]], space)
-    return torch.cat(found)
-
-
-def _places(runs: DataFrame, space: SearchSpace) -> list[torch.Tensor]:
+def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
     """Inputs of the runs that have a place, one by one if one of them lacks a value."""
     try:
         X = space.place(runs)
@@ -463,150 +482,6 @@ def unknown_values(parameter: Parameter, n: int, seed: str) -> DataFrame:
     return parameter.decode(unit)
 
 
-def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
-    """Renames columns of a table of old runs.
-
-    Args:
-        frame: The table.
-        rename: New names by old ones.
-
-    Returns:
-        The table with the new names.
-
-    Raises:
-        InputDataError: If there is no such column, or the new name is taken.
-    """
-    new_names = list(rename.values())
-    if twice := [name for name in new_names if new_names.count(name) > 1]:
-        raise InputDataError(f"rename gives two columns the name {twice[0]!r}: drop one of them.")
-    for old, new in rename.items():
-        if old not in frame.columns:
-            raise InputDataError(
-                f"rename has the column {old!r}, which the table lacks{_hint(old, frame.columns)}: "
-                "correct the old name."
-            )
-        if new in frame.columns and new not in rename:
-            raise InputDataError(
-                f"rename gives the column {old!r} the name {new!r}, which another column has: drop "
-                "one of them."
-            )
-    return frame.rename(columns=dict(rename)) if rename else frame
-
-
-ENOUGH_LETTERS = 3
-"""The fewest letters that may stand for a longer name, as ``mom`` for ``momentum``."""
-
-
-def likely_column(name: str, columns: Collection[Any]) -> str | None:
-    """Finds the column that is most likely meant by a name that a table lacks.
-
-    Args:
-        name: The name.
-        columns: The table's columns.
-
-    Returns:
-        A column with a similar name, a shorter or longer form of it, or the name's initials, if
-        there is one.
-
-    Example:
-        >>> likely_column("learning_rate", ["Learning rate", "momentum"])
-        'Learning rate'
-        >>> likely_column("wd", ["weight_decay"])
-        'weight_decay'
-    """
-    letters, initials = _forms(name)
-    known: dict[str, str] = {}
-    for column in map(str, columns):
-        its_letters, its_initials = _forms(column)
-        if letters in (its_letters, its_initials) or initials == its_letters:
-            return column
-        shorter, longer = sorted((letters, its_letters), key=len)
-        if len(shorter) >= ENOUGH_LETTERS and longer.startswith(shorter):
-            return column
-        known.setdefault(its_letters, column)
-    close = difflib.get_close_matches(letters, known, n=1, cutoff=0.75)
-    return known[close[0]] if close else None
-
-
-def _forms(name: str) -> tuple[str, str | None]:
-    """The letters and digits of a name, and the initials of its words if there are several."""
-    words = re.findall(r"[^\W_]+", name.casefold())
-    return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
-
-
-def _hint(name: str, columns: Collection[Any]) -> str:
-    likely = likely_column(name, columns)
-    return f" (but {likely!r})" if likely is not None else ""
-
-
-def _check_columns(frame: DataFrame, space: SearchSpace, others: Mapping[str, Any]) -> None:
-    """Refuses columns that are absent, occur twice, or are read as two things."""
-    used: dict[str, str] = {}
-    for argument, column in others.items():
-        if not isinstance(column, Hashable) or column is None:
-            raise TypeError(f"{argument} is {column!r}: give the name of one column.")
-        if column not in frame.columns:
-            more = ", or add one with the name of each run's problem" if argument == "task" else ""
-            raise InputDataError(
-                f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
-                f"existing one by {argument}={more}."
-            )
-        if argument != "task" and column in space.columns:
-            used[column] = "a parameter"
-        if column in used:
-            raise InputDataError(
-                f"The column {column!r} is both {used[column]} and what {argument}= names: name "
-                "another one."
-            )
-        used[column] = f"what {argument}= names"
-    check_table(frame, [*space.columns, *used])
-
-
-def _refuse_likely_renames(
-    frame: DataFrame,
-    space: SearchSpace,
-    missing: Mapping[str, Any],
-    others: Iterable[str],
-    changed: bool,
-) -> None:
-    """Refuses a parameter that looks unrecorded because its column has another name."""
-    known = {*space.columns, *others}
-    left = [column for column in frame.columns if column not in known]
-    for name in space.columns:
-        if name not in frame.columns and name not in missing:
-            if likely := likely_column(name, left):
-                raise InputDataError(
-                    f"The table has no column of parameter {name!r}, but one of {likely!r}: if "
-                    f"they are the same, say rename={{{likely!r}: {name!r}}} or rename it in the "
-                    f"table; if not, give the value that {name!r} had by missing={{{name!r}: ...}},"
-                    " None if it is unknown."
-                )
-            if changed:
-                logger.info("No old run records %r: sources say nothing of it", name)
-    if changed and not any(name in frame.columns for name in space.columns):
-        raise InputDataError(
-            f"The table has none of the parameters {', '.join(space.columns)}: name its columns by "
-            "rename={'old name': 'new name'}."
-        )
-
-
-def variances(
-    frame: DataFrame, column: str | None, has_outcome: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """Squares the standard errors of runs.
-
-    Args:
-        frame: A table with ``n`` rows that :func:`~.measurements.measured` has read.
-        column: The column of the standard errors; the table may lack it.
-        has_outcome: An ``n`` array: which runs have an outcome. Others get the largest variance.
-
-    Returns:
-        An ``n`` array; NaN if no run has a standard error.
-    """
-    squares = numbers(frame, column) ** 2
-    return np.where(has_outcome, squares, squares[has_outcome].max(initial=-np.inf))
-
-
 def _counted(values: Iterable[Any]) -> str:
     """The most frequent values with their numbers, and how many others there are."""
     counts = Counter("empty" if isna(value) else repr(plain(value)) for value in values)
@@ -627,12 +502,25 @@ def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
     return bool(np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES)
 
 
-def _log(Y: NDArray[np.float64], outcome: str, failed: str, without_outcome: list[str]) -> None:
-    count = int((~np.isfinite(Y)).sum())
-    if count == 0:
-        return
-    treatment = "left out" if failed == "drop" else "those that failed get their task's worst one"
-    message = f"{count:,} of {len(Y):,} runs have no finite outcome {outcome!r}: {treatment}"
-    if without_outcome:
-        message += f"; left out without any finite outcome: {', '.join(map(repr, without_outcome))}"
-    logger.log(logging.WARNING if without_outcome else logging.INFO, message)
+def _log_outcomes(
+    is_finite: NDArray[np.bool_],
+    outcome: Outcome,
+    keep: bool,
+    without: Sequence[str],
+    tasks: Mapping[str, SupervisedDataset],
+) -> None:
+    """Logs runs without an outcome, and advises logarithms where losses differ by factors."""
+    if count := int((~is_finite).sum()):
+        treatment = "those that failed get their task's worst one" if keep else "left out"
+        message = f"{count:,} of {len(is_finite):,} runs have no finite outcome {outcome.name!r}"
+        message += f": {treatment}"
+        if without:
+            message += f"; left out without any finite outcome: {', '.join(map(repr, without))}"
+        logger.log(logging.WARNING if without else logging.INFO, message)
+    losses = [-data.Y[:, 0].numpy() for data in tasks.values()]
+    if outcome.goal == "min" and not outcome.log and _differ_by_factors(losses):
+        logger.info(
+            "The best %r of old tasks is less than a tenth of the median one: consider log=True "
+            "(--log)",
+            outcome.name,
+        )

@@ -25,7 +25,8 @@ from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.prior import Curve
-from botorch_transfer.curves.tables import predicted_ends, variance_column
+from botorch_transfer.curves.tables import predicted_ends
+from botorch_transfer.data.measurements import variance_column
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (
     MAX_LISTED_VALUES,
@@ -292,6 +293,7 @@ def rows_of(
     names: Sequence[str],
     prior: CurvePrior | None = None,
     log: bool = False,
+    status: str = STATUS,
 ) -> list[dict[str, Any]]:
     """What the trials of one study count as; see :func:`history_from_optuna` for the rule.
 
@@ -301,6 +303,7 @@ def rows_of(
         names: The columns of its objectives.
         prior: What learning curves tell; by default those of the study's own complete trials.
         log: Whether the prior and the variances are of the value's logarithm.
+        status: The column of the state.
 
     Returns:
         A row a trial: its constraints; its outcomes, NaN where they are not known; the variance of
@@ -314,9 +317,9 @@ def rows_of(
         values = trial.values if is_complete else [np.nan] * len(names)
         limits = trial.constraints.items()
         row: dict[str, Any] = {constraint_name(key): value for key, value in limits}
-        row |= {**dict(zip(names, values, strict=True)), variance: 0.0, STATUS: trial.state.name}
+        row |= {**dict(zip(names, values, strict=True)), variance: 0.0, status: trial.state.name}
         if trial.state == TrialState.FAIL or (is_pruned and not trial.intermediate_values):
-            row[STATUS] = "failed"
+            row[status] = "failed"
         rows.append(row)
     if len(names) == 1 and any(trial.state == TrialState.PRUNED for trial in trials):
         curves = curves_of(trials, sign := sign_of(directions[0]))

@@ -26,9 +26,8 @@ from pandas import DataFrame
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.tables import variance_column
-from botorch_transfer.data.measurements import measured
-from botorch_transfer.data.tables import failed_inputs
+from botorch_transfer.data.measurements import variance_column
+from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
     STATUS,
@@ -49,13 +48,7 @@ from botorch_transfer.optuna.history import (
 from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.suggestion.next_rows import suggest_rows
-from botorch_transfer.suggestion.reading import (
-    EncodedTables,
-    Outcome,
-    read_runs,
-    read_source,
-    with_logarithms,
-)
+from botorch_transfer.suggestion.reading import read_tables, with_logarithms
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
@@ -172,11 +165,12 @@ class TransferSampler(BaseSampler):
         self._rng = np.random.default_rng(seed)
         self._independent = independent_sampler or RandomSampler(seed=seed)
         self._constraints_func = constraints_func
-        self._task, self._status = (TASK, STATUS) if of_optuna else (task, "status")
+        self._task = TASK if of_optuna else task
+        self._status = "status" if isinstance(self._history, DataFrame) else STATUS
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
         self._log, self._robust = log, robust
         self._logged = set[str]()
-        self._encoded = Memo(size=8)  # source data, by search space and outcome
+        self._priors = Memo(size=8)  # of learning curves, by study and scale
 
     def reseed_rng(self) -> None:
         """Draws a new seed, for a worker that got a copy of the sampler."""
@@ -282,28 +276,38 @@ class TransferSampler(BaseSampler):
         search_space: Mapping[str, BaseDistribution],
     ) -> dict[str, Any]:
         outcomes = self._outcomes(study, others)
-        names = [outcome.name for outcome in outcomes]
-        told = rows_of(
-            others,
-            study.directions,
-            names[: len(study.directions)],
-            self._curves(study),
-            outcomes[0].log,
-        )
+        objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
+        curves, log = self._curves(study), outcomes[0].log
+        told = rows_of(others, study.directions, objectives, curves, log, self._status)
         placed = [_cells(space, search_space, trial) for trial in others]
         rows = [row | own for row, own in zip(told, placed, strict=True) if own is not None]
-        columns = [*space.columns, *names, STATUS, variance_column(names[0])]
-        runs = DataFrame(rows, columns=columns)
-        (old,) = measured([self._old_runs(study)], outcomes, self._status, self._task)
-        old, runs = measured([old, runs], outcomes, STATUS)
-        sources = self._sources(old, study, space, outcomes)
-        old_failed = None
-        if old is not None and len(old):
-            names = [outcome.name for outcome in outcomes if outcome.is_objective]
-            old_failed = failed_inputs(old, space, names, self._task, status=self._status)
-        read = read_runs(space, runs, outcomes, STATUS)
-        tables = EncodedTables(space, Region(space), outcomes, sources, read, old_failed)
-        tables = tables.limited() if self._robust else tables
+        names = [outcome.name for outcome in outcomes]
+        columns = [*space.columns, *names, self._status, variance_column(names[0])]
+        old, prior = self._old_runs(study), None
+        if old is None:
+            by_name = isinstance(self._history, Mapping) and self._history.keys() & set(names)
+            known = self._history if by_name else {names[0]: self._history}
+            prior = {name: known.get(name) for name in names}
+        elif old.empty:
+            old = None
+        else:
+            if not any(name in old and old[name].notna().any() for name in objectives):
+                raise ValueError(
+                    f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
+                    "study: name the column by outcome=, or use one of Optuna's samplers."
+                )
+            absent = [name for name in names if name not in old]
+            old = old.assign(**dict.fromkeys(absent, np.nan))
+        tables = read_tables(
+            Region(space),
+            outcomes,
+            old,
+            DataFrame(rows, columns=columns),
+            self._task,
+            self._status,
+            prior=prior,
+            robust=self._robust,
+        )
         seed = int(self._rng.integers(2**31))
         try:
             # A parameter may have the name of a column that suggestions add to the rows.
@@ -398,31 +402,7 @@ class TransferSampler(BaseSampler):
             return None
         name, log = study.study_name, bool(self._log)
         learn = partial(self._history.curve_prior, name, log)
-        return self._encoded.recall(repr(("curves", name, log)), learn)
-
-    def _sources(
-        self, old: DataFrame | None, study: Study, space: SearchSpace, outcomes: Sequence[Outcome]
-    ) -> dict[str, Any]:
-        """Source data or prior of each outcome; ``None`` where the history has none."""
-        names = [outcome.name for outcome in outcomes]
-        if old is None:
-            prior = self._history
-            by_name = isinstance(prior, Mapping) and any(name in prior for name in names)
-            by_outcome = prior if by_name else {names[0]: prior}
-            return {name: by_outcome.get(name) for name in names}
-        own = study.study_name if isinstance(self._history, OptunaHistory) else None
-        encoded: dict[str, Any] = dict.fromkeys(names)
-        for outcome in outcomes:
-            if outcome.name in old and old[outcome.name].notna().any():
-                read = partial(read_source, old, space, outcome, self._task)
-                encoded[outcome.name] = self._encoded.recall(repr((space, own, outcome)), read)
-        objectives = [outcome.name for outcome in outcomes if outcome.is_objective]
-        if len(old) and all(encoded[name] is None for name in objectives):
-            raise ValueError(
-                f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
-                "study: name the column by outcome=, or use one of Optuna's samplers."
-            )
-        return encoded
+        return self._priors.recall(repr((name, log)), learn)
 
 
 def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:

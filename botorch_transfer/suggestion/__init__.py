@@ -1,5 +1,6 @@
 """Tables in, rows out: the next rows to try, from old runs of similar problems."""
 
+from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.suggestion.backtest import Backtest, backtest
 from botorch_transfer.suggestion.next_rows import (
     Suggestion,
@@ -10,7 +11,6 @@ from botorch_transfer.suggestion.next_rows import (
 )
 from botorch_transfer.suggestion.reading import (
     EncodedTables,
-    Outcome,
     read_outcomes,
     read_study,
 )

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from tqdm.auto import tqdm
 
+from botorch_transfer.data.outcome import Goal, Outcome
+from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.tables import limit_task
 from botorch_transfer.memo import content_key
 from botorch_transfer.population.prior import SourcePopulation
@@ -37,13 +39,7 @@ from botorch_transfer.suggestion.outcomes import (
     named_model,
     takes_sources,
 )
-from botorch_transfer.suggestion.reading import (
-    EncodedTables,
-    Goal,
-    Outcome,
-    Runs,
-    read_study,
-)
+from botorch_transfer.suggestion.reading import EncodedTables, read_study
 from botorch_transfer.suggestion.region import Region
 
 Array = NDArray[np.float64]
@@ -319,10 +315,9 @@ def _replay(
     """
     X, known, chosen = region.candidates, torch.from_numpy(values).unsqueeze(-1), list[int]()
     for _ in range(_length(values)):
-        Y = known[chosen]
-        runs = Runs(X[chosen], Y, torch.full_like(Y, math.nan), X[:0], X[:0])
+        runs = Runs.of(X[chosen], known[chosen])
         of = (outcome,), {outcome.name: sources}
-        tables = EncodedTables(region.space, region, *of, runs)
+        tables = EncodedTables(region, *of, None, runs)
         tables = tables.limited() if robust else tables
         chosen.append(int(suggest_rows(tables, 1, model, seed).rows.index[0]))
     return values[chosen]

@@ -22,6 +22,9 @@ from linear_operator.utils.warnings import NumericalWarning
 from pandas import DataFrame
 from torch import Tensor
 
+from botorch_transfer.data.outcome import Goal, Outcome
+from botorch_transfer.data.runs import Runs
+from botorch_transfer.data.units import Range
 from botorch_transfer.model import TransferModel
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
@@ -38,14 +41,7 @@ from botorch_transfer.suggestion.outcomes import (
     named_model,
     takes_sources,
 )
-from botorch_transfer.suggestion.reading import (
-    EncodedTables,
-    Goal,
-    Outcome,
-    Range,
-    Runs,
-    read_study,
-)
+from botorch_transfer.suggestion.reading import EncodedTables, read_study
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import maximize, not_taken, spread_out
 
@@ -422,7 +418,7 @@ def _search(
     tables: EncodedTables, make: Callable[..., Any], fitted: Mapping[str, Any], n: int, seed: int
 ) -> Tensor:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
-    space, region, outcomes, sources, runs, old_failed = tables
+    region, outcomes, sources, old_failed, runs = tables
     outcomes = [outcome for outcome in outcomes if outcome.name in fitted]
     models = [fitted[o.name] for o in outcomes] if any(o.is_objective for o in outcomes) else []
     objectives = [i for i, outcome in enumerate(tables.outcomes) if outcome.is_objective]
@@ -434,7 +430,7 @@ def _search(
     anchors = _anchors(region, main_sources, runs)
     feasibility = learn_failures(runs, main_sources, old_failed)
     reference = region.sample(NUM_REFERENCE, seed=0)
-    first_runs = max(FIRST_RUNS, len(space.parameters) + 1) if not tables.has_sources else 0
+    first_runs = max(FIRST_RUNS, len(region.space.parameters) + 1) if not tables.has_sources else 0
     new = tried[:0]
     for number in range(n):
         if not models or len(tried) + number < first_runs:

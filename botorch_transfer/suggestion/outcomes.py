@@ -50,10 +50,11 @@ from botorch_transfer.arguments import constructor_arguments
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
 from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.runs import Runs
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.outcome_transforms import ranks
-from botorch_transfer.suggestion.reading import Outcome, Runs
 
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
 """The model of :func:`suggest` if none is given."""
@@ -154,7 +155,7 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     Yvar = runs.Yvar
     known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
     data, noise = (runs.X, runs.Y), dict[str, Any](train_Yvar=Yvar if known else None)
-    added = torch.zeros(1) if runs.added is None else runs.added[:, 0]
+    added = runs.added[:, 0]
     if bool(added.any()):
         likelihood = {"likelihood": AddedNoiseLikelihood(added)}
         noise = {"train_Yvar": Yvar + added.unsqueeze(-1)} if known else likelihood

@@ -34,6 +34,8 @@ from pandas import DataFrame
 from torch import Tensor
 
 from botorch_transfer.data.measurements import FATE, measured, numbers
+from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
@@ -46,7 +48,6 @@ from botorch_transfer.search_space import (
 )
 from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, surety
 from botorch_transfer.suggestion.outcomes import moments
-from botorch_transfer.suggestion.reading import Outcome, Runs
 
 MAX_SLICES, MAX_MAPPED = 12, 5
 """The most parameters that are drawn, and that are drawn in pairs: the most important ones."""

@@ -1,7 +1,7 @@
 """Reads tables: what the outcomes are, the old runs as source data, and the runs of this study.
 
-:func:`read_study` does it for ``suggest`` and the command line. The Optuna sampler reads studies,
-and makes :class:`EncodedTables` itself.
+:func:`read_study` reads the arguments of ``suggest`` and of the command line, :func:`read_tables`
+the tables themselves, also those of the Optuna sampler.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -20,20 +22,14 @@ from botorch.utils.datasets import SupervisedDataset
 from pandas import DataFrame, concat, to_numeric
 from torch import Tensor
 
-from botorch_transfer.curves.tables import CurveColumns, one_row_a_run, variance_column
-from botorch_transfer.data.measurements import FATE, error_column, measured, numbers
+from botorch_transfer.curves.tables import CurveColumns, one_row_a_run
+from botorch_transfer.data.columns import check_columns, renamed
+from botorch_transfer.data.measurements import measured
 from botorch_transfer.data.outcome import Goal, Outcome
-from botorch_transfer.data.tables import (
-    failed_inputs,
-    from_dataframe,
-    has_failed,
-    in_logarithms,
-    likely_column,
-    limit_task,
-    renamed,
-    variances,
-)
+from botorch_transfer.data.runs import Runs, read_runs
+from botorch_transfer.data.tables import NO_DATA, OldRuns, limit_task, read_history
 from botorch_transfer.data.units import Range, wrong_outcomes
+from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
     FEW_OUTCOMES,
     TargetStandardize,
@@ -42,15 +38,11 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import errors_in, with_numbers
+from botorch_transfer.search_space.cells import with_numbers
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
-
-SLIGHTLY, SAME_PLACE = 0.1, 1e-4
-"""Runs of this study may lie outside of a range by the first share of it; a share of at most the
-second is a rounding error."""
 
 DEPTH = 4.0
 """Standard deviations of a prior's outcomes from the best one to the worst one that counts."""
@@ -59,66 +51,17 @@ ADDED = ("expected_improvement", "sources", "predicted_mean", "predicted_std")
 """Columns that suggestions add to the parameters."""
 
 
-class Runs(NamedTuple):
-    """The runs of this study.
-
-    Args:
-        X: An ``n x d`` tensor of inputs with at least one known outcome.
-        Y: An ``n x m`` tensor of outcomes to be maximized; NaN where one is not known.
-        Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
-        waiting: A ``p x d`` tensor of inputs of pending runs.
-        failed: An ``f x d`` tensor of inputs of failed runs, also of those with some outcome.
-        added: An ``n x m`` tensor of variances that come on top of the noise: outcomes of runs that
-            were stopped early are predictions.
-        ended: An ``e x d`` tensor of inputs of runs that ended without an outcome.
-        succeeded: An ``n`` boolean tensor: which runs of ``X`` have not failed.
-    """
-
-    X: Tensor
-    Y: Tensor
-    Yvar: Tensor
-    waiting: Tensor
-    failed: Tensor
-    added: Tensor | None = None
-    ended: Tensor | None = None
-    succeeded: Tensor | None = None
-
-    @property
-    def awaited(self) -> Tensor:
-        """Inputs that have outcomes or will have them."""
-        return torch.cat([self.X, self.waiting])
-
-    @property
-    def tried(self) -> Tensor:
-        """Inputs of all runs."""
-        ended = self.failed[:0] if self.ended is None else self.ended
-        return torch.cat([self.awaited, self.failed, ended])
-
-    @property
-    def good(self) -> Tensor:
-        """Inputs of runs with an outcome that have not failed."""
-        return self.X if self.succeeded is None else self.X[self.succeeded]
-
-    def known(self, index: int) -> Runs:
-        """Selects the runs with a known value of one outcome, and that outcome."""
-        rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
-        added = None if self.added is None else self.added[rows, one]
-        known = {"X": self.X[rows], "Y": self.Y[rows, one], "Yvar": self.Yvar[rows, one]}
-        return self._replace(**known, added=added, succeeded=None)
-
-
 class EncodedTables(NamedTuple):
     """What the tables say, encoded for models.
 
     Args:
-        space: The search space.
-        region: The rows of it that may be suggested.
+        region: The rows of the search space that may be suggested.
         outcomes: What the outcomes are; an objective first.
         sources: By outcome the prior, or the source data that :func:`from_dataframe` makes;
             ``None`` for an outcome that no old run has. Its model is a plain GP. If no outcome has
             any, a study starts with a first design.
+        old_failed: An ``f x d`` tensor of inputs of old runs that failed; ``None`` of a prior.
         runs: The runs of this study.
-        old_failed: An ``f x d`` tensor of inputs of old runs that failed.
 
     Example:
         >>> from pandas import DataFrame
@@ -130,12 +73,16 @@ class EncodedTables(NamedTuple):
         (1, 1)
     """
 
-    space: SearchSpace
     region: Region
     outcomes: Sequence[Outcome]
     sources: Mapping[str, Any]
+    old_failed: Tensor | None
     runs: Runs
-    old_failed: Tensor | None = None
+
+    @property
+    def space(self) -> SearchSpace:
+        """The search space."""
+        return self.region.space
 
     @property
     def has_sources(self) -> bool:
@@ -150,8 +97,7 @@ class EncodedTables(NamedTuple):
         no worse than the worst value that is left.
         """
         sources, outcomes = dict(self.sources), list(self.outcomes)
-        Y, Yvar, added = self.runs.Y.clone(), self.runs.Yvar.clone(), self.runs.added
-        added = torch.zeros_like(Y) if added is None else added.clone()
+        Y, Yvar, added = (each.clone() for each in (self.runs.Y, self.runs.Yvar, self.runs.added))
         for i, outcome in enumerate(outcomes):
             name, known = outcome.name, Y[Y[:, i].isfinite(), i : i + 1]
             raw = _tasks(sources[name])
@@ -162,8 +108,9 @@ class EncodedTables(NamedTuple):
             after = torch.cat([*(data.Y for data in tasks.values()), known.clamp_min(lowest)])
             if bool((before < after).any()):
                 sources[name] = tasks or sources[name]
-                added[:, i] = limit_outcomes(Y[:, i], lowest, added[:, i])[1]  # type: ignore[assignment]
-                Y[:, i], Yvar[:, i] = limit_outcomes(Y[:, i], lowest, Yvar[:, i])  # type: ignore[assignment]
+                for variance in (Yvar, added):
+                    variance[:, i] = limit_outcomes(Y[:, i], lowest, variance[:, i])[1]  # type: ignore[assignment]
+                Y[:, i] = Y[:, i].clamp_min(lowest)
                 outcomes[i] = outcome.no_worse_than(float(after.min()))
         runs = self.runs._replace(Y=Y, Yvar=Yvar, added=added)
         return self._replace(runs=runs, outcomes=outcomes, sources=sources)
@@ -443,27 +390,76 @@ def read_study(
         # What a suggestion adds is none of its further columns.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
+    _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
+    curves = None
+    if step is not None:
+        curves = CurveColumns(step, space.columns if run is None else [run], status)
+    options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
+    return read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
+
+
+def read_tables(
+    region: Region,
+    outcomes: Sequence[Outcome],
+    history: DataFrame | None,
+    runs: DataFrame | None,
+    task: str = "task",
+    status: str = "status",
+    *,
+    prior: Any = None,
+    missing: Mapping[str, Any] | None = None,
+    curves: CurveColumns | None = None,
+    robust: bool = True,
+) -> EncodedTables:
+    """Reads tables of old runs and of a study's runs, for :func:`read_study` and Optuna.
+
+    The old runs are encoded once for all outcomes, and remembered by their content.
+
+    Args:
+        region: The rows that may be suggested.
+        outcomes: The outcomes; an objective first.
+        history: Old runs of other tasks.
+        runs: The runs of this study.
+        task: The column of ``history`` that names the task.
+        status: The column that says whether a run failed.
+        prior: The prior, in place of ``history``.
+        missing: Values of parameters that old tasks do not record.
+        curves: The columns of learning curves.
+        robust: Whether very bad outcomes are limited robustly.
+
+    Returns:
+        The encoded tables.
+
+    Raises:
+        InputDataError: If a column is missing, or a value is none of the space's.
+    """
+    space, names = region.space, [outcome.name for outcome in outcomes]
     if history is not None:
         history = with_numbers(history, space.number_columns)
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
-    outcomes = [_with_errors(outcome, [history, runs]) for outcome in outcomes]
-    if step is not None:
-        of_curves = CurveColumns(step, space.columns if run is None else [run], status)
-        history, runs = one_row_a_run(history, runs, outcomes, of_curves, task)
-    _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
-    names = [each.name for each in outcomes]
-    sources, old_failed = dict[str, Any].fromkeys(names), None
-    if prior is not None:
-        sources = {name: _read_prior(name, prior, len(names)) for name in names}
+    if curves is not None:
+        history, runs = one_row_a_run(history, runs, outcomes, curves, task)
+    old = OldRuns({name: _read_prior(name, prior, len(names)) for name in names}, None)
     if history is not None:
-        sources = {o.name: read_source(history, space, o, task, missing) for o in outcomes}
-        old_failed = failed_inputs(history, space, names, task, status=status, missing=missing)
+        named: list[tuple[str, Any]] = [*(("outcome", name) for name in names), ("task", task)]
+        named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
+        check_columns(history, space, named, missing or {}, changed=True)
+        given = space, outcomes, task, missing
+        key = content_key(joblib.hash(history), *given, status)
+        read = partial(read_history, history, *given, status=status)
+        old = _old_runs.recall(key, read)
+        objectives = [o.name for o in outcomes if o.is_objective]
+        if all(old.sources[name] is None for name in objectives):
+            raise InputDataError(
+                f"No run has a finite outcome in the column {' or '.join(map(repr, objectives))}"
+                f"{NO_DATA}"
+            )
     for each in outcomes:
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
             logger.warning("Maybe another unit: %s", suspicion)
-    read = read_runs(space, runs, outcomes, status)
-    tables = EncodedTables(space, region, outcomes, sources, read, old_failed)
+    study = read_runs(space, runs, outcomes, status)
+    tables = EncodedTables(region, outcomes, *old, study)
     if not robust:
         return tables
     limited = tables.limited()
@@ -473,12 +469,7 @@ def read_study(
     return limited
 
 
-def _with_errors(outcome: Outcome, tables: Sequence[DataFrame | None]) -> Outcome:
-    """Takes the standard errors in cells such as ``18 ± 2``, if no column has them."""
-    column = error_column(outcome.name)
-    if outcome.noise is None and any(table is not None and column in table for table in tables):
-        return replace(outcome, noise=column)
-    return outcome
+_old_runs = Memo(size=8)
 
 
 def _check_names(
@@ -502,41 +493,10 @@ def _check_names(
             )
 
 
-def read_source(
-    history: DataFrame,
-    space: SearchSpace,
-    outcome: Outcome,
-    task: str,
-    missing: Mapping[str, Any] | None = None,
-) -> dict[str, SupervisedDataset]:
-    """Makes source data of one outcome of old runs, whose search space may have been another.
-
-    Args:
-        history: Old runs of other tasks.
-        space: The search space.
-        outcome: The outcome.
-        task: The column that names the task.
-        missing: Values of parameters that old tasks do not record.
-
-    Returns:
-        The source data, to be maximized, by task.
-    """
-    return from_dataframe(
-        history,
-        space,
-        outcome.name,
-        task,
-        goal=outcome.goal,
-        noise=outcome.noise if outcome.noise in history.columns else None,
-        missing=missing,
-        changed=True,
-        log=outcome.log,
-        robust=None,
-    )
-
-
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
     """The prior of one outcome."""
+    if prior is None or (isinstance(prior, Mapping) and prior.get(name, prior) is None):
+        return None
     if isinstance(prior, Mapping) and name in prior:
         prior = prior[name]
     elif num_outcomes > 1:
@@ -549,72 +509,3 @@ def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
             "a mapping by outcome if there are several."
         )
     return prior
-
-
-# ------------------------------------------------------------------------------------------- runs
-
-
-def read_runs(
-    space: SearchSpace, runs: DataFrame | None, outcomes: Sequence[Outcome], status: str
-) -> Runs:
-    """Encodes the runs of this study, and tells which of them are pending or have failed.
-
-    Args:
-        space: The search space.
-        runs: The runs, maybe none.
-        outcomes: What the outcomes are.
-        status: The column that says whether a run has failed.
-
-    Returns:
-        The runs.
-
-    Raises:
-        InputDataError: If a parameter's column is missing, or a value is none of the space's.
-    """
-    if runs is None or runs.empty:
-        runs = DataFrame(columns=space.columns)
-    columns = [column for outcome in outcomes for column in outcome.columns]
-    spare = [name for name in runs.columns if name not in {*space.columns, status, *columns}]
-    for name in (*space.columns, *(outcome.name for outcome in outcomes)):
-        if name not in runs.columns and (likely := likely_column(name, spare)):
-            of, kind = ("of parameter ", "parameter") if name in space.columns else ("", "outcome")
-            raise InputDataError(
-                f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
-                f"is the {kind}, or drop it."
-            )
-    runs = with_numbers(runs, space.number_columns)
-    X = _place_runs(space, runs)
-    with errors_in("In the runs"):
-        (runs,) = measured([runs], outcomes, status)
-        for outcome in outcomes:
-            if outcome.log:
-                runs = in_logarithms(runs, outcome.name, outcome.noise)
-        Y = np.stack([outcome.sign * numbers(runs, outcome.name) for outcome in outcomes], axis=1)
-        failed, has_outcome = has_failed(runs, Y), np.isfinite(Y)
-        done = np.asarray(has_outcome.any(axis=1))
-        noise = [variances(runs, o.noise, has_outcome[:, i]) for i, o in enumerate(outcomes)]
-    Y = np.where(has_outcome, Y, np.nan)
-    added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
-    values = (torch.from_numpy(v[done]) for v in (Y, np.stack(noise, axis=1), np.nan_to_num(added)))
-    known_Y, Yvar, known_added = values
-    left = torch.from_numpy(~done & ~failed)
-    ended = torch.tensor([fate == "ended" for fate in runs[FATE]], dtype=torch.bool)
-    succeeded = torch.from_numpy(~failed[done])
-    inputs = X[left & ~ended], X[torch.from_numpy(failed)]
-    return Runs(X[done], known_Y, Yvar, *inputs, known_added, X[left & ended], succeeded)
-
-
-def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
-    """Places runs inside of the search space or slightly outside; refuses other runs."""
-    with errors_in("In the runs"):
-        X = space.place(runs, within=SLIGHTLY)
-    beyond = (-X).maximum(X - 1).amax(dim=-1)
-    outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
-    if outside:
-        logger.info(
-            "%d of the runs lie slightly outside of the search space, and are kept where they are "
-            "(row %s)",
-            len(outside),
-            ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),
-        )
-    return X

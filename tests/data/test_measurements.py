@@ -295,21 +295,6 @@ def test_a_code_does_not_undo_a_failure():
     assert frame[FATE].tolist() == [""] * 20 + ["failed"]
 
 
-@pytest.mark.parametrize("sign", [1.0, 0.0])
-def test_reading_twice_changes_nothing(sign, caplog):
-    cells = [*UNIT, 1e30, "n.d.", ">95", "failed", "18 ± 2", None, np.inf, "-999", "-999"]
-    table = DataFrame({"task": "a", "y": cells, "status": ["ok"] * (len(cells) - 1) + ["blue"]})
-    outcomes = [Outcome("y", sign, limit=-95.0 if sign else None)]
-    first = measured([table, table.head(3)], outcomes, task="task")
-    caplog.clear()
-    again = measured(first, outcomes, task="task")
-    assert not caplog.messages
-    for frame, expected in zip(again, first, strict=True):
-        pd.testing.assert_frame_equal(frame, expected)
-    noisy = [Outcome("y", sign, noise=error_column("y"))]
-    pd.testing.assert_frame_equal(measured(first, noisy)[0], first[0])
-
-
 def test_outcomes_that_a_table_lacks_or_has_twice_are_left_alone():
     twice = DataFrame([["a", "b", 1.0]], columns=["y", "y", "z"])
     outcomes = [Outcome("y", 1.0), Outcome("absent", 1.0)]

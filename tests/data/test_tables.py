@@ -9,7 +9,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 
 from botorch_transfer.data import as_datasets, from_dataframe, task_names
-from botorch_transfer.data.tables import likely_column
+from botorch_transfer.data.columns import likely_column
 from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.search_space import (

@@ -12,13 +12,19 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 
-from botorch_transfer import FloatParameter, SearchSpace, TransferGP, WeightedSourceGP, backtest
+from botorch_transfer import (
+    FloatParameter,
+    SearchSpace,
+    TransferGP,
+    WeightedSourceGP,
+    backtest,
+    from_dataframe,
+)
 from botorch_transfer.__main__ import main
 from botorch_transfer.model import TargetGP
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import Backtest, Outcome
 from botorch_transfer.suggestion.outcomes import mean_rank
-from botorch_transfer.suggestion.reading import read_source
 from tests.suggestion.brief_search import brief_search
 
 room = import_module("botorch_transfer.suggestion.backtest")  # the function has its name
@@ -143,7 +149,7 @@ def test_large_histories_are_sampled_and_the_sentence_says_so(monkeypatch):
 
 
 def test_priors_that_can_leave_a_task_out_are_fitted_once():
-    data = read_source(history(3), SPACE, Outcome("loss", -1.0), "task")
+    data = from_dataframe(history(3), SPACE, "loss", "task", "min", changed=True)
     prior = room._learned(TransferGP, data)
     left = room._without(prior, data, "case 1")
     assert {each.task_names for each in left.values()} == {("case 0", "case 2")}

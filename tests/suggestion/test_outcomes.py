@@ -12,7 +12,6 @@ from botorch.models import SingleTaskGP
 from torch.special import ndtr
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, suggest
-from botorch_transfer.data.tables import failed_inputs
 from botorch_transfer.suggestion import read_study
 from botorch_transfer.suggestion.outcomes import (
     MAX_OLD,
@@ -212,5 +211,5 @@ def test_inputs_of_failed_old_runs():
     both = pd.concat([table, other, empty], ignore_index=True)
     expected = {"status": [1, 2], "no column": [0, 1, 3]}
     for status, rows in expected.items():
-        found = failed_inputs(both, SPACE, ["loss", "absent"], "task", status=status)
+        found = read_study(SPACE, both, status=status).old_failed
         torch.testing.assert_close(found, SPACE.encode(table.iloc[rows]))

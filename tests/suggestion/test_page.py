@@ -23,11 +23,12 @@ from botorch_transfer import (
 from botorch_transfer.suggestion.page import parameter_importance
 
 pytest.importorskip("plotly")
+from botorch_transfer.data.measurements import measured
+from botorch_transfer.data.runs import read_runs
 from botorch_transfer.model import TransferModel
 from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion
 from botorch_transfer.suggestion import page as room
 from botorch_transfer.suggestion.page import suggestion_page
-from botorch_transfer.suggestion.reading import read_runs
 from botorch_transfer.suggestion.region import Region
 from tests.browser import CHROMIUM, CUT_OFF, Browser
 from tests.members import hyperprior
@@ -37,7 +38,7 @@ STRANGE = """<b>"A" & 'B'</b></script><script>alert(1)</script>"""
 
 def suggestion(space, row, model, sign, runs=None, sources=None, fixed=None):
     outcomes = (Outcome("loss", sign),)
-    read = read_runs(space, runs, outcomes, "status")
+    read = read_runs(space, *measured([runs], outcomes), outcomes, "status")
     tables = EncodedTables(space, Region(space, fixed), outcomes, {"loss": sources}, read)
     return Suggestion(row, {"loss": model}, space.encode(row), tables)
 

@@ -12,15 +12,13 @@ from botorch_transfer import (
     FloatParameter,
     IntegerParameter,
     OrdinalParameter,
-    ScaMLGP,
     SearchSpace,
     SimplexParameter,
     SourceGPs,
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import read_outcomes, read_study, reading
-from botorch_transfer.suggestion.reading import read_runs
+from botorch_transfer.suggestion import read_study
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
 
 
@@ -28,7 +26,7 @@ def test_runs_are_done_failed_or_pending():
     runs = SPACE.sample(6, seed=3)
     runs["loss"] = [np.inf, 2.0, np.nan, np.inf, 1.0, 3.0]
     runs["status"] = [None, "ok", "running", "", "OK", " Crashed"]
-    read = read_runs(SPACE, runs, read_outcomes(), "status")
+    read = read_study(SPACE, None, runs).runs
     assert torch.equal(read.X, SPACE.encode(runs.iloc[[1, 4, 5]]))
     assert read.Y.flatten().tolist() == [-2.0, -1.0, -3.0]
     assert read.succeeded.tolist() == [True, True, False]
@@ -36,7 +34,7 @@ def test_runs_are_done_failed_or_pending():
     assert torch.equal(read.failed, SPACE.encode(runs.iloc[[0, 3, 5]]))
     assert torch.equal(read.waiting, SPACE.encode(runs.iloc[[2]]))
     assert len(read.ended) == 0
-    read = read_runs(SPACE, runs.assign(status="abandoned"), read_outcomes(), "status")
+    read = read_study(SPACE, None, runs.assign(status="abandoned")).runs
     assert torch.equal(read.ended, SPACE.encode(runs.iloc[[2]]))
     assert len(read.waiting) == 0
 
@@ -45,20 +43,15 @@ def test_runs_are_done_failed_or_pending():
 def test_an_error_in_the_runs_names_them(cell, log):
     runs = SPACE.sample(2, seed=1).assign(loss=Series([0.5, cell], dtype=object))
     with pytest.raises(InputDataError, match=r"In the runs: The column 'loss' has .* in row 1"):
-        read_runs(SPACE, runs, read_outcomes(log=log), "status")
+        read_study(SPACE, None, runs, log=log)
 
 
-def test_a_renamed_column_may_be_the_noise(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        reading,
-        "from_dataframe",
-        lambda *a, **k: seen.append(k["noise"]) or from_dataframe(*a, **k),
-    )
+def test_a_renamed_column_may_be_the_noise():
     history = HISTORY.assign(err=0.1)
-    rows = suggest(SPACE, history, noise="sem", rename={"err": "sem"}, model=ScaMLGP)
-    assert seen == ["sem"]
-    assert len(rows) == 1
+    tables = read_study(SPACE, history, noise="sem", rename={"err": "sem"})
+    assert {
+        float(task.Yvar.mean().round(decimals=6)) for task in tables.sources["loss"].values()
+    } == {0.01}
     assert "sem" not in history
 
 

@@ -1,0 +1,156 @@
+"""Columns of tables of old runs: their names, renamed ones, and columns that are absent."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+from botorch.exceptions.errors import InputDataError
+from pandas import DataFrame
+
+from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.space import check_table
+
+logger = logging.getLogger(__name__)
+
+
+def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
+    """Renames columns of a table of old runs.
+
+    Args:
+        frame: The table.
+        rename: New names by old ones.
+
+    Returns:
+        The table with the new names.
+
+    Raises:
+        InputDataError: If there is no such column, or the new name is taken.
+    """
+    new_names = list(rename.values())
+    if twice := [name for name in new_names if new_names.count(name) > 1]:
+        raise InputDataError(f"rename gives two columns the name {twice[0]!r}: drop one of them.")
+    for old, new in rename.items():
+        if old not in frame.columns:
+            raise InputDataError(
+                f"rename has the column {old!r}, which the table lacks{_hint(old, frame.columns)}: "
+                "correct the old name."
+            )
+        if new in frame.columns and new not in rename:
+            raise InputDataError(
+                f"rename gives the column {old!r} the name {new!r}, which another column has: drop "
+                "one of them."
+            )
+    return frame.rename(columns=dict(rename)) if rename else frame
+
+
+ENOUGH_LETTERS = 3
+"""The fewest letters that may stand for a longer name, as ``mom`` for ``momentum``."""
+
+
+def likely_column(name: str, columns: Collection[Any]) -> str | None:
+    """Finds the column that is most likely meant by a name that a table lacks.
+
+    Args:
+        name: The name.
+        columns: The table's columns.
+
+    Returns:
+        A column with a similar name, a shorter or longer form of it, or the name's initials, if
+        there is one.
+
+    Example:
+        >>> likely_column("learning_rate", ["Learning rate", "momentum"])
+        'Learning rate'
+        >>> likely_column("wd", ["weight_decay"])
+        'weight_decay'
+    """
+    letters, initials = _forms(name)
+    known: dict[str, str] = {}
+    for column in map(str, columns):
+        its_letters, its_initials = _forms(column)
+        if letters in (its_letters, its_initials) or initials == its_letters:
+            return column
+        shorter, longer = sorted((letters, its_letters), key=len)
+        if len(shorter) >= ENOUGH_LETTERS and longer.startswith(shorter):
+            return column
+        known.setdefault(its_letters, column)
+    close = difflib.get_close_matches(letters, known, n=1, cutoff=0.75)
+    return known[close[0]] if close else None
+
+
+def _forms(name: str) -> tuple[str, str | None]:
+    """The letters and digits of a name, and the initials of its words if there are several."""
+    words = re.findall(r"[^\W_]+", name.casefold())
+    return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
+
+
+def _hint(name: str, columns: Collection[Any]) -> str:
+    likely = likely_column(name, columns)
+    return f" (but {likely!r})" if likely is not None else ""
+
+
+def check_columns(
+    frame: DataFrame,
+    space: SearchSpace,
+    named: Sequence[tuple[str, Any]],
+    missing: Mapping[str, Any],
+    changed: bool,
+) -> None:
+    """Refuses a table of old runs whose columns are absent, occur twice, or have two meanings.
+
+    Args:
+        frame: The table.
+        space: The search space.
+        named: Arguments and the columns that they name.
+        missing: Values of parameters that the table does not record.
+        changed: Whether the search space may have changed, so that the table may lack parameters.
+
+    Raises:
+        InputDataError: If a column is absent or occurs twice, or a parameter's column has likely
+            another name.
+        TypeError: If the name of a column is no name.
+        ValueError: If ``missing`` names no column of the space.
+    """
+    used: dict[str, str] = {}
+    for argument, column in named:
+        if not isinstance(column, Hashable) or column is None:
+            raise TypeError(f"{argument} is {column!r}: give the name of one column.")
+        if column not in frame.columns:
+            more = ", or add one with the name of each run's problem" if argument == "task" else ""
+            raise InputDataError(
+                f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
+                f"existing one by {argument}={more}."
+            )
+        if argument != "task" and column in space.columns:
+            used[column] = "a parameter"
+        if used.setdefault(column, (kind := f"what {argument}= names")) != kind:
+            raise InputDataError(
+                f"The column {column!r} is both {used[column]} and {kind}: name another one."
+            )
+    check_table(frame, [*space.columns, *used])
+    if unknown := [name for name in missing if name not in space.columns]:
+        raise ValueError(
+            f"missing names {unknown[0]!r}, which is no parameter of the search space: use one of "
+            f"{', '.join(space.columns)}."
+        )
+    left = [column for column in frame.columns if column not in {*space.columns, *used}]
+    absent = [name for name in space.columns if name not in frame.columns]
+    for name in [name for name in absent if name not in missing]:
+        if likely := likely_column(name, left):
+            raise InputDataError(
+                f"The table has no column of parameter {name!r}, but one of {likely!r}: if they "
+                f"are the same, say rename={{{likely!r}: {name!r}}} or rename it in the table; if "
+                f"not, give the value that {name!r} had by missing={{{name!r}: ...}}, None if it "
+                "is unknown."
+            )
+        if changed:
+            logger.info("No old run records %r: sources say nothing of it", name)
+    if changed and len(absent) == len(space.columns):
+        raise InputDataError(
+            f"The table has none of the parameters {', '.join(space.columns)}: name its columns by "
+            "rename={'old name': 'new name'}."
+        )

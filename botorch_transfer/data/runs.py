@@ -1,0 +1,137 @@
+"""The runs of a study: encoded inputs, outcomes, and which runs are pending or have failed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import InputDataError
+from pandas import DataFrame
+from torch import Tensor
+
+from botorch_transfer.data.columns import likely_column
+from botorch_transfer.data.measurements import FATE, numbers, variance_column
+from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.tables import has_failed, modelled
+from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.cells import errors_in, with_numbers
+
+logger = logging.getLogger(__name__)
+
+SLIGHTLY, SAME_PLACE = 0.1, 1e-4
+"""Runs of a study may lie outside of a range by the first share of it; a share of at most the
+second is a rounding error."""
+
+
+class Runs(NamedTuple):
+    """The runs of a study.
+
+    Args:
+        X: An ``n x d`` tensor of inputs with at least one known outcome.
+        Y: An ``n x m`` tensor of outcomes to be maximized; NaN where one is not known.
+        Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
+        added: An ``n x m`` tensor of variances that come on top of the noise: outcomes of runs that
+            were stopped early are predictions.
+        succeeded: An ``n`` boolean tensor: which of these runs have not failed.
+        waiting: A ``p x d`` tensor of inputs of pending runs.
+        failed: An ``f x d`` tensor of inputs of failed runs, also of those with some outcome.
+        ended: An ``e x d`` tensor of inputs of runs that ended without an outcome.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor
+    added: Tensor
+    succeeded: Tensor
+    waiting: Tensor
+    failed: Tensor
+    ended: Tensor
+
+    @classmethod
+    def of(cls, X: Tensor, Y: Tensor) -> Self:
+        """Makes runs that all have succeeded, from ``n x d`` inputs and ``n x m`` outcomes."""
+        unknown, none = torch.full_like(Y, torch.nan), X[:0]
+        succeeded = torch.ones(len(X), dtype=torch.bool)
+        return cls(X, Y, unknown, torch.zeros_like(Y), succeeded, none, none, none)
+
+    @property
+    def awaited(self) -> Tensor:
+        """Inputs that have outcomes or will have them."""
+        return torch.cat([self.X, self.waiting])
+
+    @property
+    def tried(self) -> Tensor:
+        """Inputs of all runs."""
+        return torch.cat([self.awaited, self.failed, self.ended])
+
+    @property
+    def good(self) -> Tensor:
+        """Inputs of runs with an outcome that have not failed."""
+        return self.X[self.succeeded]
+
+    def known(self, index: int) -> Runs:
+        """Selects the runs with a known value of one outcome, and that outcome."""
+        rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
+        known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
+        return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)
+
+
+def read_runs(
+    space: SearchSpace, runs: DataFrame | None, outcomes: Sequence[Outcome], status: str
+) -> Runs:
+    """Encodes the runs of a study, and finds which of them are pending or have failed.
+
+    Args:
+        space: The search space.
+        runs: The runs, as :func:`~.measurements.measured` has read them; maybe none.
+        outcomes: The outcomes.
+        status: The column that says whether a run has failed.
+
+    Returns:
+        The runs.
+
+    Raises:
+        InputDataError: If a parameter's column is missing, or a value is none of the space's.
+    """
+    if runs is None or runs.empty:
+        runs = DataFrame(columns=[*space.columns, FATE])
+    columns = [column for outcome in outcomes for column in outcome.columns]
+    spare = [n for n in runs.columns if n not in {*space.columns, status, FATE, *columns}]
+    for name in (*space.columns, *(outcome.name for outcome in outcomes)):
+        if name not in runs.columns and (likely := likely_column(name, spare)):
+            of, kind = ("of parameter ", "parameter") if name in space.columns else ("", "outcome")
+            raise InputDataError(
+                f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
+                f"is the {kind}, or drop it."
+            )
+    runs = with_numbers(runs, space.number_columns)
+    X = _place_runs(space, runs)
+    with errors_in("In the runs"):
+        Y, variance = modelled(runs, outcomes)
+    failed, ended = has_failed(runs, Y), (runs[FATE] == "ended").to_numpy(dtype=np.bool_)
+    Y = np.where(np.isfinite(Y), Y, np.nan)
+    done = np.isfinite(Y).any(axis=1)
+    added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
+    values = (torch.from_numpy(each[done]) for each in (Y, variance, np.nan_to_num(added), ~failed))
+    left = ~done & ~failed
+    inputs = (X[torch.from_numpy(rows)] for rows in (done, left & ~ended, failed, left & ended))
+    return Runs(next(inputs), *values, *inputs)
+
+
+def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
+    """Places runs inside of the search space or slightly outside; refuses other runs."""
+    with errors_in("In the runs"):
+        X = space.place(runs, within=SLIGHTLY)
+    beyond = (-X).maximum(X - 1).amax(dim=-1)
+    outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
+    if outside:
+        logger.info(
+            "%d of the runs lie slightly outside of the search space, and are kept where they are "
+            "(row %s)",
+            len(outside),
+            ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),
+        )
+    return X
