@@ -176,52 +176,46 @@ def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransf
     return first
 
 
-def describe_transform(transform: InputTransform) -> tuple[str, dict[str, Tensor]]:
+def describe_transform(transform: InputTransform) -> dict[str, Tensor]:
     """Describes a transform for a prior's file.
 
     Args:
         transform: The transform.
 
     Returns:
-        Its kind, ``"normalize"`` or ``"custom"``, and its tensors; none for a custom one, which the
-        user passes to ``load`` again.
+        The state of a ``Normalize``. Empty for other transforms, which the user passes to ``load``.
     """
     if isinstance(transform, Normalize) and _equal(transform, _normalize(transform.bounds)):
-        return "normalize", {"offset": transform.offset, "coefficient": transform.coefficient}
-    return "custom", {}
+        return dict(transform.named_buffers())
+    return {}
 
 
 def restore_transform(
-    kind: str | None,
-    tensors: Mapping[str, Tensor],
-    given: InputTransform | None,
-) -> InputTransform | None:
-    """Rebuilds a transform from what :func:`describe_transform` returned.
+    tensors: Mapping[str, Tensor], given: InputTransform | None
+) -> InputTransform:
+    """Rebuilds a transform from the result of :func:`describe_transform`.
 
     Args:
-        kind: Its kind; ``None`` for no transform.
-        tensors: Its tensors.
-        given: The transform that the user passes.
+        tensors: The result.
+        given: The transform that the user passes. It is used if the file does not hold one.
 
     Returns:
         The transform.
 
     Raises:
-        ValueError: If a transform is needed and not given, or given and not needed.
+        ValueError: If the transform is neither in the file nor given.
     """
-    if kind == "custom" and given is None:
+    if tensors:
+        widths = tensors["_coefficient"]
+        saved = _normalize(torch.cat([torch.zeros_like(widths), widths], dim=-2))
+        saved.load_state_dict(dict(tensors))
+        return saved
+    if given is None:
         raise ValueError(
             "The prior has an input transform of its own kind, which its file does not hold: hand "
             "it over by load(path, input_transform=...)."
         )
-    if kind is None and given is not None:
-        raise ValueError("The saved prior has no input transform: leave out input_transform.")
-    saved = None
-    if kind == "normalize":
-        offset, coefficient = tensors["offset"], tensors["coefficient"]
-        saved = _normalize(torch.cat([offset, offset + coefficient], dim=-2))
-        saved.coefficient.copy_(coefficient)  # exactly, which the bounds are not
-    return resolve_input_transform(saved, given)
+    return given
 
 
 def _normalize(bounds: Tensor) -> Normalize:

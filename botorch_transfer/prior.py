@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple, Self, cast, get_args
+from typing import Any, Self, cast, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -26,7 +26,7 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
-from botorch_transfer.gp.state import DoubleState, NamedState, shallow_copy
+from botorch_transfer.gp.state import DoubleState, savable, shallow_copy
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -35,17 +35,10 @@ from botorch_transfer.gp.tasks import (
     outcome_variance,
     target_transform,
 )
-from botorch_transfer.input_transforms import (
-    describe_transform,
-    frozen_input_transform,
-    resolve_input_transform,
-    restore_transform,
-)
+from botorch_transfer.input_transforms import frozen_input_transform, resolve_input_transform
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
 from botorch_transfer.outcome_transforms import OutcomeMoments
-from botorch_transfer.saving import read_prior, stored, write_prior
-
-_TRANSFORM = "input_transform."
+from botorch_transfer.saving import Saved, stored
 
 _WITHOUT_EFFECT = {
     "progress",
@@ -62,37 +55,12 @@ _PACKAGE = f"{__package__}."
 _pretrained = Memo(size=16)
 
 
-def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Selects the tensors whose names have a prefix, by their names without it."""
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-
-class Saved(NamedTuple):
-    """What a file holds of a prior: configuration, tensors and input transform."""
-
-    config: dict[str, Any]
-    tensors: dict[str, Tensor]
-    input_transform: InputTransform | None
-
-    @classmethod
-    def of(
-        cls,
-        config: dict[str, Any],
-        tensors: Mapping[str, Tensor],
-        input_transform: InputTransform | None,
-    ) -> Saved:
-        """Separates the input transform, which the user may hand over, from the rest of a file."""
-        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRANSFORM)}
-        kind, saved = config.pop("input_transform", None), with_prefix(tensors, _TRANSFORM)
-        return cls(config, own, restore_transform(kind, saved, input_transform))
-
-
-class TransferPrior(NamedState, ABC):
+class TransferPrior(Saved, ABC):
     """Base class of priors: everything learned from the source data.
 
     A prior is a module without parameters to fit. It moves with ``.to()``, has a ``state_dict``,
-    can be copied and pickled, and saves to one file. Models hold a view of it: nothing that happens
-    to a model changes the prior or other models.
+    can be copied and pickled, and saves to one file, as the arguments of its constructor. Models
+    hold a view of it: nothing that happens to a model changes the prior or other models.
 
     Args:
         outcome_scale: The prior's units: source outcomes standardized task by task
@@ -147,20 +115,6 @@ class TransferPrior(NamedState, ABC):
         # On a copy: BoTorch's transforms take on, and keep, the precision of their inputs.
         return X if self.input_transform is None else deepcopy(self.input_transform)(X)
 
-    @abstractmethod
-    def _config(self) -> dict[str, Any]:
-        """The part of the prior that a file's JSON header holds."""
-
-    def _tensors(self) -> dict[str, Tensor]:
-        """The tensors that a file holds; the input transform's are added by :meth:`save`."""
-        own = self.named_buffers()
-        return {name: tensor for name, tensor in own if not name.startswith(_TRANSFORM)}
-
-    @classmethod
-    @abstractmethod
-    def _restore(cls, saved: Saved) -> Self:
-        """Builds the prior from what was saved."""
-
     @classmethod
     def fit_once(cls, source_data: Any, **options: Any) -> Self:
         """Pre-trains a prior, or returns a cached one for equal data and options.
@@ -190,20 +144,12 @@ class TransferPrior(NamedState, ABC):
         pretrain: Callable[[], Self] = partial(cls._pretrain, content, **options)
         # The code of other packages' classes may change while their files stay.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
-            read = partial(cls._from_store, content, options.get("input_transform"))
-            pretrain = partial(stored, key, pretrain, cls._as_saved, read)
+            # A hyperprior, which is of domains, stays on the CPU.
+            first = next(iter(content.values())).X if isinstance(content, Mapping) else None
+            device = None if first is None else first.device
+            read = partial(cls._read, device=device, input_transform=options.get("input_transform"))
+            pretrain = partial(stored, key, pretrain, cls._arguments, read)
         return _pretrained.recall(key, pretrain)
-
-    @classmethod
-    def _from_store(
-        cls, content: Any, transform: Any, config: dict[str, Any], tensors: dict[str, Tensor]
-    ) -> Self:
-        """Restores a prior of some content that :func:`stored` wrote."""
-        given = transform if config.get("input_transform") == "custom" else None
-        restored = cls._restore(Saved.of(config, tensors, given))
-        if isinstance(content, Mapping):  # a hyperprior, which is of domains, stays on the CPU
-            restored = restored.to(next(iter(content.values())).X.device)
-        return restored
 
     @classmethod
     def _content_and_options(
@@ -217,33 +163,6 @@ class TransferPrior(NamedState, ABC):
     def _pretrain(cls, source_data: Any, **options: Any) -> Self:
         """Pre-trains a prior, for :meth:`fit_once`; by default by the class method ``fit``."""
         return cast(Any, cls).fit(source_data, **options)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Saves the prior to one safetensors file.
-
-        Args:
-            path: Where to write; an existing file is replaced once the new one is complete.
-
-        Raises:
-            FileNotFoundError: If there is no such folder.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> sources = SourceGPs.fit({"monday": (X, X.sum(-1, keepdim=True))})
-            >>> sources.save("sources.safetensors")
-            >>> SourceGPs.load("sources.safetensors").task_names
-            ('monday',)
-        """
-        write_prior(path, type(self).__name__, *self._as_saved())
-
-    def _as_saved(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What :meth:`save` writes: configuration and tensors."""
-        config, tensors = self._config(), self._tensors()
-        config["outcome_scale"] = self.outcome_scale
-        if self.input_transform is not None:
-            config["input_transform"], saved = describe_transform(self.input_transform)
-            tensors |= {f"{_TRANSFORM}{name}": tensor for name, tensor in saved.items()}
-        return config, tensors
 
     @classmethod
     def load(
@@ -274,8 +193,24 @@ class TransferPrior(NamedState, ABC):
             >>> SourceGPs.load("prior.safetensors", device="cpu").dim
             2
         """
-        read = read_prior(path, cls.__name__, device)
-        return cls._restore(Saved.of(*read, input_transform)).to(device)
+        return cls._load(path, device, input_transform)
+
+    @classmethod
+    def _load(
+        cls,
+        path: str | os.PathLike[str],
+        device: torch.device | str | None,
+        input_transform: InputTransform | None,
+        **modules: Any,
+    ) -> Self:
+        prior = cls._read(path, cls.__name__, device, input_transform, **modules)
+        if input_transform is not None:
+            if prior.input_transform is None:
+                raise ValueError(
+                    "The saved prior has no input transform: leave out input_transform."
+                )
+            resolve_input_transform(prior.input_transform, input_transform)  # refuses another one
+        return prior
 
     def view(self) -> Self:
         """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""
@@ -293,6 +228,7 @@ class TransferPrior(NamedState, ABC):
         """
 
 
+@savable
 class Observations(DoubleState):
     """The source data of a prior, in its units.
 
@@ -603,27 +539,3 @@ class ConditionedPrior(TransferPrior):
         """
         prior = self if observations else self.without_observations()
         super(ConditionedPrior, prior).save(path)
-
-    def _config(self) -> dict[str, Any]:
-        gps = self.gps
-        names = list(self.task_names)
-        return {"task_names": names, "gps": type(gps).__name__, "kernel": gps.kernel}
-
-    def _tensors(self) -> dict[str, Tensor]:
-        tensors = dict(self.named_buffers(recurse=False))
-        tensors |= {f"gps.{name}": tensor for name, tensor in self.gps.tensors().items()}
-        if self.data is not None:
-            tensors |= {f"data.{name}": tensor for name, tensor in self.data.named_buffers()}
-        return tensors
-
-    @classmethod
-    def _restore(cls, saved: Saved) -> Self:
-        config, names, tensors = saved.config, saved.config["task_names"], saved.tensors
-        build: Any = ConditionedBatch.classes[config["gps"]]
-        gps = build(**with_prefix(tensors, "gps."), kernel=config["kernel"], task_names=names)
-        own = {name: tensor for name, tensor in tensors.items() if "." not in name}
-        scale = config["outcome_scale"], saved.input_transform
-        units = TaskUnits(names, own.pop("outcome_mean"), own.pop("outcome_std"), *scale)
-        del own["outcome_scale_index"]
-        log_posterior, rows = own.pop("log_posterior"), with_prefix(tensors, "data.")
-        return cls(gps, units, Observations(**rows) if rows else None, log_posterior, own)

@@ -25,7 +25,7 @@ from botorch_transfer.pretraining import (
     SourceHierarchy,
     SourcePopulation,
 )
-from botorch_transfer.prior import Saved, TransferPrior
+from botorch_transfer.prior import TransferPrior
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
 
@@ -173,22 +173,15 @@ class AnotherPrior(TransferPrior):
     """A prior of the user's own: one class, and nothing else."""
 
     def __init__(
-        self, level: Tensor, transform: InputTransform | None = None, size: int = 1
+        self, level: Tensor, input_transform: InputTransform | None = None, size: int = 1
     ) -> None:
-        super().__init__("raw", transform)
+        super().__init__("raw", input_transform)
         self.size = size
         self.register_buffer("level", level)
 
     @classmethod
     def fit(cls, source_data: dict[str, Any], size: int = 1) -> AnotherPrior:
         return cls(torch.stack([data.Y.mean() for data in source_data.values()]), size=size)
-
-    def _config(self) -> dict[str, Any]:
-        return {"size": self.size}
-
-    @classmethod
-    def _restore(cls, saved: Saved) -> AnotherPrior:
-        return cls(saved.tensors["level"], saved.input_transform, saved.config["size"])
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 import botorch_transfer
 
 ROOT = Path(botorch_transfer.__file__).parent
-BELOW_DATA = {"memo", "saving", "_botorch", "outcome_transforms", "input_transforms"}
+BELOW_DATA = {"memo", "_botorch", "outcome_transforms", "input_transforms"}
 METHODS = {"sources", "hierarchy", "population", "joint", "hyperbo", "hyperprior"}
 USING = {"acquisition", "plotting", "suggestion", "ax", "optuna"}
 ABOVE = {"average", *USING}
@@ -18,8 +18,9 @@ SHARED = {"arguments", "model", "modular", "report"}
 NOT_BELOW = {
     **{key: {"data", "gp", "prior", *SHARED, *METHODS, *ABOVE} for key in BELOW_DATA},
     "search_space": {"data", "gp", "prior", *SHARED, *METHODS, *ABOVE},
-    "data": {"gp", "prior", *SHARED, *METHODS, *ABOVE},
-    "gp": {"prior", *SHARED, *METHODS, *ABOVE},
+    "data": {"gp", "saving", "prior", *SHARED, *METHODS, *ABOVE},
+    "gp": {"saving", "prior", *SHARED, *METHODS, *ABOVE},
+    "saving": {"prior", *SHARED, *METHODS, *ABOVE},
     "prior": {*SHARED, *METHODS, *ABOVE},
     "arguments": {"model", "modular", "report", *METHODS, *ABOVE},
     "model": {"modular", "report", *METHODS, *ABOVE},

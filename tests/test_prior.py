@@ -94,6 +94,15 @@ def test_input_transform_that_is_not_needed_is_refused(tmp_path: Path) -> None:
         SourceGPs.load(tmp_path / "prior", input_transform=NORMALIZE)
 
 
+def test_another_input_transform_is_refused(tmp_path: Path) -> None:
+    fit(input_transform=NORMALIZE).save(tmp_path / "prior")
+    with pytest.raises(ValueError, match="not the one that the prior was pre-trained with"):
+        SourceGPs.load(tmp_path / "prior", input_transform=CUSTOM)
+    fit(seed=1, input_transform=CUSTOM).save(tmp_path / "custom")
+    with pytest.raises(ValueError, match="would learn its coefficients"):
+        SourceGPs.load(tmp_path / "custom", input_transform=Normalize(2))
+
+
 def test_save_replaces(tmp_path: Path) -> None:
     fit().save(tmp_path / "prior")
     fit(seed=1).save(tmp_path / "prior")
@@ -101,7 +110,7 @@ def test_save_replaces(tmp_path: Path) -> None:
 
 
 def test_load_checks_the_class(tmp_path: Path) -> None:
-    write_prior(tmp_path / "prior", "OtherPrior", {}, {})
+    write_prior(tmp_path / "prior", "OtherPrior", {})
     with pytest.raises(ValueError, match="holds a OtherPrior, not a SourceGPs: load it by Other"):
         SourceGPs.load(tmp_path / "prior")
 

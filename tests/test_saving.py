@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from botorch.models.transforms.input import ChainedInputTransform, Normalize, Warp
+from gpytorch.priors import GammaPrior
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas import DataFrame
@@ -20,6 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from botorch_transfer import saving as room
+from botorch_transfer.gp.tasks import TaskUnits
 from botorch_transfer.pretraining import (
     Hyperprior,
     PretrainedPrior,
@@ -28,6 +30,7 @@ from botorch_transfer.pretraining import (
     SourcePopulation,
     clear_memos,
 )
+from botorch_transfer.prior import Observations
 from botorch_transfer.saving import cached_in, read_prior, stored, write_prior
 from botorch_transfer.search_space import FloatParameter, SearchSpace
 from botorch_transfer.suggestion import suggest
@@ -48,7 +51,7 @@ TENSORS = {
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A file that holds a prior."""
-    write_prior(tmp_path / "prior.safetensors", "SomePrior", CONFIG, TENSORS)
+    write_prior(tmp_path / "prior.safetensors", "SomePrior", CONFIG | TENSORS)
     return tmp_path / "prior.safetensors"
 
 
@@ -62,30 +65,43 @@ def rewrite_header(path: Path, **changes) -> None:
 
 
 def test_round_trip(path: Path) -> None:
-    config, tensors = read_prior(path, "SomePrior")
-    assert config == CONFIG
-    assert tensors.keys() == TENSORS.keys()
+    content = read_prior(path, "SomePrior")
+    assert list(content) == [*CONFIG, *TENSORS]
+    assert {name: content[name] for name in CONFIG} == CONFIG
     for name, tensor in TENSORS.items():
-        assert tensors[name].dtype is tensor.dtype
-        assert torch.equal(tensors[name], tensor)
+        assert content[name].dtype is tensor.dtype
+        assert torch.equal(content[name], tensor)
 
 
-def test_path_may_be_a_string(path: Path) -> None:
-    # With a tensor: the oldest safetensors cannot read a file that has none.
-    write_prior(str(path), "SomePrior", {}, {"one": torch.ones(1)})
-    assert read_prior(str(path), "SomePrior") == ({}, {"one": torch.ones(1)})
+def test_nested_objects(tmp_path: Path) -> None:
+    rows = Observations(TENSORS["double"], *torch.arange(9).double().split(3))
+    units = TaskUnits(["a"], torch.ones(1), torch.ones(1), "raw", TWICE)
+    content = {"rows": [rows, None], "prior": GammaPrior(2.0, 3.0), "units": units, "x": BOUNDS}
+    write_prior(str(tmp_path / "prior"), "SomePrior", content)
+    found = read_prior(str(tmp_path / "prior"), "SomePrior", input_transform=TWICE)
+    assert isinstance(found["rows"][0], Observations)
+    assert torch.equal(found["rows"][0].X, rows.X)
+    assert (found["prior"].concentration, found["prior"].rate) == (2.0, 3.0)
+    assert found["units"].input_transform is TWICE
+    assert torch.equal(found["x"].bounds, BOUNDS.bounds)
+
+
+def test_what_has_no_place_in_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write_prior(tmp_path / "prior", "SomePrior", {"device": torch.device("cpu")})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_header_says_what_it_is(path: Path) -> None:
     header = header_of(path)
-    assert (header["class"], header["format_version"]) == ("SomePrior", 5)
+    assert (header["class"], header["format_version"]) == ("SomePrior", 6)
 
 
 def test_views_and_graphs_can_be_saved(tmp_path: Path) -> None:
     base = torch.rand(3, 4, requires_grad=True)
     views = {"transposed": base.mT, "expanded": base[:1].expand(3, 4), "part": base[1]}
-    write_prior(tmp_path / "prior", "SomePrior", {}, views)
-    _, tensors = read_prior(tmp_path / "prior", "SomePrior")
+    write_prior(tmp_path / "prior", "SomePrior", views)
+    tensors = read_prior(tmp_path / "prior", "SomePrior")
     for name, tensor in views.items():
         assert torch.equal(tensors[name], tensor)
 
@@ -115,7 +131,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"There is no folder '.*nothing': make it first\."):
-        write_prior(tmp_path / "nothing" / "prior", "SomePrior", {}, TENSORS)
+        write_prior(tmp_path / "nothing" / "prior", "SomePrior", TENSORS)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -170,11 +186,12 @@ def test_foreign_safetensors_file(path: Path, metadata) -> None:
         read_prior(path, "SomePrior")
 
 
-def test_unknown_format_version(path: Path) -> None:
-    rewrite_header(path, format_version=7)
+@pytest.mark.parametrize("version", [5, 7])
+def test_another_format_version(path: Path, version: int) -> None:
+    rewrite_header(path, format_version=version)
     message = (
-        r"has format version 7, and this version of botorch_transfer reads version 5: upgrade "
-        r"botorch_transfer if the file is newer, or save the prior again with this version\."
+        rf"has format version {version}, and this version of botorch_transfer reads version 6: "
+        "upgrade botorch_transfer if the file is newer, or save the prior again with this version."
     )
     with pytest.raises(ValueError, match=message):
         read_prior(path, "SomePrior")
@@ -199,17 +216,17 @@ def test_interrupted_save_keeps_the_old_file(path: Path, monkeypatch, step: str,
     with monkeypatch.context() as context:
         context.setattr(owner, step, interrupted)
         with pytest.raises(error):
-            write_prior(path, "SomePrior", {}, {})
+            write_prior(path, "SomePrior", {})
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_on_a_device(path: Path, device: str) -> None:
-    write_prior(path, "SomePrior", {}, {"x": TENSORS["double"].to(device)})
-    _, tensors = read_prior(path, "SomePrior", device=device)
+    write_prior(path, "SomePrior", {"x": TENSORS["double"].to(device)})
+    tensors = read_prior(path, "SomePrior", device=device)
     assert tensors["x"].device.type == device
     assert torch.equal(tensors["x"].cpu(), TENSORS["double"])
-    _, tensors = read_prior(path, "SomePrior")
+    tensors = read_prior(path, "SomePrior")
     assert tensors["x"].device.type == "cpu"
 
 
@@ -244,10 +261,8 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def number(n: float, key: str | None = None) -> float:
     """A number from disk, or this one, which is then kept."""
-    found = stored(
-        key or str(n), lambda: torch.full((100,), n), lambda t: ({}, {"": t}), lambda _, t: t[""]
-    )
-    return found[0].item()
+    found = stored(key or str(n), lambda: {"n": torch.full((100,), n)}, dict, read_prior)
+    return found["n"][0].item()
 
 
 def files(folder: Path) -> list[Path]:

@@ -24,14 +24,13 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.outcome import OutcomeTransform
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, to_numeric
 from scipy.special import ndtr
 from torch import Tensor
 
 from botorch_transfer.data.measurements import numbers, refuse_cell
-from botorch_transfer.prior import Saved, TransferPrior
+from botorch_transfer.saving import Saved
 
 Values = NDArray[np.float64]
 
@@ -224,7 +223,7 @@ class Forecast(NamedTuple):
     share: Values
 
 
-class CurvePrior(TransferPrior):
+class CurvePrior(Saved):
     """How final outcomes follow from partial learning curves, learned from old tasks.
 
     Use it to tell what a run is worth that was stopped early, or is still running. A saved file
@@ -246,7 +245,7 @@ class CurvePrior(TransferPrior):
     length: Tensor
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        super().__init__("raw")
+        super().__init__()
         self.config = config
         for name in ("unit", "coefficients", "task_variance", "noise", "trust", "length"):
             self.register_buffer(name, tensors[name])
@@ -392,21 +391,10 @@ class CurvePrior(TransferPrior):
         spread = math.sqrt(found.variance[0] + found.variance[at]) or 1e-300
         return bool(ndtr((found.mean[at] - found.mean[0]) / spread) > probability)
 
-    def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """None: no model is built on this prior.
-
-        Args:
-            batch_shape: Ignored.
-        """
-        return None
-
-    def _config(self) -> dict[str, Any]:
-        return dict(self.config)
-
-    @classmethod
-    def _restore(cls, saved: Saved) -> Self:
-        saved.config.pop("outcome_scale")
-        return cls(saved.config, saved.tensors)
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What was learned, by name."""
+        return dict(self.named_buffers())
 
 
 class Study:

@@ -22,7 +22,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -33,7 +33,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.gp.distilled import InducingPoints
-from botorch_transfer.gp.state import Cache, DoubleState, shallow_copy
+from botorch_transfer.gp.state import Cache, DoubleState, savable, shallow_copy
 from botorch_transfer.gp.stationary import (
     STATIONARY_FUNCTIONS,
     Stationary,
@@ -373,9 +373,6 @@ class ConditionedBatch(Conditioned, DoubleState):
         task_names: Names of the ``Q`` tasks, for messages and the ``state_dict``.
     """
 
-    classes: ClassVar[dict[str, type[ConditionedBatch]]] = {}
-    """All subclasses by name, for priors that are loaded."""
-
     kernel_index: Tensor
     _facts = (("kernel_index", tuple(STATIONARY_FUNCTIONS)),)
     lengthscale: Tensor
@@ -399,10 +396,6 @@ class ConditionedBatch(Conditioned, DoubleState):
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        ConditionedBatch.classes[cls.__name__] = cls
 
     def tensors(self) -> dict[str, Tensor]:
         """The constructor's tensors by name, from which all others follow."""
@@ -598,6 +591,7 @@ def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.unsqueeze(-1), X, X[tasks, first].unsqueeze(-2))
 
 
+@savable
 class ConditionedGPs(ConditionedBatch):
     r"""``M`` independent GPs with stationary kernels, each conditioned on its own data.
 

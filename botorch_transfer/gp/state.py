@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
+C = TypeVar("C")
 M = TypeVar("M", bound=Module)
 
 
@@ -117,6 +118,23 @@ def own_buffers(module: Module) -> None:
     """
     for name, buffer in module._buffers.items():
         module._buffers[name] = None if buffer is None else buffer.clone()
+
+
+SAVABLE: dict[str, type] = {}
+"""Classes whose objects a prior's file may hold, by name."""
+
+
+def savable(cls: type[C]) -> type[C]:
+    """Registers a class whose objects a prior's file may hold, by the constructor's arguments.
+
+    Args:
+        cls: The class. Its objects have an attribute for each argument of the constructor.
+
+    Returns:
+        The class.
+    """
+    SAVABLE[cls.__name__] = cls
+    return cls
 
 
 class NamedState(Module):

@@ -29,6 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import pad_inputs
+from botorch_transfer.gp.state import savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, usable_std
@@ -338,6 +339,7 @@ def target_transform(
     return PooledStandardize(moments, scale == "per_task", batch_shape)
 
 
+@savable
 @dataclass(frozen=True)
 class TaskUnits:
     """How the data of ``M`` tasks became those of a prior.

@@ -42,12 +42,13 @@ from torch import Tensor
 
 from botorch_transfer.data import check_joint_size
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
-from botorch_transfer.gp.state import Cache
+from botorch_transfer.gp.state import Cache, savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.prior import Observations
 
 
+@savable
 class ConditionedHierarchy(ConditionedBatch):
     r"""The last task of a hierarchy, given all data at once: the prior of SHGP.
 
@@ -210,6 +211,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return torch.cat(blocks, dim=-1).unsqueeze(0)
 
 
+@savable
 class BoostedHierarchy(ConditionedHierarchy):
     r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
 

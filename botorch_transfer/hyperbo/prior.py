@@ -65,8 +65,7 @@ from botorch_transfer.hyperbo.objectives import Objective, SourceLoss
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.memo import content_key
 from botorch_transfer.outcome_transforms import OutcomeMoments
-from botorch_transfer.prior import Saved, TransferPrior
-from botorch_transfer.saving import read_prior
+from botorch_transfer.prior import TransferPrior
 
 _ENOUGH_TO_HOLD_OUT = 8
 """From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter."""
@@ -120,7 +119,6 @@ class PretrainedPrior(TransferPrior):
         self.parts = GPParts(*deepcopy((mean_module, covar_module)), noise).eval()
         self.trainable = freeze(self.parts)
         self._dim = dim
-        self._noise = noise
         # The preset's name and arguments; None for the user's own modules.
         self._preset: dict[str, Any] | None = None
         self.register_buffer("counts", torch.zeros(2, dtype=torch.long))
@@ -136,7 +134,7 @@ class PretrainedPrior(TransferPrior):
     ) -> Self:
         """A preset with a network: a stationary kernel on its features, or a linear one."""
         network = FeatureNetwork(d, hidden, seed)
-        arguments = {"dim": d, "hidden": [*hidden], "seed": seed}
+        arguments = {"hidden": [*hidden], "seed": seed}
         if kernel is None:
             base = scaled_linear(network.num_features)
         else:
@@ -251,8 +249,7 @@ class PretrainedPrior(TransferPrior):
             raise ValueError(f"Unknown mean {mean!r}: choose 'constant' or 'zero'.")
         mean_module = ConstantMean() if mean == "constant" else ZeroMean()
         prior = cls(mean_module, scaled_stationary(d, kernel, lengthscale=0.5), d, noise)
-        arguments = {"dim": d, "kernel": kernel, "mean": mean}
-        prior._preset = {"name": "stationary", "arguments": arguments}
+        prior._preset = {"name": "stationary", "arguments": {"kernel": kernel, "mean": mean}}
         return prior
 
     # ------------------------------------------------------------------------------ training
@@ -490,15 +487,16 @@ class PretrainedPrior(TransferPrior):
 
     # ----------------------------------------------------------------------- saving, loading
 
-    def _config(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
+        buffers = dict(self.named_buffers())
         return {
             "dim": self._dim,
             "preset": self._preset,
-            "noise": self._noise,
             "trainable": self.trainable,
-            "modules": _names(self.parts.mean_module, self.parts.covar_module),
             "structure": structure(self.parts),
             "learning_curve": vars(self.learning_curve),
+            "units": [self.outcome_scale, self.input_transform],
+            "state": {n: t for n, t in buffers.items() if not n.startswith("input_transform.")},
         }
 
     @classmethod
@@ -537,60 +535,45 @@ class PretrainedPrior(TransferPrior):
             >>> torch.equal(loaded.noise, prior.noise)
             True
         """
-        saved = Saved.of(*read_prior(path, cls.__name__, device), input_transform)
-        return cls._restore(saved, mean_module, covar_module).to(device)
+        modules = {"mean_module": mean_module, "covar_module": covar_module}
+        return cls._load(path, device, input_transform, **modules)
 
     @classmethod
-    def _restore(
-        cls, saved: Saved, mean_module: Mean | None = None, covar_module: Kernel | None = None
-    ) -> Self:
-        config, tensors, input_transform = saved
-        prior = cls._untrained(config, mean_module, covar_module)
-        own = dict(prior.named_buffers())
-        shapes = [{name: tensor.shape for name, tensor in part.items()} for part in (own, tensors)]
-        difference = None
-        if shapes[0] != shapes[1]:
-            difference = "have other parameters than"
-        elif config["preset"] is None and structure(prior.parts) != config["structure"]:
-            difference = "are not of the kind of"
-        if difference is not None:
-            raise ValueError(
-                f"The given mean_module and covar_module {difference} the saved ones: build them "
-                "as they were built before."
-            )
-        for name, tensor in tensors.items():
-            own[name].copy_(tensor)
-        prior.trainable = dict(config["trainable"])
-        prior._set_units(config["outcome_scale"], input_transform)
-        prior.learning_curve = LearningCurve(**config["learning_curve"])
-        return prior
-
-    @classmethod
-    def _untrained(
-        cls, config: Mapping[str, Any], mean_module: Mean | None, covar_module: Kernel | None
-    ) -> Self:
-        preset, given = config["preset"], (mean_module, covar_module)
+    def _from_arguments(cls, arguments: dict[str, Any], **modules: Any) -> Self:
+        mean_module, covar_module = modules.get("mean_module"), modules.get("covar_module")
+        dim, preset, state = arguments["dim"], arguments["preset"], arguments["state"]
         if preset is not None:
-            if given != (None, None):
+            if mean_module is not None or covar_module is not None:
                 raise ValueError(
                     f"The saved prior is the preset {preset['name']!r}: leave out mean_module and "
                     "covar_module."
                 )
-            presets: Any = [cls.hyperbo, cls.fsbo, cls.ablr, cls.stationary]
-            (build,) = [each for each in presets if each.__name__ == preset["name"]]
-            arguments = dict(preset["arguments"])
-            return build(arguments.pop("dim"), noise=config["noise"], **arguments)
-        if mean_module is None or covar_module is None or _names(*given) != config["modules"]:
-            mean, kernel = config["modules"]
+            presets: Any = {
+                p.__name__: p for p in (cls.hyperbo, cls.fsbo, cls.ablr, cls.stationary)
+            }
+            prior = presets[preset["name"]](dim, **preset["arguments"])
+        elif mean_module is None or covar_module is None:
             raise ValueError(
-                f"The saved prior has the mean {mean} and the kernel {kernel}, which its file does "
-                "not hold: hand them over by load(path, mean_module=..., covar_module=...)."
+                "The saved prior has a mean and a kernel of your own, which its file does not "
+                f"hold ({'; '.join(arguments['structure'])}): hand them over by "
+                "load(path, mean_module=..., covar_module=...)."
             )
-        return cls(mean_module, covar_module, config["dim"], config["noise"])
-
-
-def _names(*modules: Any) -> list[str]:
-    return [type(module).__qualname__ for module in modules]
+        else:
+            prior = cls(mean_module, covar_module, dim)
+        own = dict(prior.named_buffers())
+        shapes = [{name: tensor.shape for name, tensor in part.items()} for part in (own, state)]
+        if structure(prior.parts) != arguments["structure"] or shapes[0] != shapes[1]:
+            raise ValueError(
+                "The given mean_module and covar_module are not of the kind of the saved ones, or "
+                "have other parameters: build them as they were built before."
+            )
+        for name, tensor in state.items():
+            own[name].copy_(tensor)
+        outcome_scale, transform = arguments["units"]
+        prior._set_units(outcome_scale, frozen_input_transform(transform))
+        prior.trainable = arguments["trainable"]
+        prior.learning_curve = LearningCurve(**arguments["learning_curve"])
+        return prior
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:

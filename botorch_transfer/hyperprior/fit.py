@@ -34,6 +34,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, nll
 from botorch_transfer.gp.objective import minimize_batched
+from botorch_transfer.gp.state import savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import OutcomeScale, PaddedTasks, check_padded_size, outcome_scales
 from botorch_transfer.input_transforms import warn_outside_unit_cube
@@ -69,6 +70,7 @@ class HyperparameterDraws(NamedTuple):
         return HyperparameterDraws(*(part.to(other) for part in self))
 
 
+@savable
 @dataclass(frozen=True)
 class DomainEstimates:
     """Penalized maximum likelihood estimates for ``N`` domains with ``D`` inputs in total.

@@ -58,7 +58,7 @@ from botorch_transfer.hyperprior.network import (
 )
 from botorch_transfer.input_transforms import as_learned, fits_dim, shared_transform
 from botorch_transfer.outcome_transforms import OwnStandardize
-from botorch_transfer.prior import Saved, TransferPrior, with_prefix
+from botorch_transfer.prior import TransferPrior
 
 Kind = Literal["mphd", "universal", "empirical"]
 
@@ -131,7 +131,7 @@ class Hyperprior(TransferPrior):
             self.families[name], parameters = describe_prior(prior)
             self.register_buffer(f"{name}_parameters", parameters.double())
         self.network = network
-        self.domain_names = None if estimates is None else estimates.names
+        self.domain_names = None if estimates is None else tuple(estimates.names)
         self.task_names = self.domain_names or ()
         for name, tensor in ({} if estimates is None else estimates.tensors()).items():
             self.register_buffer(f"{_ESTIMATES}{name}", tensor)
@@ -275,7 +275,8 @@ class Hyperprior(TransferPrior):
         """
         if self.domain_names is None:
             raise ValueError("This hyperprior was specified by hand: there are no estimates.")
-        tensors = with_prefix(dict(self.named_buffers()), _ESTIMATES)
+        buffers = dict(self.named_buffers(recurse=False))
+        tensors = {n.removeprefix(_ESTIMATES): t for n, t in buffers.items() if _ESTIMATES in n}
         return DomainEstimates(self.domain_names, **tensors)
 
     def hyperprior_of(self, name: str) -> Prior:
@@ -453,36 +454,31 @@ class Hyperprior(TransferPrior):
 
     # ----------------------------------------------------------------------- saving, loading
 
-    def _config(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
+        names = "kind", "kernel", "default_contexts", "outcome_scale", "input_transform"
         network = self.network
         return {
-            "kind": self.kind,
-            "kernel": self.kernel,
-            "families": self.families,
-            "domain_names": self.domain_names,
-            "default_contexts": self.default_contexts,
-            "network": network and {"hidden": network.hidden, "bounded_head": network.bounded_head},
+            **{name: getattr(self, name) for name in names},
+            "priors": {name: self.hyperprior_of(name) for name in self.families},
+            "estimates": None if self.domain_names is None else self.estimates,
+            "network": network
+            and {
+                "hidden": network.hidden,
+                "bounded_head": network.bounded_head,
+                "state": network.state_dict(),
+            },
         }
 
     @classmethod
-    def _restore(cls, saved: Saved) -> Self:
-        config, tensors, input_transform = saved
-        priors = {
-            name: make_prior(family, tensors[f"{name}_parameters"])
-            for name, family in config["families"].items()
-        }
-        names, estimates = config["domain_names"], None
-        if names is not None:
-            estimates = DomainEstimates(tuple(names), **with_prefix(tensors, _ESTIMATES))
-        network = None
-        if config["network"] is not None:
-            state = with_prefix(tensors, "network.")
-            contexts, base = state["offset"].unsqueeze(0), state["base"]
-            network = ContextNetwork(contexts, base, **config["network"])
-            freeze(network)
-            network.load_state_dict(state)
-        options = config["default_contexts"], config["outcome_scale"], input_transform
-        return cls(config["kind"], config["kernel"], priors, network, estimates, *options)
+    def _from_arguments(cls, arguments: dict[str, Any], **modules: Any) -> Self:
+        if (network := arguments["network"]) is not None:
+            state = network.pop("state")
+            arguments["network"] = ContextNetwork(
+                state["offset"].unsqueeze(0), state["base"], **network
+            )
+            freeze(arguments["network"])
+            arguments["network"].load_state_dict(state)
+        return super()._from_arguments(arguments)
 
 
 def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:

@@ -40,7 +40,7 @@ from botorch_transfer.gp.conditioned import (
     range_names,
 )
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
-from botorch_transfer.gp.state import collapse_batch, select_batch
+from botorch_transfer.gp.state import collapse_batch, savable, select_batch
 from botorch_transfer.gp.stationary import DenseKernel, Stationary, evaluate
 from botorch_transfer.prior import Observations
 
@@ -125,6 +125,7 @@ def centred_between(
     return kernel(x1, x2) - (mean1.unsqueeze(-1) + mean2.unsqueeze(-2) - of_mean.unsqueeze(-1))
 
 
+@savable
 class ConditionedPopulation(ConditionedBatch):
     r"""The function that all tasks share, given the data of all of them.
 

@@ -389,7 +389,7 @@ def test_pretraining_sees_the_input_transform():
 def test_another_kind_of_prior_is_refused():
     class OtherPrior(TransferPrior):
         dim, default_outcome_transform, fit_once = 2, None, None
-        _config = _tensors = _restore = _pretrain = None
+        _pretrain = None
 
     with pytest.raises(TypeError, match=r"Expected a SourceGPs or source data .* OtherPrior"):
         ScaMLGP(*FAMILY.target(3), OtherPrior("raw"))
