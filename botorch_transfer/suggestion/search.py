@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from botorch.optim import optimize_acqf_mixed
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
-from botorch_transfer.search_space import FloatParameter, SearchSpace
+from botorch_transfer.search_space import FloatParameter, SearchSpace, SimplexParameter
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
 SAME_ROW = 1e-4
@@ -36,6 +37,9 @@ MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
 
 NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
 """Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
+
+MAX_STEPS = 20
+"""How many rows are varied by single steps at most."""
 
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
 """Shares of the improvement, or of the prior mean's spread over the space: what a row may lose by
@@ -91,7 +95,8 @@ def maximize(
     if grid is None:
         spread = float(values.max() - values.median())
         tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
-        x = _climb(acquisition, region, pool[values.argsort(descending=True, stable=True)])
+        best_first = pool[values.argsort(descending=True, stable=True)]
+        x = _climb(acquisition, region, best_first, taken)
         rows = torch.stack([_move_to_middle(acquisition, region, x, tolerance, is_logarithm), x])
         rows = rows[~is_among(rows, taken)]
         pool = torch.cat([rows, pool])
@@ -203,8 +208,13 @@ def is_among(X: Tensor, taken: Tensor) -> Tensor:
     return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
 
 
-def _climb(acquisition: AcquisitionFunction, region: Region, best_first: Tensor) -> Tensor:
-    """Improves the best rows by gradients, and by single steps of what is discrete."""
+def _climb(
+    acquisition: AcquisitionFunction, region: Region, best_first: Tensor, taken: Tensor
+) -> Tensor:
+    """Improves the best rows by gradients, and by single steps of what is discrete.
+
+    Steps start from the best row, which may be taken: a free row next to it may be the best one.
+    """
     space = region.space
     found_choices = [
         region.fixed_columns | choice for choice in space.fixed_features(best_first[:64])
@@ -229,14 +239,19 @@ def _climb(acquisition: AcquisitionFunction, region: Region, best_first: Tensor)
                 options={"maxiter": MAX_ITER},
             )
             rows = torch.cat([region.nearest(found.detach()), best_first[:1]])
-    x = rows[_evaluate(acquisition, rows).argmax()]
-    for _ in range(10):
-        rows = torch.cat([x.unsqueeze(0), region.nearest(_neighbours(space, x), MAX_REPAIRED // 4)])
-        step = int(_evaluate(acquisition, rows).argmax())
-        if step == 0:
+    values, is_free = _evaluate(acquisition, rows), ~is_among(rows, taken)
+    is_left = torch.ones_like(is_free)  # rows whose neighbours have not been scored
+    for _ in range(MAX_STEPS):
+        best = int(values.where(is_left, -math.inf).argmax())
+        if not bool((values[best] > values[is_free & ~is_left]).all()):
             break
-        x = rows[step]
-    return x
+        is_left[best] = False
+        near = region.nearest(_neighbours(space, rows[best]), MAX_REPAIRED // 4)
+        near = near[~is_among(near, rows)]
+        rows, values = torch.cat([rows, near]), torch.cat([values, _evaluate(acquisition, near)])
+        is_free = torch.cat([is_free, ~is_among(near, taken)])
+        is_left = torch.cat([is_left, torch.ones(len(near), dtype=torch.bool)])
+    return rows[values.where(is_free, -math.inf).argmax()]
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
@@ -244,9 +259,15 @@ def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
     rows = [x[None, :][:0]]
     for parameter in space.parameters:
         columns = space.feature_indices[parameter.name]
-        if parameter.size is None or parameter.size > MAX_VALUES:
+        is_composition = isinstance(parameter, SimplexParameter)
+        if parameter.size is None or (parameter.size > MAX_VALUES and not is_composition):
             continue
-        values = torch.from_numpy(parameter.unit_grid()).to(x)
+        if is_composition:  # one step from a component to another one
+            unit = cast(float, parameter.step) * torch.eye(len(columns)).to(x)
+            values = x[columns] + (unit.unsqueeze(0) - unit.unsqueeze(1)).flatten(0, 1)
+            values = values[(values > -1e-9).all(dim=-1)]
+        else:
+            values = torch.from_numpy(parameter.unit_grid()).to(x)
         if values.shape[1] == 1:
             rank = int((values[:, 0] - x[columns]).abs().argmin())
             values = values[max(rank - 1, 0) : rank + 2]

@@ -6,7 +6,15 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.models import SingleTaskGP
 
-from botorch_transfer import CategoricalParameter, FloatParameter, SearchSpace
+from botorch_transfer import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    SearchSpace,
+    SimplexParameter,
+)
+from botorch_transfer.suggestion import region as region_room
+from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among, maximize
 
@@ -60,6 +68,70 @@ def test_an_acquisition_never_gets_no_rows():
     acquisition = NotEmpty(SingleTaskGP(taken, taken))
     x, _ = maximize(acquisition, region, taken, taken, is_logarithm=True, seed=0)
     assert abs(float(x) - 0.5) < 0.1
+
+
+class Near(AcquisitionFunction):
+    """Minus the squared distance from a row."""
+
+    def __init__(self, x):
+        super().__init__(SingleTaskGP(x[None], x[None, :1]))
+        self.x = x
+
+    def forward(self, X):
+        return -(X - self.x).square().sum(dim=(-2, -1))
+
+
+LARGE = {
+    "integers": ([IntegerParameter(name, 1, 15) for name in "abc"], []),
+    "categories": ([CategoricalParameter(name, tuple("uvwxyz")) for name in "abcde"], []),
+    "steps": ([FloatParameter(name, 0.0, 1.0, step=0.02) for name in "ab"], []),
+    "composition": ([SimplexParameter("s", tuple("abcd"), step=0.04)], []),
+    "conditional": (
+        [
+            CategoricalParameter("kind", ("x", "y")),
+            IntegerParameter("a", 1, 50),
+            IntegerParameter("b", 1, 50, active_if={"kind": ["x"]}),
+        ],
+        [],
+    ),
+    "constrained": ([IntegerParameter(name, 1, 15) for name in "abc"], ["a + b <= 20"]),
+    "all of them": (
+        [
+            CategoricalParameter("kind", ("x", "y", "z")),
+            IntegerParameter("a", 1, 15),
+            SimplexParameter("s", tuple("bcd"), step=0.1),
+        ],
+        ["a + 10 * b <= 12"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_best_row_that_is_not_taken_is_found(name):
+    parameters, texts = LARGE[name]
+    space = SearchSpace(parameters)
+    region = Region(space, constraints=[c for t in texts for c in read_constraint(t, space)])
+    rows = space.encode(space.grid())
+    rows = rows[region.allows(rows)]
+    acquisition = Near(region.sample(1, seed=1)[0])
+    values = acquisition(rows.unsqueeze(-2))
+    taken = rows[:0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(region_room, "MAX_GRID", 100)
+        for _ in range(5):
+            x, value = maximize(acquisition, region, taken, taken, is_logarithm=False, seed=0)
+            free = values[~is_among(rows, taken)]
+            assert not is_among(x.unsqueeze(0), taken).any()
+            assert value == pytest.approx(float(free.max()), abs=1e-9)
+            taken = torch.cat([taken, x.unsqueeze(0)])
+
+
+def test_a_row_beside_taken_ones_keeps_its_number():
+    """A taken best row of a mixed space leads to its neighbours in the integer."""
+    region = Region(SearchSpace([IntegerParameter("a", 1, 50), FloatParameter("b", 0.0, 1.0)]))
+    best = region.nearest(torch.tensor([[0.4, 0.3]], dtype=torch.double))
+    x, _ = maximize(Near(best[0]), region, best, best, is_logarithm=False, seed=0)
+    assert float((x - best[0]).abs().max()) < 0.03
 
 
 @pytest.mark.parametrize("is_logarithm", [False, True])
