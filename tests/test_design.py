@@ -29,6 +29,7 @@ NOT_BELOW = {
     **dict.fromkeys(METHODS, ABOVE),
     "average": USING,
     "acquisition": USING - {"acquisition"},
+    "feasibility": {"gp", "saving", "prior", *SHARED, *METHODS, *ABOVE},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
 }

@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
-from botorch_transfer.suggestion.outcomes import Attempts, FeasibilityModel, FeasibleAcquisition
+from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcquisition
 
 
 class AvoidingAcquisition(AcquisitionFunction):

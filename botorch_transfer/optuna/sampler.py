@@ -81,7 +81,7 @@ class TransferSampler(BaseSampler):
 
     **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
     failed ones, and those with infinite values, the sampler learns where trials fail
-    (:class:`~botorch_transfer.suggestion.outcomes.FeasibilityModel`). Pruned ones count by the
+    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned ones count by the
     rule of :func:`history_from_optuna`. Those without a value there count as failed. A trial counts
     for each objective and constraint that it has a value of.
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.units import Range
+from botorch_transfer.feasibility import FeasibleAcquisition
 from botorch_transfer.model import TransferModel
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
@@ -32,7 +33,6 @@ from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.outcomes import (
-    FeasibleAcquisition,
     fit_model,
     learn_failures,
     make_acquisition,
