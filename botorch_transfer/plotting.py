@@ -1,7 +1,7 @@
 """Plots of transfer models, with one style per method.
 
 Read this to draw weights, slices or calibration with matplotlib (extra ``plot``), or to
-give a method of your own a style. For a paper, draw inside ``matplotlib.pyplot.rc_context(PAPER)``.
+give a method of your own a style.
 
 Colours are those of Okabe and Ito (and a grey), which most colour-blind readers can tell apart. As
 there are more methods than colours, no two methods differ in colour alone: in black and white, line
@@ -10,7 +10,6 @@ and marker tell them apart.
 
 from __future__ import annotations
 
-from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,8 +35,6 @@ from botorch_transfer.search_space import (
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
-_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
-_LINES, _MARKERS = ("-", "--", "-.", ":"), "os^vDP<>hp*HXd8x1234+|_"
 
 
 class Style(NamedTuple):
@@ -92,11 +89,8 @@ def style_of(method: str | type) -> Style:
         method: The method's name in the papers, a model class of this package, or its name.
 
     Returns:
-        Its style; of a class without a style of its own, that of its nearest base class. A model
-        without either gets a look that no other method has.
-
-    Raises:
-        ValueError: If there is no style for it.
+        Its style. A class without a style of its own has the style of its nearest base class. Other
+        methods are black.
 
     Example:
         >>> style_of("SHGP") == style_of(SequentialHierarchicalGP)
@@ -105,29 +99,12 @@ def style_of(method: str | type) -> Style:
         >>> style_of("my method").marker
         'o'
     """
-    model: type | None = MODELS.get(method) if isinstance(method, str) else method
-    bases: tuple[type, ...] = () if model is None else model.__mro__
-    labels = [vars(base)["label"] for base in bases if "label" in vars(base)]
-    is_plain = method == "SingleTaskGP" or (not labels and SingleTaskGP in bases)
-    for name in ["plain GP"] if is_plain else [method, *labels]:
-        if name in STYLES:
-            return STYLES[name]
-    if not labels:
-        raise ValueError(
-            f"Method {method!r} has no colour yet: give it a line in "
-            "botorch_transfer.plotting.STYLES."
-        )
-    STYLES[labels[0]] = _unused_style()
-    return STYLES[labels[0]]
-
-
-def _unused_style() -> Style:
-    """A look that differs from all others in more than the colour."""
-    for look in product(_COLORS, _LINES, _MARKERS):
-        used = {pair for style in STYLES.values() for pair in combinations(style, 2)}
-        if used.isdisjoint(combinations(look, 2)):
-            return Style(*look)
-    return Style(BLACK, "-", "o")
+    model = MODELS.get(method) if isinstance(method, str) else method
+    bases: tuple[type, ...] = getattr(model, "__mro__", ())
+    names = [method, *(vars(base).get("label") for base in bases)]
+    if method == "SingleTaskGP" or (SingleTaskGP in bases and not hasattr(model, "label")):
+        names = ["plain GP"]
+    return next((STYLES[name] for name in names if name in STYLES), Style(BLACK, "-", "o"))
 
 
 if TYPE_CHECKING:
@@ -143,23 +120,6 @@ SOURCE_LINES = (
 """Colour and line style of source tasks, one after another."""
 
 WIDTH_95 = 1.96
-
-PAPER: dict[str, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4,
-    "figure.figsize": (3.25, 2.2),
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,
-    "ps.fonttype": 42,
-}
-"""Settings of matplotlib for one column of a paper: small text, embedded as TrueType fonts."""
 
 
 def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 30) -> Axes:
@@ -192,7 +152,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     pairs = sorted(named, reverse=True)
     weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
     ax = _axes(ax, figsize=(5, 1 + 0.25 * len(names)))
-    ax.barh(range(len(names)), weights, color=_look(model).color)
+    ax.barh(range(len(names)), weights, color=style_of(type(model)).color)
     ax.set_yticks(range(len(names)), names)
     ax.set_xlabel("weight of the source task")
     return ax
@@ -280,7 +240,7 @@ def plot_slice(
     if space is bounds:
         points = space.round(points)  # a choice may switch other parameters on and off
     sign = 1.0 if goal == "max" else -1.0
-    look = _look(model)
+    look = style_of(type(model))
     looks = [style for style in SOURCE_LINES if style[0] != look.color]
     slices = _source_slices(model, points, min(max_tasks, len(looks)))
     own: Any = [sign * Y] if space.dim == 1 else []
@@ -415,7 +375,7 @@ def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
     half = WIDTH_95 * variance.sqrt()
     hit = (Y - mean).abs() <= half
     points = torch.stack([Y, mean, half]).cpu()
-    for chosen, marker, color in ((hit, "o", _look(model).color), (~hit, "x", VERMILLION)):
+    for chosen, marker, color in ((hit, "o", style_of(type(model)).color), (~hit, "x", VERMILLION)):
         outcomes, predictions, bars = points[:, chosen.cpu()]
         ax.errorbar(outcomes, predictions, bars, fmt=marker, color=color)
     ends = [float(Y.min()), float(Y.max())]
@@ -489,14 +449,6 @@ def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
         _, ax = plt.subplots(figsize=figsize, layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
-
-
-def _look(model: TransferModel) -> Style:
-    """The look of the model's method, or that of ScaML-GP if it has none."""
-    try:
-        return style_of(type(model))
-    except ValueError:
-        return style_of("ScaML-GP")
 
 
 def _check_single(model: TransferModel) -> None:

@@ -164,54 +164,6 @@ class TransferPrior(Saved, ABC):
         """Pre-trains a prior, for :meth:`fit_once`; by default by the class method ``fit``."""
         return cast(Any, cls).fit(source_data, **options)
 
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        device: torch.device | str | None = None,
-        input_transform: InputTransform | None = None,
-    ) -> Self:
-        """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
-
-        Args:
-            path: The file.
-            device: Where to put the prior; the CPU if omitted.
-            input_transform: The prior's input transform. Needed only if it is not BoTorch's
-                ``Normalize``, which the file holds.
-
-        Returns:
-            The prior.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If the file is damaged, is no prior, or holds another class or an unknown
-                version.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> SourceGPs.fit([(X, X.sum(-1, keepdim=True))]).save("prior.safetensors")
-            >>> SourceGPs.load("prior.safetensors", device="cpu").dim
-            2
-        """
-        return cls._load(path, device, input_transform)
-
-    @classmethod
-    def _load(
-        cls,
-        path: str | os.PathLike[str],
-        device: torch.device | str | None,
-        input_transform: InputTransform | None,
-        **modules: Any,
-    ) -> Self:
-        prior = cls._read(path, cls.__name__, device, input_transform, **modules)
-        if input_transform is not None:
-            if prior.input_transform is None:
-                raise ValueError(
-                    "The saved prior has no input transform: leave out input_transform."
-                )
-            resolve_input_transform(prior.input_transform, input_transform)  # refuses another one
-        return prior
-
     def view(self) -> Self:
         """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""
         return shallow_copy(self)

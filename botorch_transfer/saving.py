@@ -36,7 +36,11 @@ from torch import Tensor
 
 from botorch_transfer.gp.hyperpriors import describe_prior, make_prior
 from botorch_transfer.gp.state import SAVABLE, NamedState
-from botorch_transfer.input_transforms import describe_transform, restore_transform
+from botorch_transfer.input_transforms import (
+    describe_transform,
+    resolve_input_transform,
+    restore_transform,
+)
 
 FORMAT_VERSION = 6
 _HEADER = "botorch_transfer"
@@ -167,7 +171,7 @@ class Saved(NamedState):
     @classmethod
     def _from_arguments(cls, arguments: dict[str, Any], **modules: Any) -> Self:
         """Builds the object from the contents of a file, and modules that the user passes."""
-        return cls(**arguments)
+        return cls(**arguments, **modules)
 
     @classmethod
     def _read(
@@ -200,12 +204,21 @@ class Saved(NamedState):
         write_prior(path, type(self).__name__, self._arguments())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: torch.device | str | None = None) -> Self:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: torch.device | str | None = None,
+        input_transform: InputTransform | None = None,
+        **modules: Any,
+    ) -> Self:
         """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
 
         Args:
             path: The file.
             device: Where to put the prior; the CPU if omitted.
+            input_transform: The prior's input transform. Needed only if it is not BoTorch's
+                ``Normalize``, which the file holds.
+            **modules: None, except for a ``PretrainedPrior``.
 
         Returns:
             The prior.
@@ -214,8 +227,21 @@ class Saved(NamedState):
             FileNotFoundError: If there is no such file.
             ValueError: If the file is damaged, is no prior, or holds another class or an unknown
                 version.
+
+        Example:
+            >>> X = torch.rand(20, 2, dtype=torch.double)
+            >>> SourceGPs.fit([(X, X.sum(-1, keepdim=True))]).save("prior.safetensors")
+            >>> SourceGPs.load("prior.safetensors", device="cpu").dim
+            2
         """
-        return cls._read(path, cls.__name__, device)
+        prior = cls._read(path, cls.__name__, device, input_transform, **modules)
+        if input_transform is not None:
+            if (saved := getattr(prior, "input_transform", None)) is None:
+                raise ValueError(
+                    "The saved prior has no input transform: leave out input_transform."
+                )
+            resolve_input_transform(saved, input_transform)  # refuses another one
+        return prior
 
 
 def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, Any]) -> None:

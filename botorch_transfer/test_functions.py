@@ -27,9 +27,6 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 NUM_RAW, NUM_STARTS = 2048, 16
-SAME_VALUE, SAME_POINT = 1e-6, 1e-3
-"""Relative to the values' spread, and to the sides of the box."""
-
 
 Ranges = dict[str, tuple[float, float]]
 
@@ -131,12 +128,12 @@ class TaskFamily(SyntheticTestFunction):
 
     @property
     def optimizers(self) -> Tensor:
-        """A ``k x d`` tensor of the points where the best value is reached, as far as found."""
+        """A ``1 x d`` tensor: a point where the best value is reached."""
         return self._minima[0].to(cast(Tensor, self.bounds))
 
     @cached_property
     def _minima(self) -> tuple[Tensor, float]:
-        """The minimizers and the least value, by gradients from the best of many points."""
+        """A minimizer and the least value, by gradients from the best of many points."""
         lower, upper = cast(Tensor, self.bounds).double().cpu()
         sobol = SobolEngine(self.dim, scramble=True, seed=0).draw(NUM_RAW, dtype=torch.double)
         X = lower + (upper - lower) * sobol
@@ -151,22 +148,11 @@ class TaskFamily(SyntheticTestFunction):
                 lower,
                 upper,
             )
-        least = -float(negated.max())
-        best = found[-negated <= least + SAME_VALUE * float(values.std())]
-        return _distinct(best.squeeze(-2), SAME_POINT * (upper - lower)), least
+        return found[negated.argmax()], -float(negated.max())
 
     def _guesses(self) -> Tensor:
         """Points that the search for the optimum starts from in any case, ``k x d``."""
         return torch.empty(0, self.dim)
-
-
-def _distinct(X: Tensor, tolerance: Tensor) -> Tensor:
-    """The rows of ``X`` without those that are near an earlier one."""
-    kept = X[:1]
-    for x in X:
-        if ((x - kept).abs() > tolerance).any(dim=-1).all():
-            kept = torch.cat([kept, x[None]])
-    return kept
 
 
 class AlpineFamily(TaskFamily):
@@ -368,7 +354,6 @@ class HartmannFamily(TaskFamily):
         True
     """
 
-    _hartmann: ClassVar[Hartmann]
     _ranges: ClassVar[Ranges] = {
         "alpha_1": (1.00, 1.02),
         "alpha_2": (1.18, 1.20),
@@ -384,18 +369,17 @@ class HartmannFamily(TaskFamily):
         alpha_4: float = 3.2,
         **options: Any,
     ) -> None:
-        self.alpha = (alpha_1, alpha_2, alpha_3, alpha_4)
         super().__init__(**options)
+        self.alpha = (alpha_1, alpha_2, alpha_3, alpha_4)
+        self._hartmann = Hartmann(self.dim)
+        self._hartmann.ALPHA = torch.tensor(self.alpha)
 
     def _guesses(self) -> Tensor:
         # In six dimensions two narrow bumps compete for the optimum: begin at the bumps' centers.
         return cast(Tensor, self._hartmann.P) / 10_000
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        A, P, alpha = cast(Tensor, self._hartmann.A), self._guesses(), torch.tensor(self.alpha)
-        A, P, alpha = A.to(X), P.to(X), alpha.to(X)
-        distance = (A * (X.unsqueeze(-2) - P).square()).sum(dim=-1)
-        return -(alpha * torch.exp(-distance)).sum(dim=-1)
+        return self._hartmann._evaluate_true(X)
 
 
 class Hartmann3Family(HartmannFamily):
@@ -409,7 +393,6 @@ class Hartmann3Family(HartmannFamily):
 
     dim = 3
     _bounds = [(0.0, 1.0)] * 3
-    _hartmann = Hartmann(dim=3)
 
 
 class Hartmann6Family(HartmannFamily):
@@ -427,4 +410,3 @@ class Hartmann6Family(HartmannFamily):
 
     dim = 6
     _bounds = [(0.0, 1.0)] * 6
-    _hartmann = Hartmann(dim=6)

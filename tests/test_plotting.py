@@ -36,7 +36,6 @@ from botorch_transfer import (
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.plotting import (
-    PAPER,
     STYLES,
     Style,
     plot_calibration,
@@ -263,17 +262,6 @@ def test_a_model_has_its_methods_colour_and_no_source_has_it():
     assert bar.get_facecolor() == colors.to_rgba(style_of("RGPE").color)
 
 
-def test_a_model_without_a_style_of_its_own_is_drawn(monkeypatch):
-    monkeypatch.delitem(STYLES, "plain GP")
-    ax = plot_slice(_two_inputs(), UNIT)
-    assert ax.get_lines()[-1].get_color() == plotting.BLUE
-
-
-def test_settings_for_a_paper_are_matplotlibs_own():
-    with plt.rc_context(PAPER):
-        assert plt.rcParams["pdf.fonttype"] == 42
-
-
 def test_an_input_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match="There is no input 2"):
         plot_slice(_two_inputs(), UNIT, dimension=2)
@@ -345,25 +333,16 @@ def test_a_subclass_looks_like_its_base():
     assert style_of(Mine) is STYLES["ScaML-GP"]
 
 
-def test_a_new_model_gets_a_look_of_its_own(monkeypatch: pytest.MonkeyPatch):
+def test_a_new_method_is_black():
     class Own(SourcePosteriorGP):
         label = "own"
 
-    monkeypatch.setattr(plotting, "STYLES", dict(STYLES))
-    looks = [style_of(Own), *STYLES.values()]
-    assert style_of(Own) is style_of("own") is looks[0]
-    for other in looks[1:]:
-        assert (looks[0].line, looks[0].marker) != (other.line, other.marker)
+    assert style_of(Own) == style_of("own") == style_of("mine") == Style(plotting.BLACK, "-", "o")
 
 
 def test_a_new_method_joins_with_a_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(STYLES, "mine", Style(plotting.BLACK, "-.", "o"))
     assert style_of("mine").line == "-."
-
-
-def test_method_without_a_style_is_refused():
-    with pytest.raises(ValueError, match="Method 'mine' has no colour yet"):
-        style_of("mine")
 
 
 def test_curves_are_drawn_with_the_predicted_end() -> None:
@@ -394,17 +373,11 @@ def test_an_ensemble_has_the_points_of_its_members():
     torch.testing.assert_close(points, (X, Y.squeeze(-1)))
 
 
-def test_a_model_without_units_of_its_own_and_without_a_look():
-    assert plotting._look(SingleTaskGP(*FAMILY.target(3))) is STYLES["plain GP"]
-    assert plotting._look(object()) is STYLES["ScaML-GP"]
+def test_a_model_without_units_of_its_own():
+    assert style_of(SingleTaskGP) is style_of("SingleTaskGP") is STYLES["plain GP"]
     X = torch.linspace(0, 1, 8, dtype=torch.double).unsqueeze(-1)
     prior = SourceGPs.fit({"low": (X, X.sin())}, num_restarts=0)
     raw = ScaMLGP(X[:2], X[:2], prior, outcome_transform=None)
     ((name, posterior),) = plotting._source_slices(raw, X, 1)
     assert name == "low"
     torch.testing.assert_close(posterior.mean.squeeze(-1), prior.mean(X)[0])
-
-
-def test_looks_run_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plotting, "_COLORS", [])
-    assert plotting._unused_style() == Style(plotting.BLACK, "-", "o")

@@ -500,7 +500,7 @@ class PretrainedPrior(TransferPrior):
         }
 
     @classmethod
-    def load(
+    def load(  # type: ignore[override]  # these modules only
         cls,
         path: str | os.PathLike[str],
         device: torch.device | str | None = None,
@@ -536,11 +536,15 @@ class PretrainedPrior(TransferPrior):
             True
         """
         modules = {"mean_module": mean_module, "covar_module": covar_module}
-        return cls._load(path, device, input_transform, **modules)
+        return super().load(path, device, input_transform, **modules)
 
     @classmethod
-    def _from_arguments(cls, arguments: dict[str, Any], **modules: Any) -> Self:
-        mean_module, covar_module = modules.get("mean_module"), modules.get("covar_module")
+    def _from_arguments(  # type: ignore[override]
+        cls,
+        arguments: dict[str, Any],
+        mean_module: Mean | None = None,
+        covar_module: Kernel | None = None,
+    ) -> Self:
         dim, preset, state = arguments["dim"], arguments["preset"], arguments["state"]
         if preset is not None:
             if mean_module is not None or covar_module is not None:

@@ -478,7 +478,7 @@ class Hyperprior(TransferPrior):
             )
             freeze(arguments["network"])
             arguments["network"].load_state_dict(state)
-        return super()._from_arguments(arguments)
+        return super()._from_arguments(arguments, **modules)
 
 
 def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:

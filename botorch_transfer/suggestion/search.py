@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import cast
 
 import numpy as np
 import torch
@@ -259,13 +258,13 @@ def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
     rows = [x[None, :][:0]]
     for parameter in space.parameters:
         columns = space.feature_indices[parameter.name]
-        is_composition = isinstance(parameter, SimplexParameter)
-        if parameter.size is None or (parameter.size > MAX_VALUES and not is_composition):
-            continue
-        if is_composition:  # one step from a component to another one
-            unit = cast(float, parameter.step) * torch.eye(len(columns)).to(x)
+        if isinstance(parameter, SimplexParameter) and parameter.step is not None:
+            # One step from a component to another one.
+            unit = parameter.step * torch.eye(len(columns)).to(x)
             values = x[columns] + (unit.unsqueeze(0) - unit.unsqueeze(1)).flatten(0, 1)
             values = values[(values > -1e-9).all(dim=-1)]
+        elif parameter.size is None or parameter.size > MAX_VALUES:
+            continue
         else:
             values = torch.from_numpy(parameter.unit_grid()).to(x)
         if values.shape[1] == 1:
