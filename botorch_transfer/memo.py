@@ -117,7 +117,7 @@ class Memo:
             positions.setdefault(content_key(name, *job), []).append(position)
         kept = {key: self[key] for key in positions if key in self}
         new = Parallel(n_jobs=n_jobs, backend=backend, return_as="generator_unordered")(
-            delayed(self._compute)(key, function, jobs[first])
+            delayed(_with_key)(key, function, jobs[first])
             for key, (first, *_) in positions.items()
             if key not in kept
         )
@@ -126,13 +126,9 @@ class Memo:
             for position in positions[key]:
                 yield position, result
 
-    def _compute(self, key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tuple[str, T]:
-        # Kept at once: if another thread's job fails, this result is never handed over.
-        self[key] = result = function(*job)
-        return key, result
 
-    def __reduce__(self) -> tuple[type[Memo], tuple[int]]:
-        return Memo, (self._size,)  # another process begins with nothing
+def _with_key(key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tuple[str, T]:
+    return key, function(*job)
 
 
 def clear_memos() -> None:

@@ -13,7 +13,6 @@ processor. So a result is the same with an empty folder, a full one, and none.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import os
@@ -41,6 +40,7 @@ from botorch_transfer.input_transforms import (
     resolve_input_transform,
     restore_transform,
 )
+from botorch_transfer.memo import content_key
 
 FORMAT_VERSION = 6
 _HEADER = "botorch_transfer"
@@ -309,12 +309,8 @@ def read_prior(
     return content
 
 
-def _checksum(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.blake2b(json.dumps(config).encode(), digest_size=16)
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
+def _checksum(config: Any, tensors: Mapping[str, Tensor]) -> str:
+    return content_key(json.dumps(config), sorted(tensors.items()))
 
 
 def _check_header(
@@ -373,8 +369,8 @@ def stored(
     place = _place.get() or os.environ.get(VARIABLE) or user_cache_path("botorch_transfer", False)
     if str(place) == OFF:
         return compute()
-    parts = _environment(), str(torch.get_num_threads()), key  # last digits depend on the threads
-    name = hashlib.blake2b(" ".join(parts).encode(), digest_size=16).hexdigest()
+    # The last digits depend on the threads.
+    name = content_key(_environment(), torch.get_num_threads(), key)
     # A folder of its own within the given one: nothing else is ever deleted.
     path = Path(place) / "pretraining" / f"{name}.safetensors"
     try:
@@ -434,11 +430,6 @@ def cached_in(place: str | os.PathLike[str] | None) -> Iterator[None]:
 @cache
 def _environment() -> str:
     """Hashes what results depend on besides their content: code, libraries and processor."""
-    digest = hashlib.blake2b(digest_size=16)
-    for library in _LIBRARIES:
-        digest.update(f"{library} {version(library)} ".encode())
-    digest.update(torch.backends.cpu.get_cpu_capability().encode())
-    folder = Path(__file__).parent
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder)}".encode() + path.read_bytes())
-    return digest.hexdigest()
+    folder, libraries = Path(__file__).parent, [version(library) for library in _LIBRARIES]
+    code = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
+    return content_key(sorted(code.items()), libraries, torch.backends.cpu.get_cpu_capability())

@@ -99,24 +99,18 @@ class SearchSpace:
     parameters: Sequence[Parameter]
 
     def __post_init__(self) -> None:
-        if isinstance(self.parameters, Mapping):
-            raise TypeError("A search space takes a list of parameters: use SearchSpace.from_dict.")
-        if isinstance(self.parameters, Parameter):
-            raise TypeError("A search space takes a list of parameters: put the one into a list.")
-        if isinstance(self.parameters, str) or not isinstance(self.parameters, Iterable):
+        given = self.parameters
+        is_list = isinstance(given, Iterable) and not isinstance(given, Mapping | str)
+        wrong = [part for part in given if not isinstance(part, Parameter)] if is_list else [given]
+        if wrong:
             raise TypeError(
-                f"A search space takes a list of parameters, not {self.parameters!r}: give "
-                "FloatParameter(name, lower, upper) or others of their kind."
+                f"A search space takes a list of parameters, not {wrong[0]!r}: put "
+                "FloatParameter(name, lower, upper) or others of their kind into a list; for a "
+                "dictionary, use SearchSpace.from_dict."
             )
-        object.__setattr__(self, "parameters", tuple(self.parameters))
+        object.__setattr__(self, "parameters", tuple(given))
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one.")
-        for parameter in self.parameters:
-            if not isinstance(parameter, Parameter):
-                raise TypeError(
-                    f"The search space has {parameter!r} among its parameters: make a "
-                    "FloatParameter(name, lower, upper), or one of the others, of it."
-                )
         _check_names(self.parameters)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank], self.parameters[rank:])

@@ -477,7 +477,7 @@ def test_discrete_optimizer_takes_the_grid():
 def test_anything_but_a_list_of_parameters_is_refused():
     with pytest.raises(TypeError, match=r"use SearchSpace\.from_dict"):
         SearchSpace({"C": (0, 1)})
-    with pytest.raises(TypeError, match="put the one into a list"):
+    with pytest.raises(TypeError, match=r"not FloatParameter\(.*: put .* into a list"):
         SearchSpace(FloatParameter("C", 0.0, 1.0))
 
 
