@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import groups_of_like_size
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, LogPrior
 from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
 from botorch_transfer.gp.objective import (
     FitObjective,
-    Hyperparameters,
     keep_freed_memory,
     minimize_batched,
     single_threaded_scipy,
@@ -34,8 +35,8 @@ from botorch_transfer.progress import track
 class TaskObjective(FitObjective):
     """The negative log posterior of hyperparameters on a logarithmic scale.
 
-    Parameters are ``log(lengthscale), log(outputscale), log(noise)``, ``d + 2`` columns, and maybe
-    a constant mean as a last column. Without, the mean is zero.
+    Parameters are ``log(lengthscale), log(outputscale), log(noise)``, ``d + 2`` columns. The mean
+    is zero, or with ``shared`` a constant, the last column.
 
     Args:
         tasks: The ``M`` padded tasks.
@@ -60,39 +61,34 @@ class TaskObjective(FitObjective):
     max_elements: int = BLOCK_ELEMENTS
     shared: bool = False
 
-    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
-        """Exponentiates the logarithms."""
-        dim = self.tasks.X.shape[-1]
-        scales = theta[:, : dim + 2].exp()
-        names = "lengthscale", "outputscale", "noise"
-        values = dict(zip(names, scales.split([dim, 1, 1], dim=-1), strict=True))
-        if theta.shape[-1] > dim + 2:
-            values["constant"] = theta[:, dim + 2 :]
-        return values, scales
+    @cached_property
+    def is_log(self) -> Tensor:  # type: ignore[override]
+        """Whether a parameter is a logarithm: all but the constant mean."""
+        columns = torch.ones(self.tasks.X.shape[-1] + 2, dtype=torch.bool)
+        return pad(columns, (0, self.shared)).to(self.tasks.X.device)
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the hyperpriors; that of a known noise does not count."""
-        density, slope = self.hyperpriors(values)
+        density, slope = self.hyperpriors(values[:, : self.tasks.X.shape[-1] + 2])
         fixed = self.tasks.fixed_noise
         known = fixed.all().expand(len(rows)) if self.shared else fixed[rows % len(fixed)]
         for part in (density, slope):
             part[:, -1].masked_fill_(known, 0.0)
-        return density.sum(dim=-1), slope
+        return density.sum(dim=-1), pad(slope, (0, self.shared))
 
-    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+    def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood; the derivative in a known noise is zero."""
-        num_tasks, num_rows = len(self.tasks.X), len(rows)
+        num_tasks, num_rows, dim = len(self.tasks.X), len(rows), self.tasks.X.shape[-1]
         index = rows % num_tasks
         if self.shared:
             index = torch.arange(num_tasks, device=rows.device).repeat(num_rows)
-            values = {n: v.repeat_interleave(num_tasks, dim=0) for n, v in values.items()}
+            values = values.repeat_interleave(num_tasks, dim=0)
         tasks = self.tasks[index]
-        lengthscale, outputscale, noise = (
-            values[name] for name in ("lengthscale", "outputscale", "noise")
-        )
+        sizes = [dim, 1, 1] + [1] * self.shared
+        lengthscale, outputscale, noise, *constant = values.split(sizes, dim=-1)
         known = tasks.fixed_noise.unsqueeze(-1)
         value, slopes = stationary_nll_and_gradient(
-            tasks.Y - values["constant"] if "constant" in values else tasks.Y,
+            tasks.Y - constant[0] if constant else tasks.Y,
             tasks.X,
             Stationary(self.kernel, lengthscale.unsqueeze(-2), outputscale.squeeze(-1)),
             torch.where(known, tasks.Yvar, noise),
@@ -100,17 +96,17 @@ class TaskObjective(FitObjective):
             tasks.covariance,
             self.max_elements,
         )
-        found = {
-            "lengthscale": slopes.log_lengthscale / lengthscale,
-            "outputscale": slopes.log_scale.unsqueeze(-1) / outputscale,
-            "noise": slopes.noise.sum(dim=-1, keepdim=True).masked_fill(known, 0.0),
-            "constant": slopes.mean.sum(dim=-1, keepdim=True),
-        }
+        found = [
+            slopes.log_lengthscale / lengthscale,
+            slopes.log_scale.unsqueeze(-1) / outputscale,
+            slopes.noise.sum(dim=-1, keepdim=True).masked_fill(known, 0.0),
+            slopes.mean.sum(dim=-1, keepdim=True),
+        ]
+        slope = torch.cat(found[: len(sizes)], dim=-1)
         if not self.shared:
-            return value, found
+            return value, slope
         shape = num_rows, num_tasks, -1
-        summed = {name: each.reshape(shape).sum(dim=-2) for name, each in found.items()}
-        return value.reshape(shape[:2]).sum(dim=-1), summed
+        return value.reshape(shape[:2]).sum(dim=-1), slope.reshape(shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
         """The number of points of each row's task, or of all tasks."""

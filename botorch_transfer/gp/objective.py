@@ -1,9 +1,14 @@
-r"""The log posterior that every fit maximizes: closed form inside, autograd for the last step.
+r"""The fit engine: rows of hyperparameters, one objective, one minimizer.
 
-Read it for how hyperparameters are fitted. A likelihood gives its value and its derivatives in the
-hyperparameters in closed form (:mod:`~.gp.likelihood`). Automatic differentiation takes the last
-step only, from these few numbers through constraints and hyperpriors to the parameters. On matrices
-of a few points, GPyTorch's lazy kernels and a graph of the whole likelihood take ten times as long.
+Read it for how hyperparameters are fitted. Each row of parameters is a start of a fit, or of one of
+many independent fits. The parameters are the hyperparameters themselves, or the logarithms of
+positive ones. They are read from the modules of a model, and the best are written back by the
+modules' own setters.
+
+The likelihood has a closed-form gradient in the hyperparameters (:mod:`~.gp.likelihood`), and so
+have the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`). On matrices of a few points, GPyTorch's
+lazy kernels and a graph of the whole likelihood take ten times as long. Models without a closed
+form are evaluated by automatic differentiation, row by row (:class:`AutogradObjective`).
 
 For a target, the means ``μ_m`` and covariances ``Σ_m`` of its points under the sources are computed
 once. The likelihood is the one of :mod:`~.gp.likelihood` with the mean ``Σ_m w_m μ_m`` and the
@@ -22,25 +27,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from threading import Lock
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-from botorch.optim.utils import get_parameters_and_bounds
-from gpytorch.kernels import AdditiveKernel, Kernel
+from botorch.optim.closures import NdarrayOptimizationClosure, get_loss_closure_with_grads
+from botorch.optim.utils import get_parameters, get_parameters_and_bounds
+from botorch.optim.utils.numpy_utils import get_bounds_as_ndarray
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.module import Module
+from linear_operator.utils.errors import NotPSDError
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
-from torch.func import functional_call
-from torch.nn import Module
 
 from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
@@ -60,9 +65,6 @@ _UNDEFINED_IN_BATCH = 1e100
 standardized have large values, which are no reason to stop."""
 
 _in_force = Lock()
-
-Hyperparameters = Mapping[str, Tensor]
-"""Hyperparameters by name, or the derivatives in them; ``P`` rows each."""
 
 
 # ------------------------------------------------------------------------------------ the optimizer
@@ -167,35 +169,25 @@ def minimize_batched(
 
 
 class FitObjective(ABC):
-    """Base class of the negative log posteriors per point, with their gradients.
+    """Base class of the negative log posteriors per point, with closed-form gradients.
 
-    A subclass says how hyperparameters follow from parameters, and gives the likelihood and the
-    hyperpriors with their derivatives. Each row of parameters is evaluated by itself.
+    Each row of parameters is evaluated by itself. A subclass gives the likelihood and the
+    hyperpriors with their derivatives in the hyperparameters.
     """
 
-    @abstractmethod
-    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
-        """Computes hyperparameters, differentiable in the parameters.
-
-        Args:
-            theta: A ``P x k`` tensor of parameters.
-            rows: A ``P`` tensor: which of all rows they are.
-
-        Returns:
-            What the likelihood depends on, by name; and a ``P x j`` tensor of what the hyperpriors
-            are of.
-        """
+    is_log: Tensor
+    """Whether a parameter is the logarithm of a hyperparameter, a ``k`` boolean tensor."""
 
     @abstractmethod
-    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+    def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood and its derivatives, without a graph.
 
         Args:
-            values: The hyperparameters by name.
-            rows: A ``P`` tensor: which of all rows they are.
+            values: A ``P x k`` tensor of hyperparameters.
+            rows: A ``P`` tensor: the place of each row among all rows.
 
         Returns:
-            ``P`` values, and the derivatives, tensors like the hyperparameters.
+            ``P`` values, and the ``P x k`` derivatives.
         """
 
     @abstractmethod
@@ -203,344 +195,372 @@ class FitObjective(ABC):
         """Evaluates the hyperpriors and their derivatives, without a graph.
 
         Args:
-            values: A ``P x j`` tensor.
-            rows: A ``P`` tensor: which of all rows they are.
+            values: A ``P x k`` tensor of hyperparameters.
+            rows: A ``P`` tensor: the place of each row among all rows.
 
         Returns:
-            ``P`` log densities, and the ``P x j`` derivatives.
+            ``P`` log densities, and the ``P x k`` derivatives.
         """
 
     @abstractmethod
     def num_points(self, rows: Tensor) -> Tensor:
-        """The number of points of each row, by which its value is divided."""
+        """Returns the number of points of each row, by which its value is divided."""
 
+    @torch.no_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective.
 
         Args:
             theta: A ``P x k`` tensor of parameters.
-            rows: A ``P`` tensor: which of all rows they are.
+            rows: A ``P`` tensor: the place of each row among all rows.
 
         Returns:
             The ``P`` values and their ``P x k`` gradient; NaN where a covariance matrix is not
             positive definite, even with some jitter.
         """
-        with torch.enable_grad():
-            theta = theta.detach().requires_grad_(True)
-            values, of_priors = self.hyperparameters(theta, rows)
-        with torch.no_grad():
-            value, slopes = self.likelihood({n: v.detach() for n, v in values.items()}, rows)
-            log_prior, slope = self.log_prior(of_priors.detach(), rows)
-        ends = [(values[name], slopes[name]) for name in values]
-        ends.append((of_priors, -slope))
-        outputs, given = zip(*(end for end in ends if end[0].requires_grad), strict=True)
-        (gradient,) = torch.autograd.grad(outputs, theta, given)
+        values = torch.where(self.is_log, theta.exp(), theta)
+        value, slope = self.likelihood(values, rows)
+        log_prior, prior_slope = self.log_prior(values, rows)
+        slope = slope - prior_slope
+        gradient = torch.where(self.is_log, slope * values, slope)
         count = self.num_points(rows)
         return (value - log_prior) / count, gradient / count.unsqueeze(-1)
 
 
-# ------------------------------------------------------------------------------------ of models
-
-
-class ModelObjective(FitObjective, ABC):
+class ModelObjective(ABC):
     """Base class of the objectives of models: the marginal log likelihood, opposite sign.
-
-    Parameters are those of the model, in double precision. Row ``i`` is of member ``i % B`` of a
-    batch of ``B`` models.
 
     Args:
         mll: The marginal log likelihood, in training mode.
     """
 
-    @torch.enable_grad()  # which hyperpriors are of fitted parameters, a graph tells
+    bounds: Tensor
+    """Lower and upper bounds of the parameters, a ``2 x k`` tensor."""
+
+    gradient_tolerance = 1e-5
+    """The largest derivative where a start has converged; the default is BoTorch's."""
+
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
+        self.mll = mll
+
+    @abstractmethod
+    def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
+        """Reads the parameters of the objective's own model, or of a copy of that model.
+
+        Args:
+            mll: The marginal log likelihood.
+
+        Returns:
+            A ``B x k`` tensor in double precision.
+        """
+
+    @abstractmethod
+    def write(self, theta: Tensor) -> None:
+        """Writes parameters into the model.
+
+        Args:
+            theta: A ``B x k`` tensor.
+        """
+
+    @abstractmethod
+    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the objective; see :class:`FitObjective`. Row ``i`` is of member ``i % B``."""
+
+    def minimize(
+        self,
+        starts: Tensor,
+        max_iter: int,
+        callback: Callable[[npt.NDArray[np.float64]], None] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Minimizes the objective from all starts at once.
+
+        Args:
+            starts: An ``S * B x k`` tensor of parameters, the members of a start together.
+            max_iter: The most iterations of each start.
+            callback: See :func:`minimize_batched`.
+
+        Returns:
+            The parameters and the values where each start ended, on the CPU.
+        """
+        tolerance = self.gradient_tolerance
+        return minimize_batched(self, starts, self.bounds, max_iter, tolerance, callback)
+
+
+class AutogradObjective(ModelObjective):
+    """The objective of any model, by automatic differentiation, one row after another.
+
+    Parameters are those of PyTorch. The members of a batch of models are fitted together.
+
+    Args:
+        mll: The marginal log likelihood, in training mode.
+    """
+
+    def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
+        super().__init__(mll)
+        parameters, bounds = get_parameters_and_bounds(mll, requires_grad=True)
+        loss = get_loss_closure_with_grads(mll, parameters)
+        self._closure = NdarrayOptimizationClosure(loss, parameters)
+        limits = get_bounds_as_ndarray(parameters, {**bounds})  # none if all are infinite
+        infinite = torch.tensor([[-torch.inf], [torch.inf]]).expand(2, len(self._closure.state))
+        self.bounds = infinite if limits is None else torch.from_numpy(limits.T)
+
+    def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
+        """Reads the parameters of PyTorch."""
+        parameters = get_parameters(mll, requires_grad=True).values()
+        return torch.cat([p.detach().double().flatten() for p in parameters]).unsqueeze(0)
+
+    def write(self, theta: Tensor) -> None:
+        """Writes the parameters of PyTorch."""
+        self._closure.state = theta[0].cpu().numpy()
+
+    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the objective."""
+        values, gradient = theta.new_full((len(theta),), torch.nan), torch.zeros_like(theta)
+        for place, row in enumerate(theta.cpu().numpy()):
+            try:
+                value, slope = self._closure(row)
+            except NotPSDError:  # BoTorch's closure turns other breakdowns into NaN
+                continue
+            values[place] = float(value)
+            gradient[place] = torch.from_numpy(slope).to(theta)
+        return values, gradient
+
+
+# ---------------------------------------------------------------------- hyperparameters of modules
+
+
+class Part(NamedTuple):
+    """A hyperparameter of a module.
+
+    Args:
+        module: The module.
+        name: The name of the module's property.
+    """
+
+    module: Any
+    name: str
+
+    @property
+    def value(self) -> Tensor:
+        """The hyperparameter, a ``batch_shape x event_shape`` tensor."""
+        return getattr(self.module, self.name)
+
+    @property
+    def raw(self) -> Any:
+        """The parameter behind it; ``None`` if there is none."""
+        return self.module._parameters.get(f"raw_{self.name}")
+
+    @property
+    def constraint(self) -> Any:
+        """The constraint of the parameter; ``None`` if there is none."""
+        return self.module.constraint_for_parameter_name(f"raw_{self.name}")
+
+    @property
+    def event_dims(self) -> int:
+        """The number of dimensions after those of a batch."""
+        return _EVENT_DIMS[self.name]
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the hyperparameter is fitted."""
+        return self.raw is not None and self.raw.requires_grad
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the logarithm is optimized: if it is positive, and no plain parameter."""
+        return self.name in _POSITIVE and self.raw is not None and self.constraint.enforced
+
+    def read(self, batch_shape: torch.Size) -> Tensor:
+        """Reads the hyperparameter of each member of a batch, a ``B x size`` tensor."""
+        value = self.value.detach().double()
+        event_shape = value.shape[value.dim() - self.event_dims :]
+        shape = batch_shape.numel(), event_shape.numel()
+        return value.expand(batch_shape + event_shape).reshape(shape)
+
+    def write(self, values: Tensor) -> None:
+        """Sets the hyperparameter.
+
+        Args:
+            values: A ``B x size`` tensor.
+        """
+        values = values.reshape(self.raw.shape).to(self.raw)
+        if self.is_log:  # rounding may take a value at a bound out of the bounds
+            margin, constraint = 64 * torch.finfo(values.dtype).eps, self.constraint
+            lower, upper = constraint.lower_bound, constraint.upper_bound
+            values = values.clamp(lower * (1 + margin), upper * (1 - margin))
+        self.module.initialize(**{self.name: values})
+
+    def bounds(self, size: int) -> Tensor:
+        """Returns the lower and upper bounds of the ``size`` parameters, ``2 x size``."""
+        if self.constraint is None:
+            return torch.tensor([[-torch.inf], [torch.inf]]).double().expand(2, size)
+        limits = [self.constraint.lower_bound, self.constraint.upper_bound]
+        bounds = torch.stack([limit.double().cpu().expand(size) for limit in limits])
+        return bounds.clamp_min(0.0).log() if self.is_log else bounds
+
+    def is_value_of(self, module: Module, closure: Callable[[Any], Tensor]) -> bool:
+        """Whether a hyperprior's closure returns this hyperparameter."""
+        return module is self.module and torch.equal(closure(module), self.value)
+
+
+_EVENT_DIMS = {
+    "lengthscale": 2,
+    "outputscale": 0,
+    "noise": 1,
+    "constant": 0,
+    "weights": 1,
+    "factors": 3,
+}
+_POSITIVE = frozenset({"lengthscale", "outputscale", "noise"})
+
+
+def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
+    """Lists the hyperparameters of a stationary kernel.
+
+    Args:
+        kernel: An RBF or Matérn kernel, scaled or not.
+        suffix: The end of the names in the result.
+
+    Returns:
+        The lengthscales and, if there is one, the signal variance.
+    """
+    is_scaled = type(kernel) is ScaleKernel
+    base = kernel.base_kernel if is_scaled else kernel
+    parts = {f"lengthscale{suffix}": Part(base, "lengthscale")}
+    return parts | ({f"outputscale{suffix}": Part(kernel, "outputscale")} if is_scaled else {})
+
+
+class ClosedFormObjective(ModelObjective, FitObjective):
+    """Base class of the objectives of models whose hyperparameters are read from their modules.
+
+    Args:
+        mll: The marginal log likelihood, in training mode, of a model for which
+            :meth:`is_served` holds.
+    """
+
+    def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
+        super().__init__(mll)
         model: Any = mll.model
         X, Y = model.transform_inputs(model.train_inputs[0]).detach(), model.train_targets
-        n, self._batch_shape = Y.shape[-1], Y.shape[:-1]
-        self._num_members = self._batch_shape.numel()
+        n, self.batch_shape = Y.shape[-1], Y.shape[:-1]
+        self._num_members = self.batch_shape.numel()
         self._X = X.double().reshape(self._num_members, n, X.shape[-1])
         self._Y = Y.double().reshape(self._num_members, n)
-        self._known_noise: Tensor | None = None
         self._infers_noise = isinstance(model.likelihood, GaussianLikelihood)
-        if n > 0 and type(model.likelihood) is not GaussianLikelihood:
-            likelihood = model.likelihood
-            known: Any = added_variance(likelihood) if self._infers_noise else likelihood.noise
-            self._known_noise = known.double().expand(Y.shape).reshape(self._num_members, n)
-        self._count = torch.tensor(float(n), device=Y.device)
-        self._model = _Evaluated(mll, self._read)
-        self._parameters, self._bounds = get_parameters_and_bounds(mll, requires_grad=True)
-        shared = shared_parameters(mll)
-        self._frozen = {
-            name: parameter.detach().reshape(self._num_members, *self._event_shape(parameter))
-            for name, parameter in mll.named_parameters()
-            if self._batch_shape and not parameter.requires_grad and parameter not in shared
+        known: Any = 0.0
+        if n > 0:
+            known = model.likelihood.noise
+            if self._infers_noise:
+                known = added_variance(model.likelihood)
+        known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
+        self._known_noise = known.reshape(self._num_members, n)
+        parts = self.parts(model)
+        sizes = [part.read(self.batch_shape).shape[-1] for part in parts.values()]
+        ends = np.cumsum(sizes).tolist()
+        self.columns = {
+            name: slice(end - size, end) for name, size, end in zip(parts, sizes, ends, strict=True)
         }
-        self._priors, groups = [], []
-        constant = self._Y.new_zeros(self._batch_shape)
-        for _, module, prior, closure, _ in model.named_priors():
-            value = closure(module)
-            if value.requires_grad:
-                self._priors.append((closure, module))
-                groups.append((prior, value.numel() // self._num_members))
-            else:
-                density = prior.log_prob(value).detach()
-                over = density.reshape(*density.shape[: constant.dim()], -1).sum(dim=-1)
-                constant = constant + over
-        self._log_prior = LogPrior(groups)
-        self._constant = constant.reshape(-1)
+        fitted = [self._every(name) for name, part in parts.items() if part.is_fitted]
+        logs = [part.is_log for part in parts.values()]
+        repeats = torch.tensor(sizes)
+        self.is_log = torch.tensor(logs).repeat_interleave(repeats).to(Y.device)
+        self._fitted = torch.cat(fitted).to(Y.device)
+        bounds = [part.bounds(size) for part, size in zip(parts.values(), sizes, strict=True)]
+        self.bounds = torch.cat(bounds, dim=-1)[:, self._fitted.cpu()]
+        self._present = self._read_all(parts)
+        self._set_count(max(n, 1))
+        self._set_priors(parts)
 
-    def _event_shape(self, parameter: Tensor) -> torch.Size:
-        """The shape of a parameter in each member of the batch."""
-        return parameter.shape[len(self._batch_shape) :]
+    def _set_count(self, num_points: int) -> None:
+        """Sets the number of points that the marginal log likelihood is divided by."""
+        self._count = self._Y.new_tensor(num_points)
+        self.gradient_tolerance = CONVERGED / num_points
 
-    @staticmethod
-    def is_served(mll: ExactMarginalLogLikelihood) -> bool:
+    def _every(self, name: str) -> Tensor:
+        """Returns the numbers of the columns of a hyperparameter."""
+        return torch.arange(self.columns[name].start, self.columns[name].stop)
+
+    def _set_priors(self, parts: Mapping[str, Part]) -> None:
+        columns, priors = [torch.empty(0, dtype=torch.long)], []
+        for _, module, prior, closure, _ in self.mll.model.named_priors():
+            for name, part in parts.items():
+                if part.is_value_of(module, closure):
+                    columns.append(self._every(name))
+                    priors.append((prior, len(columns[-1])))
+        self._of_priors = torch.cat(columns).to(self._Y.device)
+        self._log_prior = LogPrior(priors)
+
+    @classmethod
+    @abstractmethod
+    def parts(cls, model: Any) -> dict[str, Part]:
+        """Lists the model's hyperparameters by the names that :meth:`likelihood` uses."""
+
+    @classmethod
+    def is_served(cls, mll: ExactMarginalLogLikelihood) -> bool:
         """Whether parameters and hyperpriors can be evaluated by rows.
 
         Args:
             mll: The marginal log likelihood.
 
         Returns:
-            Whether each member has fitted parameters of its own, and all members have the same
-            hyperpriors, which are Gamma, log-normal or normal.
+            Whether each member of a batch has fitted hyperparameters of its own, all of them are
+            known, and hyperpriors are of these and univariate.
         """
         model: Any = mll.model
-        batch_shape = model.train_targets.shape[:-1]
-        fitted = [parameter for parameter in mll.parameters() if parameter.requires_grad]
-        if any(parameter.shape[: len(batch_shape)] != batch_shape for parameter in fitted):
+        batch_shape, parts = model.train_targets.shape[:-1], cls.parts(model).values()
+        own = {
+            part.raw
+            for part in parts
+            if part.is_fitted and part.raw.shape[: part.raw.dim() - part.event_dims] == batch_shape
+        }
+        if any(p.requires_grad and p not in own for p in mll.parameters()):
             return False
-        priors = [
-            (prior, closure(module).numel() // batch_shape.numel())
-            for _, module, prior, closure, _ in model.named_priors()
-        ]
-        return (
-            all(prior.batch_shape.numel() in (1, size) for prior, size in priors)
-            and LogPrior(priors).is_closed_form
+        with torch.enable_grad():
+            fitted = [
+                (closure(module).numel(), module, prior, closure)
+                for _, module, prior, closure, _ in model.named_priors()
+                if closure(module).requires_grad
+            ]
+        return all(
+            prior.event_shape == ()
+            and prior.batch_shape.numel() in (1, size // batch_shape.numel())
+            and any(part.is_value_of(module, closure) for part in parts)
+            for size, module, prior, closure in fitted
         )
 
-    @abstractmethod
-    def _read(self, model: Any, num_rows: int) -> Hyperparameters:
-        """Reads the likelihood's hyperparameters from the model, whose parameters have ``P`` rows.
+    def _read_all(self, parts: Mapping[str, Part]) -> Tensor:
+        """Reads all parameters, the fixed ones too: a ``B x K`` tensor."""
+        values = torch.cat([part.read(self.batch_shape) for part in parts.values()], dim=-1)
+        values = values.to(self._Y)
+        return torch.where(self.is_log, values.log(), values)
 
-        Args:
-            model: The model.
-            num_rows: The number ``P`` of rows.
+    def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
+        """Reads the fitted hyperparameters of the model or of a copy."""
+        return self._read_all(self.parts(mll.model))[:, self._fitted]
 
-        Returns:
-            The hyperparameters by name, with ``P`` rows each; see :func:`in_rows`.
-        """
-
-    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
-        """Evaluates the model with rows of parameters in place of its own."""
-        member = rows % self._num_members
-        given = {f"mll.{name}": values[member] for name, values in self._frozen.items()}
-        for name, values in self._split(theta).items():
-            event_shape = self._event_shape(self._parameters[name])
-            given[f"mll.{name}"] = values.reshape(len(rows), *event_shape)
-        return functional_call(self._model, given, (self._priors, len(rows)), tie_weights=False)
-
-    @cached_property
-    def _elementwise(self) -> Elementwise | None:
-        """How hyperparameters follow from parameters, if it is simple; not of batches."""
-        if self._num_members > 1:
-            return None
-        theta = self.rows({name: p.unsqueeze(0) for name, p in self._parameters.items()})
-        return Elementwise.of(
-            lambda theta: self.hyperparameters(theta, torch.arange(len(theta))), theta
-        )
+    def write(self, theta: Tensor) -> None:
+        """Writes the fitted hyperparameters by the setters of their modules."""
+        full = self._present.index_copy(1, self._fitted, theta.to(self._present))
+        values = torch.where(self.is_log, full.exp(), full)
+        for name, part in self.parts(self.mll.model).items():
+            if part.is_fitted:
+                part.write(values[:, self.columns[name]])
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective; see the base class."""
-        known = self._elementwise
-        if known is None:
-            return super().__call__(theta, rows)
-        with torch.no_grad():
-            values, of_priors, derivatives = known(theta)
-            value, slopes = self.likelihood(values, rows)
-            log_prior, slope = self.log_prior(of_priors, rows)
-            ends = [*(slopes[name].reshape(len(theta), -1) for name in values), -slope]
-            gradient = (torch.cat(ends, dim=-1) * derivatives) @ known.places
-        return (value - log_prior) / self._count, gradient / self._count
+        """Evaluates the objective; fixed hyperparameters keep their values."""
+        full = self._present[rows % self._num_members].index_copy_(1, self._fitted, theta)
+        value, gradient = FitObjective.__call__(self, full, rows)
+        return value, gradient[:, self._fitted]
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the model's hyperpriors, those of frozen parameters included."""
-        density, slope = self._log_prior(values)
-        return density.sum(dim=-1) + self._constant[rows % self._num_members], slope
+        """Evaluates the model's hyperpriors; a hyperparameter may have several."""
+        density, slope = self._log_prior(values[:, self._of_priors])
+        total = torch.zeros_like(values).index_add_(1, self._of_priors, slope)
+        return density.sum(dim=-1), total
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """The number of points of the target."""
+        """Returns the number of points that the marginal log likelihood is divided by."""
         return self._count.expand(len(rows))
-
-    def _split(self, theta: Tensor) -> dict[str, Tensor]:
-        """Splits rows into those of each parameter."""
-        sizes = [p.numel() // self._num_members for p in self._parameters.values()]
-        return dict(zip(self._parameters, theta.split(sizes, dim=-1), strict=True))
-
-    def rows(self, values: Mapping[str, Tensor]) -> Tensor:
-        """Turns ``S x parameter_shape`` tensors by name into the ``S * B`` rows of all starts."""
-        num_rows = len(next(iter(values.values()))) * self._num_members
-        columns = [values[name].detach().reshape(num_rows, -1) for name in self._parameters]
-        return torch.cat(columns, dim=-1).double()
-
-    def maximize(
-        self,
-        starts: Mapping[str, Tensor],
-        max_iter: int,
-        callback: Callable[[Any], None] | None = None,
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Maximizes the log posterior from all starts at once.
-
-        Args:
-            starts: ``S x parameter_shape`` tensors: the starts of the parameters by name.
-            max_iter: The most iterations of each start.
-            callback: See :func:`minimize_batched`.
-
-        Returns:
-            The optima like the starts, and the ``S x batch_shape`` log posteriors per point; minus
-            infinity where the covariance matrix of a start is not positive definite.
-        """
-        bounds = []
-        for side, none in enumerate((-torch.inf, torch.inf)):
-            limits = {
-                name: torch.as_tensor(self._bounds.get(name, (none, none))[side]).to(parameter)
-                for name, parameter in self._parameters.items()
-            }
-            full = {n: limit.expand_as(self._parameters[n])[None] for n, limit in limits.items()}
-            bounds.append(self.rows(full)[0])
-        theta, value = minimize_batched(
-            self,
-            self.rows(starts),
-            torch.stack(bounds),
-            max_iter,
-            gradient_tolerance=CONVERGED / float(self._count),
-            callback=callback,
-        )
-        optima = {
-            name: values.reshape(starts[name].shape).to(starts[name])
-            for name, values in self._split(theta).items()
-        }
-        return optima, -value.reshape(-1, *self._batch_shape).to(self._Y)
-
-
-@dataclass(frozen=True)
-class Elementwise:
-    """Hyperparameters that are a parameter, its exponential, or constant, each of them.
-
-    Evaluating the model, and a graph of it, takes longer than the likelihood of a few points.
-
-    Args:
-        constant: An ``E`` tensor, NaN where hyperparameters are not constant.
-        is_logarithm: An ``E`` boolean tensor: where the parameter is the logarithm.
-        places: An ``E x k`` tensor: one where the hyperparameter is of the parameter, else zero.
-        shapes: The hyperparameters' shapes by name; those of the hyperpriors are last.
-    """
-
-    constant: Tensor
-    is_logarithm: Tensor
-    places: Tensor
-    shapes: Mapping[str, torch.Size]
-
-    @classmethod
-    def of(
-        cls, function: Callable[[Tensor], tuple[Hyperparameters, Tensor]], theta: Tensor
-    ) -> Self | None:
-        """Finds out about a function by two evaluations, near some parameters and near zero.
-
-        Constraints may be linear far from zero, as ``softplus`` is, and nowhere else.
-
-        Args:
-            function: Maps ``P x k`` parameters to hyperparameters, see
-                :meth:`FitObjective.hyperparameters`.
-            theta: A ``1 x k`` tensor of parameters.
-
-        Returns:
-            The function; ``None`` if it is another one.
-        """
-        generator = torch.Generator().manual_seed(0)
-        noise = torch.rand(2, theta.shape[-1], generator=generator, dtype=torch.double)
-        near = torch.cat([theta, torch.zeros_like(theta)]) + 0.01 * noise.to(theta)
-        with torch.no_grad():
-            values, of_priors = function(near)
-        found = torch.cat([*(value.reshape(2, -1) for value in values.values()), of_priors], dim=-1)
-        options = torch.stack([near, near.exp()]).unsqueeze(-2)
-        differences = (found.unsqueeze(-1) - options).abs().amax(dim=1)
-        plain, exponential = differences <= 1e-12 * found.abs().amax(dim=0).unsqueeze(-1)
-        constant = torch.where(found[0] == found[1], found[0], torch.nan)
-        choices = plain.sum(dim=-1) + exponential.sum(dim=-1) + ~constant.isnan()
-        shapes = {name: value.shape[1:] for name, value in values.items()}
-        if bool((choices != 1).any()):
-            return None
-        return cls(constant, exponential.any(dim=-1), (plain | exponential).to(theta), shapes)
-
-    def __call__(self, theta: Tensor) -> tuple[Hyperparameters, Tensor, Tensor]:
-        """Evaluates the function.
-
-        Args:
-            theta: A ``P x k`` tensor of parameters.
-
-        Returns:
-            The hyperparameters and what the hyperpriors are of, as there; and a ``P x E`` tensor of
-            the derivatives of all of them, each in its parameter.
-        """
-        picked = theta @ self.places.mT
-        values = torch.where(self.is_logarithm, picked.exp(), picked)
-        derivatives = torch.where(self.is_logarithm, values, 1.0)
-        values = torch.where(self.constant.isnan(), values, self.constant)
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        *parts, of_priors = values.split([*sizes, values.shape[-1] - sum(sizes)], dim=-1)
-        named = zip(self.shapes.items(), parts, strict=True)
-        by_name = {name: part.reshape(len(theta), *shape) for (name, shape), part in named}
-        return by_name, of_priors, derivatives
-
-
-class _Evaluated(Module):
-    """What an objective needs of a model, as a module of which parameters can be replaced."""
-
-    def __init__(
-        self, mll: ExactMarginalLogLikelihood, read: Callable[[Any, int], Hyperparameters]
-    ) -> None:
-        super().__init__()
-        self.mll, self._read = mll, read
-
-    def forward(
-        self, priors: list[tuple[Callable[..., Tensor], Module]], num_rows: int
-    ) -> tuple[Hyperparameters, Tensor]:
-        of_priors = [closure(module).reshape(num_rows, -1) for closure, module in priors]
-        values = self._read(self.mll.model, num_rows)
-        empty = next(iter(values.values())).new_empty(num_rows, 0)
-        return values, torch.cat([empty, *of_priors], dim=-1)
-
-
-def in_rows(value: Tensor, num_rows: int, event_dims: int) -> Tensor:
-    """Gives every row a hyperparameter, also one that all rows share.
-
-    Args:
-        value: A ``P x event_shape`` tensor, or an ``event_shape`` tensor.
-        num_rows: The number ``P`` of rows.
-        event_dims: The number of dimensions of the event.
-
-    Returns:
-        A ``P x event_shape`` tensor in double precision.
-    """
-    return value.double().expand(num_rows, *value.shape[value.dim() - event_dims :])
-
-
-def own_batch_shape(module: Module) -> torch.Size | None:
-    """The batch shape of a module's own parameters, if one can tell."""
-    if isinstance(module, Kernel):
-        return module._batch_shape
-    return module.raw_noise.shape[:-1] if isinstance(module, HomoskedasticNoise) else None
-
-
-def shared_parameters(mll: ExactMarginalLogLikelihood) -> set[Tensor]:
-    """The parameters that all members of a batch of models share."""
-    own = (None, mll.model._aug_batch_shape)
-    return {
-        parameter
-        for module in mll.model.modules()
-        if own_batch_shape(module) not in own
-        for parameter in module.parameters(recurse=False)
-    }
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
@@ -557,7 +577,7 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
     return type(likelihood) in (GaussianLikelihood, AddedNoiseLikelihood)
 
 
-class TargetObjective(ModelObjective):
+class TargetObjective(ClosedFormObjective):
     """The objective of a target model: a residual, and a weighted sum of source posteriors.
 
     Args:
@@ -602,7 +622,7 @@ class TargetObjective(ModelObjective):
         Returns:
             The objective. ``None`` if it has no closed form: it has one for exact GPs with a
             residual whose kernel is RBF or Matérn, with noise that is Gaussian or known, and with
-            hyperpriors that are Gamma, log-normal or normal.
+            univariate hyperpriors of lengthscales, signal variance, noise, mean and weights.
         """
         model = cast(Any, mll.model)
         if (
@@ -612,71 +632,64 @@ class TargetObjective(ModelObjective):
             or type(model.mean_module) not in (ConstantMean, WeightedSumMean)
             or not is_gaussian_or_known(model.likelihood)
             or len(_task_weights(model)) > 1
-            or not cls.is_served(mll)
+            or Stationary.of(_residual_and_sources(model.covar_module)[0]) is None
         ):
             return None
-        residual, sources = _residual_and_sources(model.covar_module)
-        parts = [residual, model.mean_module, model.likelihood]
-        served = {p for part in [*parts, sources] if part is not None for p in part.parameters()}
-        others = any(p.requires_grad and p not in served for p in mll.parameters())
-        return None if others or Stationary.of(residual) is None else cls(mll)
+        return cls(mll) if cls.is_served(mll) else None
 
-    def _read(self, model: Any, num_rows: int) -> Hyperparameters:
-        residual, _ = _residual_and_sources(model.covar_module)
-        kernel, mean = cast(Stationary, Stationary.of(residual)), model.mean_module
-        values = {
-            "lengthscale": in_rows(kernel.lengthscale, num_rows, 2),
-            "scale": in_rows(kernel.scale, num_rows, 0),
-        }
-        if self._infers_noise:
-            values["noise"] = in_rows(model.likelihood.noise, num_rows, 1)
-        if type(mean) is ConstantMean:
-            values["constant"] = in_rows(mean.constant, num_rows, 0)
+    @classmethod
+    def parts(cls, model: Any) -> dict[str, Part]:
+        """Lists the hyperparameters of residual, noise, mean and weights."""
+        parts = kernel_parts(_residual_and_sources(model.covar_module)[0])
+        if isinstance(model.likelihood, GaussianLikelihood):
+            parts["noise"] = Part(model.likelihood.noise_covar, "noise")
+        if type(model.mean_module) is ConstantMean:
+            parts["constant"] = Part(model.mean_module, "constant")
         for weights in _task_weights(model):
-            values["weights"] = in_rows(weights.weights, num_rows, 1)
-        return values
+            parts["weights"] = Part(weights, "weights")
+        return parts
 
-    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
+    def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of the target's points."""
+        given = {name: values[:, columns] for name, columns in self.columns.items()}
         member = rows % self._num_members
         residual, covariance, n = self._Y[member], None, self._Y.shape[-1]
-        if "constant" in values:
-            residual = residual - values["constant"].unsqueeze(-1)
+        noise, lengthscale = self._known_noise[member], given["lengthscale"]
+        scale = given.get("outputscale", torch.ones_like(values[:, :1]))
+        if "noise" in given:
+            noise = noise + given["noise"]
+        if "constant" in given:
+            residual = residual - given["constant"]
         if self._means is not None:
-            residual = residual - _by_member(values["weights"], rows, self._means)
+            residual = residual - _by_member(given["weights"], rows, self._means)
         if self._covariances is not None:
-            covariance = _by_member(values["weights"].square(), rows, self._covariances)
+            covariance = _by_member(given["weights"].square(), rows, self._covariances)
             covariance = covariance.unflatten(-1, (n, n))
         elif self._covariance is not None:
             covariance = self._covariance[member % len(self._covariance)]
-        lengthscale = values["lengthscale"]
-        noise = (
-            torch.zeros_like(residual) if self._known_noise is None else self._known_noise[member]
-        )
         value, slopes = stationary_nll_and_gradient(
             residual,
             self._X[member],
-            Stationary(self._kernel, lengthscale, values["scale"]),
-            noise + values["noise"] if "noise" in values else noise,
+            Stationary(self._kernel, lengthscale.unsqueeze(-2), scale.squeeze(-1)),
+            noise,
             covariance=covariance,
             max_elements=BLOCK_ELEMENTS if residual.device.type == "cpu" else n * residual.numel(),
             squares=self._squares,
         )
-        in_logarithm = slopes.log_lengthscale.unsqueeze(-2).sum_to_size(lengthscale.shape)
         found = {
-            "lengthscale": in_logarithm / lengthscale,
-            "scale": slopes.log_scale / values["scale"],
+            "lengthscale": slopes.log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
+            "outputscale": slopes.log_scale.unsqueeze(-1) / scale,
             "noise": slopes.noise.sum(dim=-1, keepdim=True),
-            "constant": slopes.mean.sum(dim=-1),
+            "constant": slopes.mean.sum(dim=-1, keepdim=True),
         }
-        if "weights" in values:
-            found["weights"] = torch.zeros_like(values["weights"])
+        if "weights" in given:
+            found["weights"] = torch.zeros_like(given["weights"])
         if self._means is not None:
             found["weights"] += _by_member(slopes.mean, rows, self._means.mT)
         if self._covariances is not None:
             traces = _by_member(slopes.covariance.flatten(-2), rows, self._covariances.mT)
-            found["weights"] += 2 * values["weights"] * traces
-        return value, found
+            found["weights"] += 2 * given["weights"] * traces
+        return value, torch.cat([found[name] for name in given], dim=-1)
 
 
 def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | None]:

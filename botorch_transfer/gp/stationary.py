@@ -247,6 +247,18 @@ class Stationary:
             r2, log_scale = squared_distance(scaled, other), log_scale.unsqueeze(-1)
         return stationary_function(self.name).value(r2, log_scale)
 
+    def covariance(self, X: Tensor) -> Tensor:
+        """Evaluates the kernel between all pairs of inputs, with a closed-form gradient.
+
+        Args:
+            X: A ``... x n x d`` tensor of inputs.
+
+        Returns:
+            A ``... x n x n`` tensor, once differentiable in the hyperparameters and the inputs.
+        """
+        value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
+        return value
+
     def value_and_derivative(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the kernel between all pairs of inputs.
 
@@ -286,8 +298,7 @@ def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
     """
     stationary = Stationary.of(kernel)
     if stationary is not None:
-        value: Any = _Covariance.apply(X, stationary.lengthscale, stationary.scale, stationary.name)
-        return value
+        return stationary.covariance(X)
     return kernel(X).to_dense()
 
 

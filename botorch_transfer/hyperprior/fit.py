@@ -324,8 +324,8 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
     bounds = torch.cat([log_bounds(DOMAIN_HYPERPARAMETERS, dim), constant], dim=-1)
     theta, value = minimize_batched(objective, starts, bounds, options.max_iter)
     best = int(value.argmin())
-    scales = theta[best : best + 1, :-1].to(starts).exp()
-    log_prior, _ = objective.log_prior(scales, torch.zeros(1, dtype=torch.long))
+    found = theta[best : best + 1].to(starts).exp()
+    log_prior, _ = objective.log_prior(found, torch.zeros(1, dtype=torch.long))
     return theta[best], float(value[best]) * int(tasks.num_points.sum()) + float(log_prior)
 
 

@@ -31,7 +31,7 @@ from typing import Any, Self, cast
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
-from torch.nn import ModuleList, Parameter
+from torch.nn import Module, ModuleList, Parameter
 
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.stationary import evaluate
@@ -127,13 +127,32 @@ class CoregionalizationKernel(Kernel):
     def support(self) -> list[list[bool]]:
         """``Q x T`` flags: whether the tasks' functions have a part with kernel ``k_ν``."""
 
-    @abstractmethod
-    def task_factors(self) -> Tensor:
-        """The factors ``F_ν``, a ``batch_shape x Q x T x R`` tensor."""
+    @property
+    def fitted_part(self) -> tuple[Module, str] | None:
+        """The module and the property that the factors depend on; ``None`` if they are fixed."""
+        return None
 
-    def task_covariances(self) -> Tensor:
-        """The coregionalization matrices ``W_ν``, a ``batch_shape x Q x T x T`` tensor."""
-        factors = self.task_factors()
+    @abstractmethod
+    def task_factors(self, *fitted: Tensor) -> Tensor:
+        """Computes the factors ``F_ν``.
+
+        Args:
+            *fitted: A value to use in place of the fitted one, see :attr:`fitted_part`.
+
+        Returns:
+            A ``batch_shape x Q x T x R`` tensor.
+        """
+
+    def task_covariances(self, *fitted: Tensor) -> Tensor:
+        """Computes the coregionalization matrices ``W_ν``.
+
+        Args:
+            *fitted: A value to use in place of the fitted one, see :attr:`fitted_part`.
+
+        Returns:
+            A ``batch_shape x Q x T x T`` tensor.
+        """
+        factors = self.task_factors(*fitted)
         return factors @ factors.mT
 
     @property
@@ -258,9 +277,23 @@ class _FreeCoregionalizationKernel(CoregionalizationKernel):
         """``Q x T`` flags: every kernel is every task's."""
         return [[True] * self.num_tasks for _ in self.data_kernels]
 
-    def task_factors(self) -> Tensor:
+    @property
+    def factors(self) -> Tensor:
         """The factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
         return self.raw_factors
+
+    @factors.setter
+    def factors(self, value: Tensor) -> None:
+        self.initialize(raw_factors=value)
+
+    @property
+    def fitted_part(self) -> tuple[Module, str]:
+        """The factors themselves."""
+        return self, "factors"
+
+    def task_factors(self, *fitted: Tensor) -> Tensor:
+        """Returns the factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
+        return fitted[0] if fitted else self.factors
 
 
 class LinearCoregionalizationKernel(_FreeCoregionalizationKernel):
@@ -370,8 +403,8 @@ class HierarchicalKernel(CoregionalizationKernel):
         tasks = range(self.num_tasks)
         return [[task >= index for task in tasks] for index in tasks]
 
-    def task_factors(self) -> Tensor:
-        """The factors ``F_ν``, a ``T x T x 1`` tensor of zeros and ones."""
+    def task_factors(self, *fitted: Tensor) -> Tensor:
+        """Returns the factors ``F_ν``, a ``T x T x 1`` tensor of zeros and ones."""
         ones = torch.ones(self.num_tasks, self.num_tasks, dtype=self.dtype, device=self.device)
         return ones.triu().unsqueeze(-1)
 
@@ -398,6 +431,11 @@ class _IndependentSourcesKernel(CoregionalizationKernel):
         target = self.num_tasks - 1
         tasks = range(self.num_tasks)
         return [[task in (index, target) for task in tasks] for index in tasks]
+
+    @property
+    def fitted_part(self) -> tuple[Module, str]:
+        """The weights of the source tasks."""
+        return self.task_weights, "weights"
 
     def _factors(self, own: Tensor, targets: Tensor) -> Tensor:
         """Puts together factors.
@@ -448,9 +486,9 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
         super().__init__(data_kernels, task_weights, **kwargs)
         self.normalize = normalize
 
-    def task_factors(self) -> Tensor:
-        """The factors ``F_ν``, a ``batch_shape x T x T x 2`` tensor."""
-        weights = self.task_weights.weights
+    def task_factors(self, *fitted: Tensor) -> Tensor:
+        """Computes the factors ``F_ν``, a ``batch_shape x T x T x 2`` tensor."""
+        (weights,) = fitted or (self.task_weights.weights,)
         scale = 1 / (1 + weights) if self.normalize else torch.ones_like(weights)
         alone, shared = scale.sqrt(), (weights * scale).sqrt()
         own = torch.stack([alone, shared], dim=-1)
@@ -477,7 +515,8 @@ class ScaMLKernel(_IndependentSourcesKernel):
                 [0.5000, 0.0000, 0.2500]], grad_fn=<...>)
     """
 
-    def task_factors(self) -> Tensor:
-        """The factors ``F_ν``, a ``batch_shape x T x T x 1`` tensor."""
-        weights = self.task_weights.weights.unsqueeze(-1)
+    def task_factors(self, *fitted: Tensor) -> Tensor:
+        """Computes the factors ``F_ν``, a ``batch_shape x T x T x 1`` tensor."""
+        (weights,) = fitted or (self.task_weights.weights,)
+        weights = weights.unsqueeze(-1)
         return self._factors(torch.ones_like(weights), weights)

@@ -37,12 +37,7 @@ from botorch_transfer.data import SourceData
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.distilled import different_rows
 from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
-from botorch_transfer.gp.objective import (
-    CONVERGED,
-    FitObjective,
-    Hyperparameters,
-    minimize_batched,
-)
+from botorch_transfer.gp.objective import CONVERGED, minimize_batched
 from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
 from botorch_transfer.gp.tasks import lexical_order, scaled_tasks, typical_rows
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize
@@ -149,7 +144,7 @@ def _spread_out(tasks: Observations, most: int) -> Tensor:
     return indices[lexical_order(*means)[evenly_spaced(len(indices), most)]].sort().values
 
 
-class PopulationObjective(FitObjective):
+class PopulationObjective:
     """The negative log posterior of the hyperparameters per point, up to a constant.
 
     Args:
@@ -183,6 +178,10 @@ class PopulationObjective(FitObjective):
         ]
         *moments, counts = torch.tensor(normal).to(tasks.Y).T
         self._mean, self._std = (part.repeat_interleave(counts.long()) for part in moments)
+        parameters = torch.eye(2 * d + 3 + M).to(tasks.Y)
+        common, own, s_c, s_h, noise, of_tasks = self._split(parameters)
+        values = [common, own - common, s_c, s_h, s_h - s_c, noise, of_tasks]
+        self._of_priors = torch.cat(values, dim=-1)
 
     def start(self) -> Tensor:
         """The parameters that the optimization starts from."""
@@ -211,10 +210,12 @@ class PopulationObjective(FitObjective):
         pairs += [(-4.0, largest)] * 2 + [(-11.0, 0.0)] + [(-4.0, 4.0)] * M
         return torch.tensor(pairs, dtype=torch.double).T
 
+    def _split(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return theta.split((self._dim, self._dim, 1, 1, 1, self._num_tasks), dim=-1)
+
     def read(self, theta: Tensor) -> PopulationHyperparameters:
         """Turns ``... x k`` parameters into hyperparameters."""
-        d = self._dim
-        common, own, s_c, s_h, noise, of_tasks = theta.split((d, d, 1, 1, 1, self._num_tasks), -1)
+        common, own, s_c, s_h, noise, of_tasks = self._split(theta)
         return PopulationHyperparameters(
             common.exp(),
             own.exp(),
@@ -224,35 +225,26 @@ class PopulationObjective(FitObjective):
             (noise + of_tasks).exp(),
         )
 
-    def hyperparameters(self, theta: Tensor, rows: Tensor) -> tuple[Hyperparameters, Tensor]:
-        """Reads the parameters; the hyperpriors are of sums and differences of them."""
-        sizes = (self._dim, self._dim, 1, 1, 1, self._num_tasks)
-        common, own, s_c, s_h, noise, of_tasks = theta.split(sizes, dim=-1)
-        values = [common, own - common, s_c, s_h, s_h - s_c, noise, of_tasks]
-        deviations = (torch.cat(values, dim=-1) - self._mean) / self._std
-        return self.read(theta)._asdict(), deviations
+    @torch.no_grad()
+    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluates the objective, one row after the other.
 
-    def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the standard normal hyperpriors, up to a constant."""
-        return -0.5 * values.square().sum(dim=-1), -values
+        Args:
+            theta: A ``P x k`` tensor of parameters.
+            rows: Ignored; :func:`minimize_batched` gives the place of each row.
 
-    def num_points(self, rows: Tensor) -> Tensor:
-        """The number of points of all tasks."""
-        return torch.full_like(rows, len(self.tasks.Y))
+        Returns:
+            The ``P`` values and their ``P x k`` gradient.
+        """
+        deviations = (theta @ self._of_priors - self._mean) / self._std
+        found = [self._likelihood(self.read(row)) for row in theta]
+        value, slope = (torch.stack(part) for part in zip(*found, strict=True))
+        value = value + 0.5 * deviations.square().sum(dim=-1)
+        gradient = slope + (deviations / self._std) @ self._of_priors.mT
+        return value / len(self.tasks.Y), gradient / len(self.tasks.Y)
 
-    def likelihood(self, values: Hyperparameters, rows: Tensor) -> tuple[Tensor, Hyperparameters]:
-        """Evaluates the negative log likelihood, one row after the other."""
-        found = [
-            self._evaluate(PopulationHyperparameters(*row))
-            for row in zip(*values.values(), strict=True)
-        ]
-        slopes = map(torch.stack, zip(*(slope for _, slope in found), strict=True))
-        return torch.stack([value for value, _ in found]), dict(zip(values, slopes, strict=True))
-
-    def _evaluate(
-        self, found: PopulationHyperparameters
-    ) -> tuple[Tensor, PopulationHyperparameters]:
-        """Evaluates the likelihood of a row, and its derivatives in the hyperparameters."""
+    def _likelihood(self, found: PopulationHyperparameters) -> tuple[Tensor, Tensor]:
+        """Evaluates the negative log likelihood of a row, and its ``k`` derivatives."""
         tasks = self.tasks
         own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale)
         scaled = tasks.X / own.lengthscale
@@ -270,15 +262,17 @@ class PopulationObjective(FitObjective):
         G = slopes.covariance[0]
         in_own = centred_gradient(G * self._same, self._reference)
         in_inputs = gradient_in_inputs(4 * in_own * derivative, scaled)
-        in_noise = torch.where(is_inferred, slopes.noise[0], 0.0)
-        return value, PopulationHyperparameters(
-            slopes.log_lengthscale[0] / found.lengthscale,
-            -torch.linalg.vecdot(in_inputs, scaled, dim=-2) / found.own_lengthscale,
-            slopes.log_scale[0] / found.outputscale,
-            (G * covariance).sum() / found.own_outputscale,
-            torch.zeros_like(found.noise),
-            torch.zeros_like(found.task_noise).index_add_(0, tasks.task, in_noise),
-        )
+        in_noise = torch.where(is_inferred, slopes.noise[0] * noise, 0.0)
+        of_tasks = torch.zeros_like(found.task_noise).index_add_(0, tasks.task, in_noise)
+        in_logarithms = [
+            slopes.log_lengthscale[0],
+            -torch.linalg.vecdot(in_inputs, scaled, dim=-2),
+            2 * slopes.log_scale,
+            2 * (G * covariance).sum().unsqueeze(0),
+            of_tasks.sum().unsqueeze(0),
+            of_tasks,
+        ]
+        return value, torch.cat(in_logarithms)
 
 
 def fit_population(

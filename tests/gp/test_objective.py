@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from threading import Event, Thread
 from typing import Any
 
@@ -15,13 +14,11 @@ import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from botorch.optim.utils import get_parameters
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, LeaveOneOutPseudoLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
-from linear_operator.utils.errors import NotPSDError
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor
 from torch.distributions import Normal
@@ -35,17 +32,16 @@ from botorch_transfer import (
     SequentialHierarchicalGP,
     TwoStageTransferGP,
 )
-from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp import restarts as fitting
 from botorch_transfer.gp.objective import (
-    Elementwise,
     TargetObjective,
     minimize_batched,
     single_threaded_scipy,
 )
 from botorch_transfer.gp.restarts import fit_from_starts
 from tests.families import ShiftedSines
+from tests.gp.gpytorchs import gpytorchs
 from tests.models.contract import CASES, ModelCase
 
 FAMILY = ShiftedSines()
@@ -87,24 +83,24 @@ def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1
             prior.base_dist = Normal(prior.loc.double(), prior.scale.double())
     objective = TargetObjective.of(mll)
     assert objective is not None
-    parameters, generator = get_parameters(mll, requires_grad=True), torch.Generator()
+    fitted = {
+        name: part for name, part in TargetObjective.parts(mll.model).items() if part.is_fitted
+    }
+    parameters, generator = [part.raw for part in fitted.values()], torch.Generator()
     generator.manual_seed(0)
-    starts = {}
-    for name, parameter in parameters.items():
-        noise = torch.rand(3, *parameter.shape, generator=generator, dtype=torch.double)
-        starts[name] = parameter.detach() + noise.to(parameter)
-    theta = objective.rows(starts)
+    starts, expected, slopes = [], [], []
+    for _ in range(3):
+        for parameter in parameters:
+            noise = torch.rand(parameter.shape, generator=generator, dtype=torch.double)
+            parameter.data.add_(noise.to(parameter))
+        starts.append(objective.read(mll))
+        value, slope = gpytorchs(mll, fitted)
+        expected.append(value)
+        slopes.append(slope)
+    theta = torch.cat(starts)
     # In another order, and without the first row: a start that has converged is left out.
     rows = torch.arange(len(theta), device=theta.device).flip(0)[:-1]
     value, gradient = objective(theta[rows], rows)
-    expected, slopes = [], []
-    for start in range(3):
-        for name, parameter in parameters.items():
-            parameter.data.copy_(starts[name][start])
-        loss = -mll(mll.model(*mll.model.train_inputs), mll.model.train_targets)
-        found = torch.autograd.grad(loss.sum(), list(parameters.values()))
-        expected.append(loss.detach().flatten())
-        slopes.append(torch.cat([each.reshape(loss.numel(), -1) for each in found], dim=-1))
     close = {"rtol": 0.0, "atol": tolerance, "check_dtype": False}
     torch.testing.assert_close(value, torch.cat(expected)[rows], **close)
     torch.testing.assert_close(gradient, torch.cat(slopes)[rows], **close)
@@ -127,28 +123,6 @@ def test_equals_gpytorch_for_a_batch(case: ModelCase, same_inputs: bool, known_n
     X, Y = targets(3, same_inputs=same_inputs)
     Yvar = {"train_Yvar": 0.1 * Y.abs()} if known_noise else {}
     assert_equals_gpytorch(likelihood_of(case.build(X, Y, **Yvar)))
-
-
-def test_elementwise_hyperparameters_are_read_off_the_parameters() -> None:
-    def function(theta: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        values = {"scale": theta[:, 2].exp(), "weights": theta[:, None, :2]}
-        return values, torch.cat([theta[:, :1], theta.new_full((len(theta), 1), 3.0)], dim=-1)
-
-    theta = torch.tensor([[0.25, 0.5, -1.0]]).double()
-    found = Elementwise.of(function, theta)
-    assert found is not None
-    theta = torch.rand(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.double)
-    (values, of_priors, derivatives), expected = found(theta), function(theta)
-    torch.testing.assert_close(values, expected[0])
-    torch.testing.assert_close(of_priors, expected[1])
-    torch.testing.assert_close(derivatives[:, 0], theta[:, 2].exp())
-    torch.testing.assert_close(derivatives[:, 1:], torch.ones(4, 4).double())
-    torch.testing.assert_close(found.places.argmax(dim=-1)[:4], torch.tensor([2, 0, 1, 0]))
-    assert not found.places[4].any()
-    for other in (torch.nn.functional.softplus, lambda theta: theta.sum(-1, keepdim=True)):
-        for start in (theta[:1], theta[:1] + 25):  # there softplus is linear
-            of_scale = partial(lambda theta, o: ({"scale": o(theta)}, theta), o=other)
-            assert Elementwise.of(of_scale, start) is None
 
 
 def _above(bound: float) -> GreaterThan:
@@ -212,10 +186,6 @@ def without_botorch(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("BoTorch's optimizer was called")
 
     monkeypatch.setattr(fitting, "fit_fallback", fail)
-
-
-def without_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TargetObjective, "of", lambda mll: None)
 
 
 def log_posterior(model: Any) -> Tensor:
@@ -304,7 +274,7 @@ def with_more_noise() -> FixedNoiseGaussianLikelihood:
 USERS_OWN: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
     "softplus": lambda: likelihood_of(scaml(covar_module=ScaleKernel(RBFKernel()).double())),
     "another hyperprior": lambda: likelihood_of(with_another_prior()),
-    "hyperprior of a logarithm": lambda: likelihood_of(scaml(covar_module=of_logarithm().double())),
+    "own hyperprior": lambda: likelihood_of(with_prior_of_weights()),
 }
 
 
@@ -314,7 +284,7 @@ def test_equals_gpytorch_with_a_users_constraint_or_hyperprior(own: str) -> None
 
 
 UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
-    "hyperprior": lambda: likelihood_of(with_prior_of_weights()),
+    "hyperprior of a logarithm": lambda: likelihood_of(scaml(covar_module=of_logarithm().double())),
     "kernel": lambda: likelihood_of(
         scaml(covar_module=RBFKernel().double() + LinearKernel().double())
     ),
@@ -333,7 +303,8 @@ UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
 
 
 @pytest.mark.parametrize("other", UNSERVED)
-def test_anything_else_is_fitted_by_botorch(other: str, monkeypatch) -> None:
+def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
+    without_botorch(monkeypatch)
     mll = UNSERVED[other]()
     assert TargetObjective.of(mll) is None
 
@@ -341,15 +312,8 @@ def test_anything_else_is_fitted_by_botorch(other: str, monkeypatch) -> None:
         mll.train()
         return mll(mll.model(*mll.model.train_inputs), mll.model.train_targets).detach()
 
-    before, calls = value(), []
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        return fit_fallback(*args, **kwargs)
-
-    monkeypatch.setattr(fitting, "fit_fallback", counted)
+    before = value()
     fit_from_starts(mll, num_restarts=0, seed=0, options={"maxiter": 10})
-    assert calls
     assert value() > before
 
 
@@ -364,12 +328,16 @@ def test_anything_else_is_fitted_by_botorch(other: str, monkeypatch) -> None:
     ids=lambda asked: next(iter(asked)),
 )
 def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch) -> None:
-    calls: list[dict[str, Any]] = []
+    calls: list[tuple[dict[str, Any], int]] = []
     monkeypatch.setattr(
-        fitting, "fit_fallback", lambda mll, optimizer_kwargs, **_: calls.append(optimizer_kwargs)
+        fitting,
+        "fit_fallback",
+        lambda mll, optimizer_kwargs, max_attempts, **_: calls.append(
+            (optimizer_kwargs, max_attempts)
+        ),
     )
-    fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=0, optimizer_kwargs=asked)
-    assert calls == [asked]
+    fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=2, optimizer_kwargs=asked)
+    assert calls == [({"options": {}, "timeout_sec": None, **asked}, 3)]
 
 
 # ----------------------------------------------------------------------------------------- optimum
@@ -390,22 +358,22 @@ DATA: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
 
 
 @pytest.mark.parametrize(("case", "data"), [*((SCAML, data) for data in DATA), (SHGP, "several")])
-def test_the_optimum_is_that_of_botorchs_fit(case: ModelCase, data: str, monkeypatch) -> None:
+def test_the_optimum_is_that_of_botorchs_fit(case: ModelCase, data: str) -> None:
     ours, theirs = (case.build(*DATA[data]()) for _ in range(2))
     fit_from_starts(likelihood_of(ours), num_restarts=1, seed=0)
-    with monkeypatch.context() as patched:
-        without_closed_form(patched)
-        fit_from_starts(likelihood_of(theirs), num_restarts=1, seed=0)
+    fit_from_starts(likelihood_of(theirs), num_restarts=1, seed=0, method="L-BFGS-B")
     assert log_posterior(ours) >= log_posterior(theirs) - 0.01
 
 
+@pytest.mark.parametrize("by_autograd", [False, True])
 @pytest.mark.parametrize("maxiter", [1, 4])
-def test_the_steps_are_those_of_botorchs_fit(maxiter: int, monkeypatch) -> None:
-    options = {"num_restarts": 2, "seed": 0, "options": {"maxiter": maxiter}}
+def test_the_steps_are_those_of_botorchs_fit(maxiter: int, by_autograd: bool, monkeypatch) -> None:
+    options = {"num_restarts": 2, "seed": 0}
     ours, theirs = (scaml() for _ in range(2))
-    fit_from_starts(likelihood_of(ours), **options)
-    without_closed_form(monkeypatch)
-    fit_from_starts(likelihood_of(theirs), **options)
+    if by_autograd:
+        monkeypatch.setattr(TargetObjective, "of", lambda mll: None)
+    fit_from_starts(likelihood_of(ours), **options, options={"maxiter": maxiter})
+    fit_from_starts(likelihood_of(theirs), **options, options={"maxiter": maxiter, "maxcor": 10})
     for left, right in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
 
@@ -529,8 +497,8 @@ def test_a_start_that_breaks_down_is_left_out(monkeypatch) -> None:
     assert log_posterior(model) > before
 
 
-def test_botorch_takes_over_where_a_member_of_a_batch_breaks_down(monkeypatch) -> None:
-    break_down(monkeypatch, lambda rows: rows % 2 == 1)
+def test_more_starts_are_drawn_where_a_member_of_a_batch_breaks_down(monkeypatch) -> None:
+    break_down(monkeypatch, lambda rows: (rows % 2 == 1) & (rows < 4))
     model = SCAML.build(*targets(2))
     before = log_posterior(model)
     fit_gpytorch_mll(likelihood_of(model), num_restarts=1)
@@ -538,10 +506,6 @@ def test_botorch_takes_over_where_a_member_of_a_batch_breaks_down(monkeypatch) -
 
 
 def test_an_error_where_no_start_leads_anywhere(monkeypatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise NotPSDError("broken")
-
-    monkeypatch.setattr(fitting, "fit_fallback", partial(fit_fallback, optimizer=fail))
     break_down(monkeypatch, lambda rows: rows >= 0)
     model = scaml()
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -550,7 +514,7 @@ def test_an_error_where_no_start_leads_anywhere(monkeypatch) -> None:
     assert all(map(torch.equal, before, model.parameters()))
 
 
-def test_what_members_of_a_batch_share_is_fitted_by_botorch() -> None:
+def test_what_members_of_a_batch_share_is_fitted_by_autograd() -> None:
     X, Y = targets(2)
     shared = GaussianLikelihood(noise_constraint=_above(1e-4)).double()
     assert TargetObjective.of(likelihood_of(SCAML.build(X, Y, likelihood=shared))) is None

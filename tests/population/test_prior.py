@@ -364,13 +364,13 @@ def test_fit_stays_within_its_bounds():
 
 def test_fit_is_to_some_points_of_large_tasks(monkeypatch):
     tasks, seen = stacked((40, 40, 40), known_noise=()), []
-    evaluate = PopulationObjective._evaluate
+    evaluate = PopulationObjective._likelihood
 
     def counted(objective, hyperparameters):
         seen.append(len(objective.tasks.Y))
         return evaluate(objective, hyperparameters)
 
-    monkeypatch.setattr(PopulationObjective, "_evaluate", counted)
+    monkeypatch.setattr(PopulationObjective, "_likelihood", counted)
     fit_population(tasks, "matern52", PopulationOptions(max_iter=2, fit_points=30))
     assert set(seen) == {30}
 
