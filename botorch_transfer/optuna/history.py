@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +20,14 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.storages import BaseStorage, get_storage
-from optuna.study import Study, StudyDirection, load_study
+from optuna.study import Study, StudyDirection, get_all_study_names, load_study
 from optuna.trial import FrozenTrial, TrialState
-from pandas import DataFrame
+from pandas import DataFrame, to_numeric
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.prior import Curve
 from botorch_transfer.curves.tables import predicted_ends
+from botorch_transfer.data.columns import likely_column, renamed
 from botorch_transfer.data.measurements import variance_column
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (
@@ -55,7 +57,8 @@ class OptunaHistory(NamedTuple):
         runs: One row a finished trial: ``"task"`` (the study), the parameters, the outcomes
             (:func:`outcome_names`), and of each constraint ``"constraint_"`` and its name. Failed
             trials have no outcome.
-        space: The search space that the studies have in common.
+        space: The search space of the studies; ``None`` if no parameter is in all trials of a
+            study, and no other one explains where.
         distributions: Optuna's distributions of its parameters.
         directions: Whether each outcome is minimized or maximized.
         curves: The intermediate values of the studies' trials, to be maximized.
@@ -73,7 +76,7 @@ class OptunaHistory(NamedTuple):
     """
 
     runs: DataFrame
-    space: SearchSpace
+    space: SearchSpace | None
     distributions: dict[str, BaseDistribution]
     directions: tuple[StudyDirection, ...]
     curves: tuple[Curve, ...] = ()
@@ -98,7 +101,9 @@ class OptunaHistory(NamedTuple):
         return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
 
 
-def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) -> OptunaHistory:
+def history_from_optuna(
+    storage: str | BaseStorage, study_names: Sequence[str], rename: Mapping[str, str] | None = None
+) -> OptunaHistory:
     """Reads old studies from one of Optuna's storages.
 
     A complete trial counts with its values. A pruned trial of a study with one objective counts
@@ -109,22 +114,23 @@ def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) 
 
     Values of a study with the opposite direction of the first one's are turned round.
 
-    The search space has all parameters whose kind, scale and choices are the same in all studies
-    that have them. Ranges are the widest. A parameter that some trials of a study lack is
-    conditional if the value of another one explains where; if not, it is left out.
+    The search space has the parameters of all studies. Ranges are the widest, choices those of all
+    studies, and the scale is the newest study's. A parameter that is a number in some studies and
+    a choice in others is left out. A parameter that some trials of a study lack is conditional if
+    the value of another one explains where; if not, it is left out, too.
 
     Args:
         storage: The storage, or its URL.
         study_names: The names of the studies. Leave out the study that is to be tuned.
+        rename: New names of parameters by old ones.
 
     Returns:
         The table of runs, its search space, and what Optuna says of them. Hand it to
         :class:`TransferSampler`, or the first two parts to :func:`botorch_transfer.suggest`.
 
     Raises:
-        KeyError: If there is no such study.
-        ValueError: If there are no studies, they have different numbers of objectives, no parameter
-            in common, or a parameter with the name of another column.
+        ValueError: If there is no such storage or study, there are no studies, they have different
+            numbers of objectives, no parameter, or one with the name of another column.
 
     Example:
         >>> import optuna
@@ -134,27 +140,61 @@ def history_from_optuna(storage: str | BaseStorage, study_names: Sequence[str]) 
         >>> history.space.parameters[0]
         FloatParameter(name='lr', lower=1e-05, upper=1.0, log=True, active_if=None, step=None)
     """
-    return history_of(_load(storage, study_names))
+    history = history_of(load(storage, study_names), rename)
+    if history.space is None:
+        raise ValueError(
+            "The old studies have no parameter that all complete trials of a study have: make a "
+            "table of your own, and give its search space."
+        )
+    return history
 
 
-def _load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
+def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
+    """Loads studies; a file that does not exist is not created.
+
+    Args:
+        storage: The storage, or its URL.
+        study_names: The names of the studies.
+
+    Returns:
+        The studies.
+
+    Raises:
+        TypeError: If the names are one text.
+        ValueError: If there is no such storage or study.
+    """
     if isinstance(study_names, str):
         raise TypeError(f"study_names is the text {study_names!r}: give a list of names.")
-    opened = get_storage(storage)
+    if isinstance(storage, str):
+        kind, _, path = storage.partition(":///")
+        if kind.startswith("sqlite") and path and not Path(path.partition("?")[0]).exists():
+            raise ValueError(f"There is no database {path}: correct the URL {storage!r}.")
+    try:
+        opened = get_storage(storage)
+        known = get_all_study_names(opened)
+    except Exception as error:  # each kind of storage has errors of its own
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Optuna cannot open the storage {storage!r} ({reason}).") from error
+    if unknown := [name for name in study_names if name not in known]:
+        raise ValueError(
+            f"The storage has no study {unknown[0]!r}: give names of {', '.join(map(repr, known))}."
+        )
     return [load_study(study_name=name, storage=opened) for name in study_names]
 
 
-def history_of(studies: Sequence[Study]) -> OptunaHistory:
+def history_of(studies: Sequence[Study], rename: Mapping[str, str] | None = None) -> OptunaHistory:
     """Reads studies as :func:`history_from_optuna` does.
 
     Args:
         studies: The studies.
+        rename: New names of parameters by old ones.
 
     Returns:
         The history.
     """
     if not studies:
         raise ValueError("The history has no studies: give at least one.")
+    rename = dict(rename or {})
     directions = tuple(studies[0].directions)
     names = outcome_names(len(directions))
     trials = {study: study.get_trials(deepcopy=False, states=FINISHED) for study in studies}
@@ -174,7 +214,12 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
             row.pop(variance_column(names[0]))
             if trial.state == TrialState.PRUNED and not failed and np.isnan(row[names[0]]):
                 continue
-            cells = {key: label(value) for key, value in trial.params.items()}
+            cells = {rename.get(key, key): label(value) for key, value in trial.params.items()}
+            if len(cells) < len(trial.params):
+                raise ValueError(
+                    f"rename gives two parameters of the study {study.study_name!r} one name: "
+                    "leave one of them out."
+                )
             if clash := cells.keys() & {TASK, *row}:
                 raise ValueError(
                     f"The study {study.study_name!r} has a parameter {min(clash)!r}, which is the "
@@ -184,12 +229,38 @@ def history_of(studies: Sequence[Study]) -> OptunaHistory:
             rows.append({TASK: study.study_name, **row, **cells})
             complete.append(trial.state == TrialState.COMPLETE)
             for key, distribution in trial.distributions.items():
-                if distribution not in found.setdefault(key, []):
-                    found[key].append(distribution)
+                own_key = rename.get(key, key)
+                known = found.setdefault(own_key, [])
+                if distribution not in known:
+                    known.append(distribution)
+    if unknown := rename.keys() - {key for own in trials.values() for t in own for key in t.params}:
+        raise ValueError(
+            f"rename has the parameter {min(unknown)!r}, which no old study has: correct the name."
+        )
     limits = sorted({key for row in rows for key in row} - {TASK, *found, *names})
     frame = DataFrame(rows, columns=[TASK, *found, *names, *limits])
+    _warn_of_renames(frame, list(found))
     space, distributions = _space(frame[np.array(complete, dtype=np.bool_)], found)
     return OptunaHistory(frame, space, distributions, directions, tuple(curves))
+
+
+def _warn_of_renames(frame: DataFrame, parameters: Sequence[str]) -> None:
+    """Warns of a parameter that some studies lack, if they have one with a similar name instead."""
+    recorded = frame[[TASK, *parameters]].groupby(TASK, sort=False).count() > 0
+    for name in parameters:
+        with_it = recorded[recorded[name]].any()
+        for study, own in recorded[~recorded[name]].iterrows():
+            spare = [other for other in parameters if own[other] and not with_it[other]]
+            if likely := likely_column(name, spare):
+                logger.warning(
+                    "The study %r has no parameter %r, but %r: if they are the same, say "
+                    "rename={%r: %r}",
+                    study,
+                    name,
+                    likely,
+                    likely,
+                    name,
+                )
 
 
 def turned_round(
@@ -216,11 +287,12 @@ def turned_round(
     return [sign_of(before) * sign_of(after) for before, after in zip(old, new, strict=True)]
 
 
-def read_history(history: Any) -> Any:
+def read_history(history: Any, rename: Mapping[str, str] | None = None) -> Any:
     """Reads studies from storages; leaves tables and priors as they are.
 
     Args:
         history: As :class:`TransferSampler` takes it.
+        rename: New names of parameters or of a table's columns by old ones.
 
     Returns:
         The history of studies, or the argument. Of studies without a finished trial an empty
@@ -228,21 +300,27 @@ def read_history(history: Any) -> Any:
 
     Raises:
         TypeError: If it is something else.
+        ValueError: If a study was deleted, or ``rename`` is for a history that was read before.
     """
     if isinstance(history, OptunaHistory | TransferPrior | Mapping):
+        if rename:
+            raise ValueError("rename is for studies and tables: rename before you read or fit them")
         return history
     if isinstance(history, Study):
         history = [history]
     elif isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
-        history = _load(*history)
+        history = load(*history)
     if isinstance(history, Sequence) and all(isinstance(part, Study) for part in history):
-        if any(study.get_trials(deepcopy=False, states=FINISHED) for study in history):
-            return history_of(history)
+        try:
+            if any(study.get_trials(deepcopy=False, states=FINISHED) for study in history):
+                return history_of(history, rename)
+        except KeyError as error:
+            raise ValueError("An old study was deleted from its storage: leave it out.") from error
         history = DataFrame(columns=[TASK])
     if isinstance(history, DataFrame):
         if history.empty:
             logger.warning("The history has no runs: the study starts without one")
-        return history
+        return history if history.empty else renamed(history, rename or {})
     raise TypeError(
         f"history is a {type(history).__name__}: give studies, a storage with the names of "
         "studies, a table or a prior."
@@ -314,7 +392,8 @@ def rows_of(
         is_complete, is_pruned = (
             trial.state == s for s in (TrialState.COMPLETE, TrialState.PRUNED)
         )
-        values = trial.values if is_complete else [np.nan] * len(names)
+        has_values = is_complete or (trial.state == TrialState.FAIL and trial.values is not None)
+        values = trial.values if has_values else [np.nan] * len(names)
         limits = trial.constraints.items()
         row: dict[str, Any] = {constraint_name(key): value for key, value in limits}
         row |= {**dict(zip(names, values, strict=True)), variance: 0.0, status: trial.state.name}
@@ -333,8 +412,8 @@ def rows_of(
 
 def _space(
     frame: DataFrame, found: Mapping[str, list[BaseDistribution]]
-) -> tuple[SearchSpace, dict[str, BaseDistribution]]:
-    """The parameters that the complete trials of old studies have in common."""
+) -> tuple[SearchSpace | None, dict[str, BaseDistribution]]:
+    """The parameters of the complete trials of old studies; no space if there are none."""
     parameters: dict[str, Parameter] = {}
     distributions: dict[str, BaseDistribution] = {}
     # Parents of conditional parameters come first.
@@ -342,7 +421,7 @@ def _space(
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
         distribution = merged(found[name])
         if distribution is None:
-            logger.info("Parameter %r differs in kind, scale or choices: left out", name)
+            logger.warning("Old studies have numbers and choices of %r: it is left out", name)
             continue
         recorded = complete[name].index[complete[name] > 0]
         if distribution.single() or recorded.empty:
@@ -356,12 +435,8 @@ def _space(
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
         distributions[name] = distribution
-    if not parameters:
-        raise ValueError(
-            "The old studies have no parameter in common: make a table of your own, and give its "
-            "search space."
-        )
-    return SearchSpace(list(parameters.values())), distributions
+    space = SearchSpace(list(parameters.values())) if parameters else None
+    return space, distributions
 
 
 # ----------------------------------------------------------------------------------- distributions
@@ -448,11 +523,12 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
     """Finds the distribution that contains all of one parameter's.
 
     Args:
-        distributions: The distributions, at least one.
+        distributions: The distributions, at least one; the newest last.
 
     Returns:
-        Numbers from the lowest to the highest bound, with the step that all have; ``None`` if kind,
-        scale or choices differ.
+        Numbers from the lowest to the highest bound, on the newest scale, with the step that all
+        have; integers and floats together are floats. Choices of all, in order of first appearance.
+        ``None`` if some distributions are of numbers and others of choices.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -461,17 +537,26 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
     first = distributions[0]
     if all(other == first for other in distributions):
         return first
+    if all(isinstance(d, CategoricalDistribution) for d in distributions):
+        choices = {label(c): c for d in distributions for c in d.choices}  # type: ignore[attr-defined]
+        return CategoricalDistribution(tuple(choices.values()))
     numeric = [d for d in distributions if isinstance(d, FloatDistribution | IntDistribution)]
-    if len({(type(d), d.log) for d in numeric}) != 1 or len(numeric) < len(distributions):
+    if len(numeric) < len(distributions):
         return None
     low, high = min(d.low for d in numeric), max(d.high for d in numeric)
-    make, step = type(numeric[0]), numeric[0].step
-    if step is not None:
-        offsets = [(d.low - low) / step for d in numeric]
-        aligned = all(abs(offset - round(offset)) < 1e-8 for offset in offsets)
-        if not aligned or any(d.step != step for d in numeric):
-            step = 1 if make is IntDistribution else None
-    return make(low, high, log=numeric[0].log, step=step)  # type: ignore[arg-type]
+    log = numeric[-1].log and low > 0
+    if not all(isinstance(d, IntDistribution) for d in numeric):
+        steps = {d.step for d in numeric}
+        step = steps.pop() if len(steps) == 1 and not log else None
+        aligned = step is None or all(_is_whole((d.low - low) / step) for d in numeric)
+        return FloatDistribution(low, high, log=log, step=step if aligned else None)
+    whole = numeric[0].step or 1
+    aligned = all(d.step == whole and _is_whole((d.low - low) / whole) for d in numeric)
+    return IntDistribution(int(low), int(high), log=log, step=int(whole) if aligned else 1)
+
+
+def _is_whole(number: float) -> bool:
+    return abs(number - round(number)) < 1e-8
 
 
 def label(choice: Any) -> Any:
@@ -499,6 +584,30 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
         value = low + round((value - low) / step) * step
     number = int if isinstance(distribution, IntDistribution) else float
     return number(min(max(value, low), high))
+
+
+def moved(distribution: BaseDistribution, cell: Any) -> Any:
+    """Moves the cell of a table into a distribution that may be another one.
+
+    Args:
+        distribution: The distribution.
+        cell: A number or the label of a choice.
+
+    Returns:
+        A value of the distribution; ``None`` if it has no such choice, or the cell is no number.
+        The choice ``"3"`` is the number 3.
+    """
+    if isinstance(distribution, CategoricalDistribution):
+        means = (str(cell), number_in(cell))
+        same = (c for c in distribution.choices if str(c) == means[0] or number_in(c) == means[1])
+        return next(same, None)
+    number = number_in(cell)
+    return None if number != number else value_of(distribution, number)
+
+
+def number_in(cell: Any) -> float:
+    """Reads a number, or text with one; NaN for a truth value and other cells."""
+    return float("nan" if isinstance(cell, bool) else to_numeric(cell, errors="coerce"))
 
 
 def has_value(distribution: BaseDistribution, value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optuna.pruners import BasePruner
@@ -35,6 +35,7 @@ class TransferPruner(BasePruner):
             study's.
         probability: The probability of ending worse than the best from which on a trial is stopped.
         task: The column of a table that names the task.
+        rename: New names of a table's columns, or of old parameters, by their old ones.
         run: The columns of a table whose values are the same in all rows of a run; by default a
             run's rows follow one another.
 
@@ -66,11 +67,13 @@ class TransferPruner(BasePruner):
         probability: float = 0.95,
         *,
         task: str = TASK,
+        rename: Mapping[str, str] | None = None,
         run: str | Sequence[str] | None = None,
     ) -> None:
         if not 0.5 <= probability < 1:
             raise ValueError(f"probability is {probability}: give one from a half up to one.")
-        self._history = history if isinstance(history, CurvePrior) else read_history(history)
+        is_prior = isinstance(history, CurvePrior)
+        self._history = history if is_prior else read_history(history, rename)
         if isinstance(self._history, DataFrame) and len(self._history) and step is None:
             raise ValueError("Name the column of the table's steps by step=.")
         self._probability, self._columns = probability, (outcome or "value", step, task, run)

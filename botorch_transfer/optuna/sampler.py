@@ -23,9 +23,9 @@ from optuna.samplers._base import _process_constraints_after_trial
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from botorch_transfer.curves import CurvePrior
+from botorch_transfer.data.columns import likely_column
 from botorch_transfer.data.measurements import variance_column
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo
@@ -37,6 +37,8 @@ from botorch_transfer.optuna.history import (
     distribution_of,
     has_value,
     label,
+    moved,
+    number_in,
     outcome_names,
     parameter_of,
     read_history,
@@ -47,6 +49,7 @@ from botorch_transfer.optuna.history import (
 )
 from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.search_space.parameters import plain
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import read_tables, with_logarithms
 from botorch_transfer.suggestion.region import Region
@@ -61,6 +64,7 @@ MAX_ATTEMPTS = 5
 """How often to choose again if another worker has chosen the same row meanwhile."""
 
 _PARAMS = "transfer:params"
+_ROOMS = "data.measurements", "suggestion.reading", "optuna.sampler"
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
 _one_at_a_time = Lock()  # not of the sampler, which is pickled
 
@@ -73,11 +77,12 @@ class TransferSampler(BaseSampler):
     a process.
 
     **Parameters.** Those that all complete trials of the study have are sampled together, by the
-    study's distributions, also if the history lacks them; before the first complete trial, those of
-    the history; with ``space=`` only those that it names. Other parameters, and conditional ones
-    where they are inactive, go to ``independent_sampler``. Ranges may have changed since the
-    history. If choices or a scale have, give ``space=``, because Optuna refuses a first trial with
-    other ones.
+    study's distributions, also if the history lacks them; with ``space=`` only those that it names.
+    Before the first complete trial, those of the history are sampled together, and their values are
+    moved into the distributions that the objective function asks for. Other parameters, and
+    conditional ones where they are inactive, go to ``independent_sampler``. Ranges, scales, kinds
+    and choices may have changed since the history: old values are converted. Values that cannot be
+    converted are left out, with a warning.
 
     **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
     failed ones, and those with infinite values, the sampler learns where trials fail
@@ -105,6 +110,8 @@ class TransferSampler(BaseSampler):
         constraints_func: Returns a trial's constraints, feasible where they are not positive, as
             for Optuna's samplers. ``trial.set_constraint`` needs none.
         task: The column of a table that names the task.
+        rename: New names of old parameters, or of a table's columns, by their old ones.
+        missing: Values that parameters had which old runs do not record; others are unknown.
         outcome: The column of a table with the objective, a list if there are several; by default
             Optuna's names: ``"value"``, or ``"values_0"`` and so on. Its direction is the study's.
         log: Objectives to model by their logarithm, for losses whose best values are many times
@@ -139,11 +146,13 @@ class TransferSampler(BaseSampler):
         independent_sampler: BaseSampler | None = None,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
         task: str = TASK,
+        rename: Mapping[str, str] | None = None,
+        missing: Mapping[str, Any] | None = None,
         outcome: str | Sequence[str] | None = None,
         log: bool | str | Sequence[str] = False,
         robust: bool = True,
     ) -> None:
-        self._history = read_history(history)
+        self._history = read_history(history, rename)
         of_optuna = isinstance(self._history, OptunaHistory)
         old = self._history.runs if of_optuna else self._history
         self._old: DataFrame | None = old if isinstance(old, DataFrame) else None  # else a prior
@@ -156,7 +165,8 @@ class TransferSampler(BaseSampler):
             parameters = space.parameters
             self._initial = {p.name: distribution_of(p) for p in parameters}
         elif of_optuna:
-            self._initial, parameters = self._history.distributions, self._history.space.parameters
+            self._initial, own = self._history.distributions, self._history.space
+            parameters = () if own is None else own.parameters
         elif self._old is None or len(self._old):
             raise ValueError("Give the search space of the table or prior by space=.")
         self._known = {parameter.name: parameter for parameter in parameters}
@@ -168,7 +178,7 @@ class TransferSampler(BaseSampler):
         self._task = TASK if of_optuna else task
         self._status = "status" if isinstance(self._history, DataFrame) else STATUS
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
-        self._log, self._robust = log, robust
+        self._log, self._robust, self._missing = log, robust, dict(missing or {})
         self._logged = set[str]()
         self._priors = Memo(size=8)  # of learning curves, by study and scale
 
@@ -200,8 +210,31 @@ class TransferSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Samples a parameter that the history or the study's other trials do not have."""
+        """Samples a parameter that is not sampled with the others.
+
+        Args:
+            study: The study.
+            trial: The trial.
+            param_name: The parameter.
+            param_distribution: Its distribution.
+
+        Returns:
+            Before the first complete trial, the value of the row that old runs suggest, moved into
+            the distribution; else a value of ``independent_sampler``.
+        """
+        old = self._history.directions if isinstance(self._history, OptunaHistory) else ()
+        fits = param_name in self._initial and len(old) == len(study.directions)
+        if fits and self._is_first(study):
+            row = trial.system_attrs.get(_PARAMS)
+            row = self.sample_relative(study, trial, self._initial) if row is None else row
+            value = moved(param_distribution, row[param_name]) if param_name in row else None
+            if value is not None:
+                return value
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def _is_first(self, study: Study) -> bool:
+        """Whether the distributions of the study are not known yet."""
+        return not self._is_settled and not _complete(study)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -219,8 +252,10 @@ class TransferSampler(BaseSampler):
             ValueError: If a prior is of another search space.
         """
         self._check_objectives(study)
+        if self._is_first(study):
+            return {}
         found = self._initial
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        complete = _complete(study)
         if complete:
             names = dict.fromkeys(self._known)
             if not self._is_settled:  # new ones, and those that old studies do not agree on
@@ -232,7 +267,7 @@ class TransferSampler(BaseSampler):
                     "The prior is of the search space given, and the study's trials have another: "
                     "make a prior of the study's space, or hand over the runs themselves."
                 )
-        space = self._space_of(found)
+        space = self._space_of(found, complete)
         return {} if space is None else {p.name: found[p.name] for p in space.parameters}
 
     def sample_relative(
@@ -248,13 +283,13 @@ class TransferSampler(BaseSampler):
         Returns:
             Values of the active ones.
         """
-        space = self._space_of(search_space)
+        space = self._space_of(search_space, _complete(study))
         if space is None:
             return {}
         with _one_at_a_time:  # so that each thread sees what the others are trying
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
-                with logged_once(self._logged, "data.measurements", "suggestion.reading"):
+                with logged_once(self._logged, *_ROOMS):
                     params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
                 # Other workers have to know them before the objective function asks for them. Of
@@ -283,7 +318,7 @@ class TransferSampler(BaseSampler):
         rows = [row | own for row, own in zip(told, placed, strict=True) if own is not None]
         names = [outcome.name for outcome in outcomes]
         columns = [*space.columns, *names, self._status, variance_column(names[0])]
-        old, prior = self._old_runs(study), None
+        old, prior = self._old_runs(study, space, search_space), None
         if old is None:
             by_name = isinstance(self._history, Mapping) and self._history.keys() & set(names)
             known = self._history if by_name else {names[0]: self._history}
@@ -306,12 +341,14 @@ class TransferSampler(BaseSampler):
             self._task,
             self._status,
             prior=prior,
+            missing=None if old is None else self._values_of_absent(space, old),
             robust=self._robust,
         )
         seed = int(self._rng.integers(2**31))
+        model = self._model if tables.has_sources else None
         try:
             # A parameter may have the name of a column that suggestions add to the rows.
-            row = space.decode(suggest_rows(tables, 1, self._model, seed).X)
+            row = space.decode(suggest_rows(tables, 1, model, seed).X)
         except ExhaustedSpaceError:
             logger.info("All configurations have been tried: one is repeated")
             row = space.sample(1, seed)
@@ -334,7 +371,7 @@ class TransferSampler(BaseSampler):
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
         """The distribution of a parameter that a study's trials and old runs agree on."""
-        condition = (self._known[name].active_if if name in self._known else None) or {}
+        condition = self._condition(name, complete)
         found: list[BaseDistribution] = []
         for trial in complete:
             active = _is_active(condition, trial.params)
@@ -346,11 +383,17 @@ class TransferSampler(BaseSampler):
         found = found or [self._initial[name]] if name in self._initial else found
         if len(found) != 1:
             return None
-        old = None if self._old is None or name not in self._old else self._old[name].dtype
-        is_number = old is None or (is_numeric_dtype(old) and not is_bool_dtype(old))
-        return found[0] if is_number or isinstance(found[0], CategoricalDistribution) else None
+        return found[0]
 
-    def _space_of(self, distributions: Mapping[str, BaseDistribution]) -> SearchSpace | None:
+    def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
+        """When a parameter is active in the history, unless it is in all trials of the study."""
+        is_always = bool(complete) and all(name in trial.params for trial in complete)
+        known = None if is_always or name not in self._known else self._known[name].active_if
+        return known or {}
+
+    def _space_of(
+        self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
+    ) -> SearchSpace | None:
         """The search space of some distributions, with the history's conditions."""
         known = self._known
         order = [*known, *(name for name in distributions if name not in known)]
@@ -360,7 +403,7 @@ class TransferSampler(BaseSampler):
             if distribution is None or distribution.single():
                 continue
             condition: dict[str, tuple[Any, ...]] | None = None
-            if name in known and (active_if := known[name].active_if):
+            if active_if := self._condition(name, complete):
                 condition = {
                     parent: tuple(v for v in values if kept[parent].contains(v))
                     for parent, values in active_if.items()
@@ -386,15 +429,58 @@ class TransferSampler(BaseSampler):
             limits = self._history.constraints
         return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
 
-    def _old_runs(self, study: Study) -> DataFrame | None:
-        """The table of the history without this study, in its directions; ``None``: a prior."""
+    def _old_runs(
+        self, study: Study, space: SearchSpace, search_space: Mapping[str, BaseDistribution]
+    ) -> DataFrame | None:
+        """The table of the history without this study, in its directions and distributions."""
         old = self._old
         if old is None or not isinstance(self._history, OptunaHistory):
-            return old
+            return old  # None: a prior
         old = old[old[TASK] != study.study_name]
         signs = turned_round("old", self._history.directions, study.directions)
         names = outcome_names(len(signs))
-        return old.assign(**{name: s * old[name] for name, s in zip(names, signs, strict=True)})
+        old = old.assign(**{name: s * old[name] for name, s in zip(names, signs, strict=True)})
+        for name in [name for name in space.columns if name in old]:
+            if search_space[name] == self._initial.get(name):
+                continue
+            cells = old[name].map(partial(_converted, search_space[name]), na_action="ignore")
+            lost = old[name].notna() & cells.isna()
+            if lost.any():
+                logger.warning(
+                    "%d old values of %r, as %r, do not fit its new distribution %s: %s",
+                    lost.sum(),
+                    name,
+                    plain(old[name][lost].iloc[0]),
+                    search_space[name],
+                    "the parameter counts as not recorded" if cells.isna().all() else "left out",
+                )
+            if cells.isna().all():
+                old = old.drop(columns=name)
+            else:
+                old = old.assign(**{name: cells})[~lost].infer_objects()
+        spare = [name for name in old if name not in {*space.columns, TASK}]
+        for name in space.columns:
+            absent = name not in self._history.runs and name not in self._missing
+            if absent and (likely := likely_column(name, spare)):
+                logger.warning(
+                    "Old studies have no parameter %r, but %r: if they are the same, say "
+                    "rename={%r: %r}",
+                    name,
+                    likely,
+                    likely,
+                    name,
+                )
+        if len(old) and not any(name in old for name in space.columns):
+            logger.warning("Old runs record none of the study's parameters: it goes on without")
+            return old[:0]
+        return old
+
+    def _values_of_absent(self, space: SearchSpace, old: DataFrame) -> dict[str, Any]:
+        """Values of parameters that old runs do not record; ``None`` where they are unknown."""
+        if isinstance(self._old, DataFrame) and not isinstance(self._history, OptunaHistory):
+            return self._missing
+        known = {name: value for name, value in self._missing.items() if name in space.columns}
+        return dict.fromkeys(name for name in space.columns if name not in old) | known
 
     def _curves(self, study: Study) -> CurvePrior | None:
         """What the learning curves of old studies tell, if there are any."""
@@ -403,6 +489,16 @@ class TransferSampler(BaseSampler):
         name, log = study.study_name, bool(self._log)
         learn = partial(self._history.curve_prior, name, log)
         return self._priors.recall(repr((name, log)), learn)
+
+
+def _converted(distribution: BaseDistribution, cell: Any) -> Any:
+    """An old value as a cell of a column of a distribution; ``None`` if there is none."""
+    if isinstance(distribution, CategoricalDistribution):
+        value = moved(distribution, cell)
+        return None if value is None and cell != "None" else label(value)
+    number = number_in(cell)
+    has_place = number > 0 or not getattr(distribution, "log", False)
+    return number if number == number and has_place else None
 
 
 def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
@@ -432,6 +528,11 @@ def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
     """The other trials of the study that count, those of all brackets under Hyperband."""
     trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
+
+
+def _complete(study: Study) -> list[FrozenTrial]:
+    """The complete trials of a study."""
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
 def _params(trial: FrozenTrial) -> dict[str, Any]:

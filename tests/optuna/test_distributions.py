@@ -88,24 +88,6 @@ def test_merged_keeps_what_all_have():
     assert merged(shifted) == IntDistribution(0, 7)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        FloatDistribution(1, 2, log=True),
-        IntDistribution(0, 1),
-        CategoricalDistribution((0, 1)),
-    ],
-)
-def test_merged_refuses_other_kinds(other: BaseDistribution):
-    assert merged([FloatDistribution(0, 1), other]) is None
-    assert merged([other, FloatDistribution(0, 1)]) is None
-
-
-def test_merged_refuses_other_choices():
-    both = [CategoricalDistribution(("a", "b")), CategoricalDistribution(("a", "c"))]
-    assert merged(both) is None
-
-
 def test_compositions_are_refused():
     with pytest.raises(TypeError, match=r"'alloy' is a SimplexParameter.*leave it out"):
         distribution_of(SimplexParameter("alloy", ("Ni", "Fe")))

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution
+from optuna.distributions import (
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.trial import TrialState, create_trial
 
 from botorch_transfer import (
@@ -17,7 +21,7 @@ from botorch_transfer import (
     suggest,
 )
 from botorch_transfer.optuna import history_from_optuna
-from botorch_transfer.optuna.history import history_of
+from botorch_transfer.optuna.history import history_of, merged, read_history
 from tests.optuna.studies import UNIT, old_study
 from tests.suggestion.brief_search import brief_search
 
@@ -106,8 +110,10 @@ def test_space_is_what_studies_have_in_common():
         return trial.suggest_float("x", -1, 0.5)
 
     history = history_of([old_study(first, "monday"), old_study(second, "tuesday")])
-    assert history.space.columns == ["x", "new"]
-    assert history.space.parameters[0] == FloatParameter("x", -1.0, 1.0)
+    assert history.space.columns == ["kernel", "changed", "x", "new"]
+    kernel, changed, x, _ = history.space.parameters
+    assert kernel.values == ("rbf", "poly", "linear")
+    assert (changed, x) == (FloatParameter("changed", 0.0, 5.0), FloatParameter("x", -1.0, 1.0))
     assert set(history.parameters) == {"kernel", "changed", "sometimes", "x", "new"}
 
 
@@ -120,8 +126,14 @@ def test_storage_and_suggest(tmp_path: Path):
     with brief_search():
         rows = suggest(history.space, history.runs, outcome="value")
     assert 0 <= rows["x"].iloc[0] <= 1
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="no study 'sunday': give names of 'monday', 'tuesday'"):
         history_from_optuna(url, ["sunday"])
+    absent = tmp_path / "absent.db"
+    with pytest.raises(ValueError, match=f"There is no database {absent}: correct the URL"):
+        history_from_optuna(f"sqlite:///{absent}", ["monday"])
+    assert not absent.exists()
+    with pytest.raises(ValueError, match="Optuna cannot open the storage 'no URL'"):
+        history_from_optuna("no URL", ["monday"])
     with pytest.raises(TypeError, match="study_names is the text 'monday': give a list"):
         history_from_optuna(url, "monday")
 
@@ -135,8 +147,10 @@ def test_studies_that_do_not_fit_are_refused():
         history_of([one, both])
     with pytest.raises(ValueError, match="no studies: give at least one"):
         history_of([])
-    with pytest.raises(ValueError, match="no parameter in common"):
-        history_of([optuna.create_study()])
+    empty = optuna.create_study()
+    assert history_of([empty]).space is None
+    with pytest.raises(ValueError, match="no parameter that all complete trials"):
+        history_from_optuna(empty._storage, [empty.study_name])
     clash = old_study(lambda trial: trial.suggest_float("value", 0, 1), "clash")
     with pytest.raises(ValueError, match="'clash' has a parameter 'value'"):
         history_of([clash])
@@ -148,3 +162,53 @@ def test_studies_of_the_opposite_direction_are_turned_round():
     runs = history_of([down, up]).runs
     assert runs["value"].tolist() == runs["x"].tolist()
     assert (-history_of([up, down]).runs["value"]).tolist() == [*runs["x"][8:], *runs["x"][:8]]
+
+
+@pytest.mark.parametrize(
+    ("distributions", "expected"),
+    [
+        ([IntDistribution(1, 5), FloatDistribution(0, 3)], FloatDistribution(0, 5)),
+        ([FloatDistribution(1, 5), FloatDistribution(2, 9, log=True)], "log"),
+        ([FloatDistribution(2, 9, log=True), FloatDistribution(0, 5)], FloatDistribution(0, 9)),
+        ([FloatDistribution(0, 5), FloatDistribution(2, 9, log=True)], FloatDistribution(0, 9)),
+        ([FloatDistribution(0, 1, step=0.5), IntDistribution(0, 2)], FloatDistribution(0, 2)),
+        ([IntDistribution(2, 8, step=2), IntDistribution(4, 12, step=2)], "step"),
+        ([IntDistribution(2, 8, step=2), IntDistribution(1, 5, step=2)], IntDistribution(1, 8)),
+        ([CategoricalDistribution((1, None)), CategoricalDistribution(("a", 1))], "choices"),
+        ([CategoricalDistribution((1, 2)), IntDistribution(1, 2)], None),
+    ],
+)
+def test_merged_distributions_contain_all(distributions, expected):
+    named = {
+        "log": FloatDistribution(1, 9, log=True),
+        "step": IntDistribution(2, 12, step=2),
+        "choices": CategoricalDistribution((1, None, "a")),
+    }
+    assert merged(distributions) == named.get(expected, expected)
+
+
+def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
+    old = old_study(lambda t: t.suggest_float("learning_rate", 0, 1), "old")
+    new = old_study(lambda t: t.suggest_float("lr", 0, 2), "new")
+    assert history_of([old, new]).space.columns == ["learning_rate", "lr"]
+    assert len(caplog.messages) == 2
+    assert "study 'new' has no parameter 'learning_rate', but 'lr'" in caplog.messages[0]
+    caplog.clear()
+    history = history_of([old, new], rename={"learning_rate": "lr"})
+    assert history.space.parameters == (FloatParameter("lr", 0.0, 2.0),)
+    assert history.runs["lr"].notna().all()
+    assert not caplog.messages
+    with pytest.raises(ValueError, match="rename has the parameter 'rate', which no old study has"):
+        history_of([old], rename={"rate": "lr"})
+    both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
+    with pytest.raises(ValueError, match="two parameters of the study 'both' one name"):
+        history_of([both], rename={"a": "b"})
+    with pytest.raises(ValueError, match="rename is for studies and tables"):
+        read_history(history, {"lr": "rate"})
+
+
+def test_a_deleted_study_is_named():
+    study = old_study(lambda trial: trial.suggest_float("x", 0, 1), "gone")
+    optuna.delete_study(study_name="gone", storage=study._storage)
+    with pytest.raises(ValueError, match="An old study was deleted from its storage"):
+        read_history([study])

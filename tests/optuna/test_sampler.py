@@ -20,7 +20,6 @@ import pytest
 from optuna.distributions import (
     CategoricalDistribution,
     FloatDistribution,
-    IntDistribution,
 )
 from optuna.trial import Trial, TrialState, create_trial
 
@@ -221,8 +220,8 @@ def test_relative_space_is_what_history_and_study_have():
     ]
     new = TransferSampler(old, ScaMLGP, seed=0)
     study = optuna.create_study(sampler=new)
-    first = {"x": FloatDistribution(0, 1), "n": IntDistribution(1, 9)}
-    assert new.infer_relative_search_space(study, study.ask()) == first
+    # The first trial names its distributions itself.
+    assert new.infer_relative_search_space(study, study.ask()) == {}
 
     def changed(trial: Trial) -> float:
         return trial.suggest_float("x", 0, 0.5) + trial.suggest_float("new", 0, 1)
@@ -287,7 +286,8 @@ def test_a_condition_that_does_not_hold_is_dropped():
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     study.optimize(always, n_trials=5)
     study.sampler = TransferSampler(old, ScaMLGP, seed=0)
-    assert set(study.sampler.infer_relative_search_space(study, study.ask())) == {"optimizer"}
+    found = study.sampler.infer_relative_search_space(study, study.ask())
+    assert set(found) == {"momentum", "optimizer"}
     study.optimize(always, n_trials=1)
     assert study.trials[-1].state == TrialState.COMPLETE
 
@@ -598,6 +598,111 @@ def test_without_another_study_it_starts_anew():
     study.sampler = TransferSampler([study], seed=0)
     study.optimize(objective, n_trials=1)
     assert states(study) == [TrialState.COMPLETE] * 4
+
+
+# ------------------------------------------------------------------------- changed distributions
+
+
+def _smooth(trial: Trial, x: float, k: str) -> float:
+    return (float(x) - 0.3) ** 2 + {"a": 0.0}.get(k, 0.3)
+
+
+CHANGES: dict[str, tuple[Callable[[Trial], float], Callable[[Trial], float]]] = {
+    "a new level": (
+        lambda t: _smooth(t, t.suggest_float("x", 0, 1), t.suggest_categorical("k", "ab")),
+        lambda t: _smooth(t, t.suggest_float("x", 0, 1), t.suggest_categorical("k", "abc")),
+    ),
+    "a float that was an integer": (
+        lambda t: _smooth(t, t.suggest_int("x", 0, 10) / 10, "a"),
+        lambda t: _smooth(t, t.suggest_float("x", 0, 10) / 10, "a"),
+    ),
+    "an integer that was a float": (
+        lambda t: _smooth(t, t.suggest_float("x", 0, 10) / 10, "a"),
+        lambda t: _smooth(t, t.suggest_int("x", 0, 10) / 10, "a"),
+    ),
+    "a logarithmic scale": (
+        lambda t: _smooth(t, t.suggest_float("x", 0, 1), "a"),
+        lambda t: _smooth(t, t.suggest_float("x", 0.01, 1, log=True), "a"),
+    ),
+    "a number that was a choice": (
+        lambda t: _smooth(t, t.suggest_categorical("x", ["0.1", "0.3", "0.9"]), "a"),
+        lambda t: _smooth(t, t.suggest_float("x", 0, 1), "a"),
+    ),
+    "a choice that was a number": (
+        lambda t: _smooth(t, t.suggest_int("x", 0, 3) / 10, "a"),
+        lambda t: _smooth(t, float(t.suggest_categorical("x", ["0", "1", "3"])) / 10, "a"),
+    ),
+    "a condition that is gone": (
+        lambda t: (
+            _smooth(t, t.suggest_float("x", 0, 1), "a")
+            if t.suggest_categorical("k", "ab") == "a"
+            else 1.0
+        ),
+        lambda t: _smooth(t, t.suggest_float("x", 0, 1), "a"),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_distributions_may_change(change: str):
+    before, after = CHANGES[change]
+    old = [old_study(before, name, trials=12) for name in ("monday", "tuesday")]
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    study.optimize(after, n_trials=4)
+    assert states(study) == [TrialState.COMPLETE] * 4
+    assert study.trials[0].value < 0.03  # a random trial's is .1 to .4
+    names = study.trials[0].params.keys()
+    assert study.sampler.infer_relative_search_space(study, study.ask()).keys() == names
+
+
+def test_values_that_do_not_fit_are_left_out_with_one_warning(caplog: pytest.LogCaptureFixture):
+    old = old_study(lambda t: t.suggest_int("x", 0, 3) + t.suggest_float("y", 0, 1), "old")
+    study = optuna.create_study(sampler=TransferSampler([old], ScaMLGP, seed=0))
+    new = lambda t: t.suggest_float("x", 0.5, 3, log=True) + t.suggest_float("y", 0, 1)  # noqa: E731
+    study.optimize(new, n_trials=4)
+    (line,) = [m for m in caplog.messages if "'x'" in m]
+    assert "old values of 'x', as 0, do not fit its new distribution" in line
+
+
+@pytest.mark.parametrize("rename", [None, {"learning_rate": "lr"}])
+def test_a_renamed_parameter(rename: dict[str, str] | None, caplog: pytest.LogCaptureFixture):
+    old = old_study(lambda t: (t.suggest_float("learning_rate", 0, 1) - 0.3) ** 2, "old")
+    study = optuna.create_study(sampler=TransferSampler([old], ScaMLGP, rename=rename, seed=0))
+    study.optimize(lambda t: (t.suggest_float("lr", 0, 1) - 0.3) ** 2, n_trials=4)
+    assert states(study) == [TrialState.COMPLETE] * 4
+    warnings = [m for m in caplog.messages if "rename={'learning_rate': 'lr'}" in m]
+    assert len(warnings) == (rename is None)
+    assert (study.trials[0].value < 0.02) == (rename is not None)
+
+
+def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
+    old = old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "old")
+    study = optuna.create_study(sampler=TransferSampler([old], seed=0))
+    study.optimize(objective, n_trials=5)
+    assert states(study) == [TrialState.COMPLETE] * 5
+    assert (
+        caplog.messages.count("Old runs record none of the study's parameters: it goes on without")
+        == 1
+    )
+
+
+def test_studies_that_differ_in_kind():
+    old = [
+        old_study(lambda t: t.suggest_float("x", 0, 1), "monday"),
+        old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "tuesday"),
+    ]
+    study = optuna.create_study(sampler=TransferSampler(old, seed=0))
+    study.optimize(objective, n_trials=3)
+    assert states(study) == [TrialState.COMPLETE] * 3
+
+
+def test_a_value_that_old_runs_had_is_given_by_missing(asked: list[dict[str, Any]]):
+    old = old_study(objective, "monday", trials=6)
+    new = TransferSampler([old], ScaMLGP, missing={"y": 0.5}, seed=0)
+    study = optuna.create_study(sampler=new)
+    study.optimize(lambda t: objective(t) + t.suggest_float("y", 0, 1), n_trials=2)
+    (task,) = asked[-1]["sources"]["value"].values()
+    assert task.X[:, 1].tolist() == [0.5] * 6
 
 
 # ------------------------------------------------------------------------------- very bad values

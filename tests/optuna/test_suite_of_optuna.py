@@ -31,7 +31,7 @@ def _quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "POOL", 32)
     monkeypatch.setattr(next_rows, "NUM_REFERENCE", 16)
     monkeypatch.setattr(search, "_move_to_middle", lambda acquisition, region, x, *rest: x)
-    monkeypatch.setattr(search, "_climb", lambda acquisition, region, best: best[0])
+    monkeypatch.setattr(search, "_climb", lambda acquisition, region, best, taken: best[0])
 
 
 def _sampler(history: OptunaHistory) -> Callable[[], BaseSampler]:
