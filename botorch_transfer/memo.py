@@ -126,6 +126,9 @@ class Memo:
             for position in positions[key]:
                 yield position, result
 
+    def __reduce__(self) -> tuple[type[Memo], tuple[int]]:
+        return Memo, (self._size,)  # another process begins with nothing
+
 
 def _with_key(key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tuple[str, T]:
     return key, function(*job)
