@@ -299,13 +299,13 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
     Args:
         space: The search space.
         parameter: One of its parameters.
-        num_points: The number of points of a range.
+        num_points: The number of points of a range. All choices are listed.
 
     Returns:
         The points of a slice along the parameter.
     """
     columns = space.feature_indices[parameter.name]
-    if parameter.size is None or parameter.size > num_points:
+    if parameter.is_numeric and (parameter.size is None or parameter.size > num_points):
         # Integers are rounded: their places are those of the values.
         unit = parameter.encode(parameter.decode(np.linspace(0.0, 1.0, num_points)[:, None]))
     else:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -234,3 +235,9 @@ def test_what_threads_finished_outlives_an_error():
     calls.clear()
     assert list(finished.run("work", work, [(0, True)], 2, "threading")) == [(0, 0)]
     assert calls == []
+
+
+def test_another_process_begins_with_nothing():
+    memo = Memo(size=3)
+    memo["key"] = 1
+    assert "key" not in pickle.loads(pickle.dumps(memo))

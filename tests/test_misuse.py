@@ -144,8 +144,8 @@ SPACES = {
         InputDataError,
         "outside of its r",
     ),
-    "decode a list": (lambda: SPACE.decode([[0.1, 0.2]]), TypeError, "is a list: decode takes"),
-    "decode one point": (lambda: SPACE.decode(X[0]), ValueError, "decode takes n x 2"),
+    "decode a list": (lambda: SPACE.decode([[0.1, 0.2]]), ValueError, "is list: decode takes"),
+    "decode one point": (lambda: SPACE.decode(X[0]), ValueError, "decode takes an n x 2"),
     "decode a NaN": (
         lambda: SPACE.decode(X * torch.nan),
         ValueError,
@@ -168,14 +168,14 @@ SPACES = {
     "from a number": (lambda: bt.SearchSpace.from_dict({"a": 3}), ValueError, "use one of float"),
     "text as a bound": (
         lambda: bt.FloatParameter("a", "0", 1),
-        TypeError,
-        "'0' and 1: give numbers",
+        ValueError,
+        "'0' and the upper bound 1: give finite numbers",
     ),
-    "no bound": (lambda: bt.FloatParameter("a", None, 1), TypeError, "None and 1: give numbers"),
+    "no bound": (lambda: bt.FloatParameter("a", None, 1), ValueError, "bound None and"),
     "integer text": (
         lambda: bt.IntegerParameter("a", "1", 3),
-        TypeError,
-        "'1' and 3: give numbers",
+        ValueError,
+        "'1' and the upper bound 3: give finite numbers",
     ),
     "half an integer": (
         lambda: bt.IntegerParameter("a", 0.5, 3),
@@ -196,12 +196,16 @@ SPACES = {
     ),
     "a bare parent": (
         lambda: bt.FloatParameter("a", 0, 1, active_if="b"),
-        TypeError,
+        ValueError,
         "active_if 'b': give a dictionary",
     ),
     "text as choices": (lambda: bt.CategoricalParameter("a", "abc"), ValueError, "give a list of"),
-    "a number as choices": (lambda: bt.CategoricalParameter("a", 3), TypeError, "give a list of"),
-    "a number as levels": (lambda: bt.OrdinalParameter("a", 3), TypeError, "3 as its values: give"),
+    "a number as choices": (lambda: bt.CategoricalParameter("a", 3), ValueError, "give a list of"),
+    "a number as levels": (
+        lambda: bt.OrdinalParameter("a", 3),
+        ValueError,
+        "3 as its values: give",
+    ),
     "repeated choices": (
         lambda: bt.CategoricalParameter("a", ["x", "x"]),
         ValueError,

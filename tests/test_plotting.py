@@ -381,3 +381,10 @@ def test_a_model_without_units_of_its_own():
     ((name, posterior),) = plotting._source_slices(raw, X, 1)
     assert name == "low"
     torch.testing.assert_close(posterior.mean.squeeze(-1), prior.mean(X)[0])
+
+
+def test_all_choices_of_a_parameter_are_on_its_line():
+    space = SearchSpace([CategoricalParameter("kind", tuple("abcdef"))])
+    line = plotting.parameter_line(space, space.parameters[0], num_points=3)
+    assert line.ticks == list("abcdef")
+    assert torch.equal(line.values, torch.eye(6, dtype=torch.double))

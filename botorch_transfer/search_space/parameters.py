@@ -49,17 +49,12 @@ class Parameter(ABC):
 
     def _problems(self) -> Iterator[str]:
         """What is wrong with the arguments; the first sentence is said."""
-        if not isinstance(self.active_if, Mapping | None):
-            raise TypeError(
-                f"Parameter {self.name!r} has the active_if {self.active_if!r}: give a dictionary, "
-                "{'parent': [values]}."
-            )
-        if self.active_if is not None and not all(
-            [self.active_if, *map(_as_tuple, self.active_if.values())]
-        ):
+        given = {} if self.active_if is None else self.active_if
+        is_empty = self.active_if is not None and not given
+        if is_empty or not isinstance(given, Mapping) or not all(map(_as_tuple, given.values())):
             yield (
-                "has an empty active_if: name a parent parameter and at least one of its values, "
-                "or leave active_if out"
+                f"has the active_if {given!r}: give a dictionary of parent parameters with at "
+                "least one value each, {'parent': [values]}, or leave active_if out"
             )
 
     def _set(self, **fields: Any) -> None:
@@ -169,7 +164,11 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
 
 def read_values(column: Series) -> Series:
     """Reads a column as plain objects or numbers; refuses missing values."""
-    refuse_where(column.isna().to_numpy(), column, "")
+    problem = (
+        "which needs one there: fill it in or drop the row; a parameter that some runs do without "
+        "has an active_if"
+    )
+    refuse_where(column.isna().to_numpy(), column, problem)
     return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
 
 
@@ -203,15 +202,8 @@ def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
     if not bad.any():
         return
     first, others = int(np.argmax(bad)), int(bad.sum()) - 1
-    found = f"is {plain(column.iloc[first])!r}"
-    if column.isna().iloc[first]:
-        found, problem = (
-            "has no value",
-            (
-                "which needs one there: fill it in or drop the row; a parameter that some runs do "
-                "without has an active_if"
-            ),
-        )
+    is_empty = column.isna().iloc[first]
+    found = "has no value" if is_empty else f"is {plain(column.iloc[first])!r}"
     rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
     where = f"in row {column.index[first]}{rows}"
     raise InputDataError(f"Parameter {column.name!r} {found} {where}, {problem}.")
@@ -237,14 +229,11 @@ class _RangeParameter(Parameter):
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
         lower, upper = self.lower, self.upper
-        if not (isinstance(lower, Real) and isinstance(upper, Real)):
-            raise TypeError(
-                f"Parameter {self.name!r} has the bounds {lower!r} and {upper!r}: give numbers."
-            )
-        if not -math.inf < lower <= upper < math.inf:
+        are_numbers = isinstance(lower, Real) and isinstance(upper, Real)
+        if not (are_numbers and -math.inf < lower <= upper < math.inf):
             yield (
-                f"has the lower bound {lower} and the upper bound {upper}: give finite bounds, the "
-                "lower one below the upper one or equal to it"
+                f"has the lower bound {lower!r} and the upper bound {upper!r}: give finite "
+                "numbers, the lower one below the upper one or equal to it"
             )
         if self.log is True and lower <= 0:
             yield f"has log=True and the lower bound {lower}: a logarithm needs a positive one"
@@ -486,20 +475,15 @@ class _ListedParameter(Parameter):
     values: Sequence[Any]
 
     def __post_init__(self) -> None:
-        values = self.values
-        if not isinstance(values, Iterable):
-            raise TypeError(
-                f"Parameter {self.name!r} has {values!r} as its values: give a list of them."
-            )
-        if not isinstance(values, str):
-            self._set(values=tuple(values))
+        if isinstance(self.values, Iterable) and not isinstance(self.values, str):
+            self._set(values=tuple(self.values))
         super().__post_init__()
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
         values = self.values
-        if isinstance(values, str):
-            yield f"has the text {values!r} as its values: give a list of values"
+        if not isinstance(values, tuple):
+            yield f"has {values!r} as its values: give a list of them"
         if not values:
             yield "has no values: give at least one"
         for rank, value in enumerate(values):

@@ -360,15 +360,13 @@ class SearchSpace:
             ``Int64``.
 
         Raises:
-            TypeError: If ``X`` is no tensor.
-            ValueError: If ``X`` isn't ``n x d``, or leaves the unit cube by more than 1e-6.
+            ValueError: If ``X`` is no ``n x d`` tensor, or leaves the unit cube by more than 1e-6.
         """
-        if not isinstance(X, Tensor):
-            raise TypeError(f"X is a {type(X).__name__}: decode takes a torch.Tensor.")
-        if X.ndim != 2 or X.shape[-1] != self.dim:
+        if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[-1] != self.dim:
+            found = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
             raise ValueError(
-                f"X has the shape {tuple(X.shape)}: decode takes n x {self.dim}, one column for "
-                "each of feature_names."
+                f"X is {found}: decode takes an n x {self.dim} tensor, one column for each of "
+                "feature_names."
             )
         unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
         if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):

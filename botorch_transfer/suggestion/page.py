@@ -41,8 +41,6 @@ from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
 from botorch_transfer.search_space import (
-    CategoricalParameter,
-    Parameter,
     SearchSpace,
     SimplexParameter,
 )
@@ -308,15 +306,9 @@ def _pictures(
             "runs": _numbers(runs) if line.ticks is None else runs.map(_text).tolist(),
         }
 
-    def line(parameter: Parameter, most: int) -> Line:
-        """All choices, or some points of a range."""
-        if isinstance(parameter, CategoricalParameter):
-            most = parameter.size
-        return parameter_line(space, parameter, most)
-
-    lines = [line(p, SLICE_POINTS) for p in drawn]
+    lines = [parameter_line(space, p, SLICE_POINTS) for p in drawn]
     slices = [axis(line) | predicted([line]) for line in lines]
-    coarse = [line(p, MAP_POINTS) for p in drawn[:MAX_MAPPED]]
+    coarse = [parameter_line(space, p, MAP_POINTS) for p in drawn[:MAX_MAPPED]]
     maps = [
         {"a": axis(a), "b": axis(b), "z": predicted([a, b])["mid"]}
         for a, b in combinations(coarse, 2)

@@ -96,14 +96,9 @@ def maximize(
         tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
         best_first = pool[values.argsort(descending=True, stable=True)]
         x = _climb(acquisition, region, best_first, taken)
-        rows = torch.stack([_move_to_middle(acquisition, region, x, tolerance, is_logarithm), x])
-        rows = rows[~is_among(rows, taken)]
-        pool = torch.cat([rows, pool])
-        values = torch.cat([_evaluate(acquisition, rows), values])
-        # The first row that is as good as the best: the one that has moved, if it may.
-        enough = values >= values.max() - tolerance
-        if len(rows) and bool(enough[0]):
-            return pool[0], float(values[0])
+        moved = _move_to_middle(acquisition, region, x, tolerance, is_logarithm)
+        x = x if bool(is_among(moved.unsqueeze(0), taken)) else moved
+        return x, float(_evaluate(acquisition, x.unsqueeze(0)))
     best = int(values.argmax())
     return pool[best], float(values[best])
 

@@ -96,8 +96,8 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
     ("make", "message"),
     [
         (lambda: FloatParameter("p", 2.5, 2.0), "'p' has the lower bound 2.5 and the upper"),
-        (lambda: FloatParameter("p", 0.0, np.inf), "give finite bounds"),
-        (lambda: FloatParameter("p", np.nan, 1.0), "give finite bounds"),
+        (lambda: FloatParameter("p", 0.0, np.inf), "give finite numbers"),
+        (lambda: FloatParameter("p", np.nan, 1.0), "give finite numbers"),
         (lambda: FloatParameter("p", 0.0, 1.0, log=True), "log=True and the lower bound 0.0"),
         (lambda: FloatParameter("p", 0.0, 1.0, log="1-x"), "needs one below 1"),
         (lambda: FloatParameter("p", 0.1, 1.0, log="ln"), "log='ln': use True, False or '1-x'"),

@@ -39,7 +39,7 @@ STRANGE = """<b>"A" & 'B'</b></script><script>alert(1)</script>"""
 def suggestion(space, row, model, sign, runs=None, sources=None, fixed=None):
     outcomes = (Outcome("loss", sign),)
     read = read_runs(space, *measured([runs], outcomes), outcomes, "status")
-    tables = EncodedTables(space, Region(space, fixed), outcomes, {"loss": sources}, read)
+    tables = EncodedTables(Region(space, fixed), outcomes, {"loss": sources}, None, read)
     return Suggestion(row, {"loss": model}, space.encode(row), tables)
 
 
