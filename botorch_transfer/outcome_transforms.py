@@ -1,14 +1,18 @@
-"""Outcome transforms: standardization into a prior's units, and robust limits.
+"""Outcome transforms: standardization into a prior's units, robust limits and warping.
 
 Read this for how a target's few outcomes get a scale: pooled with the source tasks' outcomes, or
 by themselves. Outcomes far below a task's median carry one bit, that a run was bad: they are raised
-to a robust limit (:func:`robust_limit`). The worse half of a task may be raised further
-(:func:`raise_worse_half`).
+to a robust limit (:func:`robust_limit`). The warping functions of [Wang2024hyperbo]_ are applied to
+source and target data before modelling. They are no outcome transforms of a model: its posterior,
+and the best value that an acquisition function gets, are those of the warped outcome.
 
 .. [Song2024vizier]
     X. Song, Q. Zhang, C. Lee, E. Fertig, T.-K. Huang, L. Belenki, G. Kochanski, S. Ariafar,
     S. Vasudevan, S. Perel and D. Golovin. The Vizier Gaussian process bandit algorithm. 2024.
     arXiv:2408.11527.
+.. [Wang2024hyperbo]
+    Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
+    Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
 """
 
 from __future__ import annotations
@@ -19,8 +23,10 @@ from copy import deepcopy
 from typing import NamedTuple, Self
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.outcome import Standardize
 from torch import Tensor
+from torch.nn.functional import softplus
 from torch.special import ndtri
 
 # ---------------------------------------------------------------------------- standardization
@@ -364,3 +370,70 @@ def limit_outcomes(
     if Yvar is not None and bool(bad.any()):
         Yvar = torch.where(bad, Yvar.clamp_max(Yvar[lowest <= Y].max()), Yvar)
     return torch.where(bad, lowest, Y), Yvar
+
+
+# ------------------------------------------------------------------------------------ warping
+
+SMALLEST_ERROR = 1e-10
+"""Added to an error rate before its logarithm is taken."""
+
+LOWEST, HIGHEST = -2.0, 2.0
+"""The range of outcomes with failures."""
+
+
+def negative_log_error(error: Tensor) -> Tensor:
+    """Maps error rates, to be minimized, to ``-log(error + 1e-10)``, to be maximized.
+
+    Halving an error then counts the same everywhere. The map needs no other task and no other
+    outcome, so a target's outcomes can be warped one by one.
+
+    Args:
+        error: A tensor of error rates, or of other losses that are not negative.
+
+    Returns:
+        A tensor of the same shape.
+
+    Raises:
+        InputDataError: If a value is negative.
+
+    Example:
+        >>> negative_log_error(torch.tensor([0.5, 0.01]))
+        tensor([0.6931, 4.6052])
+    """
+    if bool((error < 0).any()):
+        raise InputDataError("An error rate is negative: warp accuracies as 1 - accuracy.")
+    return -torch.log(error + SMALLEST_ERROR)
+
+
+def compress_failures(Y: Tensor) -> Tensor:
+    r"""Maps one task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones near -2.
+
+    With the median ``m`` and the maximum of the outcomes that are finite,
+
+    .. code-block:: text
+
+        y ← 4 softplus(y - m) / softplus(max - m) - 2
+
+    so that a diverged run, however bad, is just bad. The map depends on all outcomes of the task:
+    warp a target's measured outcomes again after each evaluation. Its softplus bends within one
+    unit of the outcome, which suits error rates and cross entropies.
+
+    Args:
+        Y: An ``n x 1`` tensor of one task's outcomes, to be maximized; NaN or infinite where the
+            evaluation failed.
+
+    Returns:
+        An ``n x 1`` tensor, finite.
+
+    Example:
+        >>> compress_failures(torch.tensor([[-0.7], [-0.5], [-1e9], [torch.nan]])).squeeze()
+        tensor([ 1.4738,  2.0000, -2.0000, -2.0000])
+    """
+    feasible = Y.isfinite()
+    if not bool(feasible.any()):
+        return torch.full_like(Y, LOWEST)
+    finite = Y[feasible].double()
+    median = finite.quantile(0.5) if len(finite) < 2**24 else finite.median()
+    share = softplus(Y.double() - median) / softplus(finite.max() - median)
+    warped = LOWEST + (HIGHEST - LOWEST) * share
+    return torch.where(feasible, warped, LOWEST).to(Y)
