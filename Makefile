@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := ax,optuna,plot,benchmarks,distributed,dev
+EXTRAS := ax,optuna,plot,excel,benchmarks,distributed,dev
 # What is never imported need not be compiled, which is half of the time that an installation takes;
 # but what is imported is compiled once, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=

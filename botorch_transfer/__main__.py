@@ -1,6 +1,6 @@
 """The command line: ``python -m botorch_transfer`` and one of four commands.
 
-    python -m botorch_transfer space old_runs.csv --task task --outcome loss > space.json
+    python -m botorch_transfer space old_runs.csv --outcome loss --output space.json
     python -m botorch_transfer suggest space.json old_runs.csv runs.csv -n 3 --append
     python -m botorch_transfer predict space.json old_runs.csv runs.csv --rows ideas.csv
     python -m botorch_transfer backtest space.json old_runs.csv --resume finished.csv
@@ -22,30 +22,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-from botorch.exceptions.errors import BotorchError
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-from botorch_transfer.progress import showing
-from botorch_transfer.saving import cached_in
-from botorch_transfer.search_space import (
-    CategoricalParameter,
-    FloatParameter,
-    SearchSpace,
-    guess_space,
-    read_table,
-)
-from botorch_transfer.search_space.cells import NUMBER, style
-from botorch_transfer.suggestion import (
-    EncodedTables,
-    Suggestion,
-    backtest,
-    predict_rows,
-    read_study,
-    suggest_rows,
-)
-from botorch_transfer.suggestion.page import suggestion_page
+    from botorch_transfer.search_space import SearchSpace
+    from botorch_transfer.suggestion import EncodedTables, Suggestion
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,13 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     options = _parser().parse_args(arguments)
+    # Imported after the options are parsed: help and mistyped options need not wait for it.
+    from botorch.exceptions.errors import BotorchError
+
+    from botorch_transfer.progress import showing
+    from botorch_transfer.saving import cached_in
+
     handler, said = logging.StreamHandler(), dict[str, logging.LogRecord]()
     handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     # What was left out of a table, what the history does not record, and what takes long.
     for room in ("data", "search_space", "suggestion", "progress"):
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
-    options.history, options.runs = options.old or options.history, options.own or options.runs
+    options.runs = options.own or options.runs
+    if options.first is not None:
+        options.history = [options.first, *options.history]
     try:
         with cached_in(options.cache), showing(options.progress):
             options.command(options)
@@ -88,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
     )
-    parser.set_defaults(cache=None, progress=None, old=None, own=None, runs=None)
+    parser.set_defaults(cache=None, progress=None, first=None, own=None, runs=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
     add.set_defaults(command=_suggest, program=add.prog)
@@ -107,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add.set_defaults(command=_predict, program=add.prog, candidates=None, fixed=[], repeats=False)
     _add_tables(add)
     add.add_argument("--rows", type=Path, required=True, help="CSV file of the rows")
+    add.add_argument("--output", type=Path, metavar="out.csv", help="write the predictions there")
 
     add = commands.add_parser("backtest", help="replay each old task as if it were new")
     add.set_defaults(command=_backtest, program=add.prog)
@@ -122,15 +114,19 @@ def _parser() -> argparse.ArgumentParser:
     guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
     guess.add_argument("--task", help="column of task names (task, if there is one)")
     guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
+    guess.add_argument("--step", help="column of learning curves' steps: one row a step")
+    guess.add_argument("--run", help="column that names a run")
+    guess.add_argument("--output", type=Path, metavar="space.json", help="write the space there")
     return parser
 
 
 def _add_tables(add: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what the tables are and what to model."""
     add.add_argument("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
-    add.add_argument("history", type=Path, nargs="?", help="CSV file of old runs of other tasks")
+    add.add_argument("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
-    add.add_argument("--history", dest="old", type=Path, help="the same, without a space before it")
+    files = "one or several of them, without a space before them"
+    add.add_argument("--history", nargs="+", action="extend", type=Path, default=[], help=files)
     add.add_argument("--runs", dest="own", type=Path, help="the same, without a history before it")
     _add_meaning(add)
     add.add_argument(
@@ -207,6 +203,12 @@ def _sentence(error: Exception) -> str:
 def _suggest(options: argparse.Namespace) -> None:
     if options.append and options.runs is None:
         raise ValueError("--append needs the table of runs to add the rows to: name its file.")
+    folder = None if options.report is None else options.report.absolute().parent
+    if folder is not None and not folder.is_dir():
+        raise ValueError(f"The folder {folder} does not exist: make it, or name another file.")
+    from botorch_transfer.suggestion import suggest_rows
+    from botorch_transfer.suggestion.page import suggestion_page
+
     tables, runs = _tables(options, options.append)
     suggestion = suggest_rows(tables, options.n, options.model, options.seed)
     print(suggestion.rows.to_string(index=False))
@@ -222,23 +224,35 @@ def _suggest(options: argparse.Namespace) -> None:
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
     if options.append:  # last: after an error the command can be given again
-        _append(options.runs, options.history or options.candidates, suggestion, options.task)
+        like = options.history[0] if options.history else options.candidates
+        _append(options.runs, like, suggestion, options.task)
         print(f"Added to {options.runs}.")
 
 
 def _predict(options: argparse.Namespace) -> None:
+    from botorch_transfer.search_space import read_table
+    from botorch_transfer.suggestion import predict_rows
+
     tables, _ = _tables(options)
     rows = read_table(options.rows, _choices(tables.space))
-    print(predict_rows(tables, rows, options.model, options.seed).to_string(index=False))
+    found = predict_rows(tables, rows, options.model, options.seed)
+    if options.output is None:
+        print(found.to_string(index=False))
+    else:
+        found.to_csv(options.output, index=False)
+        print(f"{len(found)} rows are in {options.output}.")
 
 
 def _backtest(options: argparse.Namespace) -> None:
     if len(options.outcome) > 1:
         raise ValueError("A backtest is of one outcome: name one by --outcome.")
+    from botorch_transfer.search_space import SearchSpace
+    from botorch_transfer.suggestion import backtest
+
     space = SearchSpace.from_json(options.space)
     found = backtest(
         space,
-        read_table(options.history, _choices(space)),
+        _history([options.history], _choices(space)),
         options.outcome[0],
         models=options.models,
         seed=options.seed,
@@ -253,10 +267,18 @@ def _backtest(options: argparse.Namespace) -> None:
 
 def _tables(
     options: argparse.Namespace, may_start: bool = False
-) -> tuple[EncodedTables, pd.DataFrame | None]:
+) -> tuple[EncodedTables, DataFrame | None]:
     """Reads the files that are named, and the table of runs, which may not exist yet."""
+    from botorch_transfer.search_space import SearchSpace, read_table
+    from botorch_transfer.suggestion import read_study
+
+    if options.space is None and options.candidates is None:
+        raise ValueError(
+            "There is no search space: name its JSON file first, which the command 'space' makes, "
+            "or a table of rows to choose from by --candidates."
+        )
     space = None if options.space is None else SearchSpace.from_json(options.space)
-    files = {name: getattr(options, name) for name in ("history", "runs", "candidates")}
+    files = {name: getattr(options, name) for name in ("runs", "candidates")}
     if may_start and not (options.runs.exists() and options.runs.stat().st_size):
         files["runs"] = None
     elif options.runs is not None and not options.runs.exists():
@@ -269,7 +291,7 @@ def _tables(
     }
     tables = read_study(
         space,
-        read["history"],
+        _history(options.history, choices) if options.history else None,
         read["runs"],
         options.outcome,
         candidates=read["candidates"],
@@ -284,6 +306,19 @@ def _tables(
     return tables, read["runs"]
 
 
+def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
+    """Reads the files of old runs; rows of several files are named by row and file."""
+    from pandas import concat
+
+    from botorch_transfer.search_space import read_table
+
+    tables = [read_table(path, choices) for path in paths]
+    for table, path in zip(tables, paths, strict=True):
+        if len(paths) > 1:
+            table.index = [f"{row} of {path.name}" for row in table.index]
+    return concat(tables)
+
+
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """What the columns of old runs mean, as arguments of Python."""
     given = {name: getattr(options, name) for name in ("goal", "task", "step", "run", "robust")}
@@ -296,6 +331,8 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 def _choices(space: SearchSpace | None) -> list[str]:
     """Columns in which only an empty cell is empty."""
+    from botorch_transfer.search_space import CategoricalParameter
+
     parameters = () if space is None else space.parameters
     return [p.name for p in parameters if isinstance(p, CategoricalParameter)]
 
@@ -307,6 +344,13 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     column's unit. If all runs are of one task, so are the rows. A new table has the separators of
     ``like``.
     """
+    import pandas as pd
+
+    from botorch_transfer.search_space import FloatParameter
+    from botorch_transfer.search_space.cells import NUMBER, decoded, separator
+
+    if path.suffix.lower().startswith(".xls"):
+        raise ValueError(f"Rows cannot be added to the Excel file {path}: save it as a CSV file.")
     tables = suggestion.tables
     names = [outcome.name for outcome in tables.outcomes]
     added = suggestion.rows.reindex(columns=[*tables.region.columns, *names])
@@ -318,10 +362,13 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
     is_table = path.exists() and path.stat().st_size > 0
     like = path if is_table else like
-    sep, encoding = (",", "utf-8") if like is None else style(like)
+    text_of, encoding = ("", "utf-8")
+    if like is not None and not like.suffix.lower().startswith(".xls"):
+        text_of, encoding = decoded(like)
+    sep = separator(text_of)
     written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
     new = pd.read_csv(io.StringIO(written), sep=sep, **text)
-    old = pd.read_csv(path, sep=sep, **text) if is_table else new.iloc[:0]
+    old = pd.read_csv(path, sep=sep, encoding=encoding, **text) if is_table else new.iloc[:0]
     for name in old.columns:
         cells = old.loc[old[name] != "", name].drop_duplicates()
         units = cells.str.replace(",", ".").str.extract(NUMBER)["unit"].dropna().unique()
@@ -342,8 +389,8 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
         name, equals, value = text.partition("=")
         if not equals and first is not None:
             name, value, equals = first, text, "="
-        if not name or (option == "--rename" and not value):
-            raise ValueError(f"{option} has {text!r}: write it as name=value.")
+        if not name or (option in ("--rename", "--fixed") and not value):
+            raise ValueError(f"{option} has {text!r}: write it as name=value, such as x=0.5.")
         pairs[name] = value if equals and value else None
     return pairs
 
@@ -368,23 +415,31 @@ def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
 
 
 def _space(options: argparse.Namespace) -> None:
+    from botorch_transfer.search_space import guess_space, read_table
+
     history = read_table(options.history)
     task = options.task or ("task" if "task" in history else None)
     if task is None:
         print("No column is 'task': name that of the tasks by --task, if any.", file=sys.stderr)
-    leave_out = [*options.outcome, *options.leave_out, *([] if task is None else [task])]
-    if absent := [name for name in leave_out if name not in history.columns]:
+    curves = {"step": options.step, "run": options.run}
+    named = [*options.outcome, *options.leave_out, task, *curves.values()]
+    if absent := [name for name in named if name is not None and name not in history.columns]:
         raise ValueError(
             f"{options.history} has no column {absent[0]!r}: name the columns of the task by "
             f"--task and of the outcome by --outcome; there are "
             f"{', '.join(map(str, history.columns))}."
         )
-    space = guess_space(history, leave_out, task)
+    space = guess_space(history, options.leave_out, task, outcome=options.outcome, **curves)
     lines = [
-        f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(entries, ensure_ascii=False)}"
+        f"  {json.dumps(name)}: {json.dumps(entries)}"
         for name, entries in space.to_dict()["params"].items()
     ]
-    print("{\n" + ",\n".join(lines) + "\n}")
+    text = "{\n" + ",\n".join(lines) + "\n}"
+    if options.output is None:
+        print(text)
+    else:
+        options.output.write_text(text + "\n", encoding="utf-8")
+        print(f"The space is in {options.output}: look it over.")
 
 
 if __name__ == "__main__":

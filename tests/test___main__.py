@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def test_an_interruption_is_one_sentence(capsys, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("botorch_transfer.__main__.suggest_rows", interrupt)
+    monkeypatch.setattr("botorch_transfer.suggestion.suggest_rows", interrupt)
     assert main([*COMMAND, *LOSS]) == 130
     message = "python -m botorch_transfer suggest: Interrupted. Finished old tasks are kept.\n"
     assert capsys.readouterr().err.endswith(message)
@@ -202,7 +203,7 @@ def test_a_report_is_one_page(folder):
 
 @pytest.mark.usefixtures("_brief_search")
 def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys, monkeypatch):
-    monkeypatch.setattr("botorch_transfer.__main__.suggestion_page", lambda *_: "page")
+    monkeypatch.setattr("botorch_transfer.suggestion.page.suggestion_page", lambda *_: "page")
     arguments = [*COMMAND, "runs.csv", "--append", "--report", "nowhere/page.html", *LOSS]
     assert main([*arguments, "--model", "ScaMLGP"]) == 2
     assert "nowhere" in capsys.readouterr().err
@@ -241,9 +242,77 @@ def test_tables_as_spreadsheets_save_them(folder, capsys):
     runs.write_text("C,gamma,log_loss\n1.0,0.01,0.5\n,,\n2.0,0.02,1.2.3\n")
     assert main([*COMMAND, "runs.csv", *LOSS]) == 2
     assert "In the runs: The column 'log_loss' has '1.2.3' in row 4" in capsys.readouterr().err
-    runs.write_bytes("C,gamma,log_loss,°C\n".encode("cp1252"))
+    runs.write_text("C,gamma,log_loss\n1.0,0.01,0.5,\n2.0,0.02,0.4,9\n")
     assert main([*COMMAND, "runs.csv", *LOSS]) == 2
-    assert "runs.csv is not in UTF-8: save it as 'CSV UTF-8'." in capsys.readouterr().err
+    assert "runs.csv has 4 cells in row 3 and 3 column names" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_brief_search")
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_tables_in_other_encodings(folder, encoding):
+    for name in ("old.csv", "space.json"):
+        text = Path(name).read_text(encoding="utf-8")
+        Path(name).write_text(text.replace("gamma", "größe"), encoding=encoding)
+    runs = Path("runs.csv")
+    runs.write_text("C,größe,log_loss\n1.0,0.01,0.5\n", encoding=encoding)
+    options = ["runs.csv", *LOSS, "--model", "ScaMLGP", "--append"]
+    assert main([*COMMAND, *options]) == 0
+    assert "C,größe,log_loss\n1.0,0.01,0.5\n" in runs.read_text(encoding=encoding)
+
+
+@pytest.mark.usefixtures("_brief_search")
+def test_several_files_of_old_runs(folder, capsys):
+    old = pd.read_csv("old.csv")
+    half = len(old) // 2
+    old[:half].to_csv("a.csv", index=False)
+    old[half:].to_csv("b.csv", index=False)
+    rows = []
+    for files in (["old.csv"], ["a.csv", "b.csv"]):
+        command = ["suggest", "space.json", "--history", *files, *LOSS, "--model", "ScaMLGP"]
+        assert main(command) == 0
+        rows.append(capsys.readouterr().out)
+    assert rows[0] == rows[1]
+    old[half:].assign(log_loss="1.2.3").to_csv("b.csv", index=False)
+    assert main(command) == 2
+    assert "In the history: The column 'log_loss' has '1.2.3' in row 2 of b.csv" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["suggest", *LOSS], "There is no search space: name its JSON file first"),
+        ([*COMMAND, *LOSS, "--fixed", "C", "0.5"], "--fixed has 'C': write it as name=value"),
+        ([*COMMAND, *LOSS, "--report", "nowhere/p.html"], "nowhere does not exist: make it"),
+        ([*COMMAND, *LOSS, "--step", "epoch"], "No table has the column 'epoch': name the one"),
+        (["space", "old.csv", *LOSS, "--step", "epoch"], "old.csv has no column 'epoch'"),
+    ],
+)
+def test_riddles_have_their_sentence(folder, capsys, arguments, message):
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.splitlines()[-1].endswith(".")
+
+
+def test_a_space_is_written_to_a_file(folder):
+    assert main(["space", "old.csv", *LOSS, "--output", "guess.json"]) == 0
+    assert SearchSpace.from_json("guess.json").columns == ["C", "gamma"]
+
+
+@pytest.mark.usefixtures("_brief_search")
+def test_predictions_are_written_to_a_file(folder):
+    pd.read_csv("old.csv")[["C", "gamma"]].head(3).to_csv("rows.csv", index=False)
+    command = ["predict", *COMMAND[1:], *LOSS, "--model", "ScaMLGP", "--rows", "rows.csv"]
+    assert main([*command, "--output", "found.csv"]) == 0
+    assert pd.read_csv("found.csv")["predicted_mean"].notna().sum() == 3
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, botorch_transfer.__main__ as m; m._parser(); print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 @pytest.mark.usefixtures("_brief_search")

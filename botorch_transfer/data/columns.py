@@ -8,13 +8,19 @@ import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from botorch.exceptions.errors import InputDataError
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.cells import is_text
+from botorch_transfer.search_space.guess import is_measure
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
+
+MOST = 0.9
+"""Share of a column's values that fit a parameter which has likely another name."""
 
 
 def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
@@ -149,8 +155,31 @@ def check_columns(
             )
         if changed:
             logger.info("No old run records %r: sources say nothing of it", name)
+            if fits := [c for c in left if not is_measure(str(c)) and _fits(frame[c], name, space)]:
+                logger.warning(
+                    "The space has %r, which no old run records, and old runs have %r with such "
+                    "values: if they are the same, say rename={%r: %r}",
+                    name,
+                    fits[0],
+                    fits[0],
+                    name,
+                )
     if changed and len(absent) == len(space.columns):
         raise InputDataError(
             f"The table has none of the parameters {', '.join(space.columns)}: name its columns by "
             "rename={'old name': 'new name'}."
         )
+
+
+def _fits(column: Series, name: str, space: SearchSpace) -> bool:
+    """Whether a column has several values, and almost all are of a parameter's range or choices."""
+    parameter = next(p for p in space.parameters if name in p.columns)
+    values = column.dropna().drop_duplicates()
+    if len(values) < 2 or parameter.columns != (name,) or parameter.is_numeric == is_text(values):
+        return False
+    try:
+        unit = parameter.place(DataFrame({name: values}))
+    except InputDataError:
+        return False
+    inside = np.isfinite(unit).all(axis=1) & (unit >= 0).all(axis=1) & (unit <= 1).all(axis=1)
+    return bool(inside.mean() >= MOST)

@@ -30,11 +30,14 @@ from botorch_transfer.outcome_transforms import (
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
+from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, stripped, with_numbers
 from botorch_transfer.search_space.parameters import plain
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
+
+ENOUGH_SAME = 3
+"""Number of a study's own runs in a task by which the task is the study itself."""
 
 MAX_COUNTED = 4
 """The most values to name in a log line."""
@@ -338,6 +341,47 @@ def _place(
     beyond = ((X[has_place] < 0) | (X[has_place] > 1)).any(dim=-1).numpy()
     notes.outside += [(name, row) for row in runs.index[has_place][beyond]]
     return X[has_place], has_place
+
+
+def without_own_runs(
+    history: DataFrame, runs: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+) -> DataFrame:
+    """Leaves out a task of old runs that are a study's own, as in one file of all campaigns.
+
+    Args:
+        history: Old runs.
+        runs: The runs of the study; both tables have numbers as outcomes.
+        space: The search space.
+        outcomes: The outcomes.
+        task: The column of ``history`` that names the task.
+
+    Returns:
+        The old runs without tasks that have three runs of the study or more, with outcomes that
+        differ.
+    """
+    names = [o.name for o in outcomes if o.name in history and o.name in runs]
+    columns = [name for name in space.columns if name in history and name in runs] + names
+    known = runs[runs[names].notna().any(axis=1)] if names else runs[:0]
+    if len(known) < ENOUGH_SAME:
+        return history
+    own = set(known[columns].map(_written).agg("|".join, axis=1))
+    for name, rows in rows_of_tasks(history[task]).items():
+        old = history.iloc[rows]
+        same = old[old[columns].map(_written).agg("|".join, axis=1).isin(own)]
+        differ = any(same[name].nunique() > 1 for name in names)
+        if len(same.drop_duplicates(columns)) >= ENOUGH_SAME and differ:
+            logger.warning(
+                "Task %r of the history has %d of this study's own runs: the task is left out",
+                name,
+                len(same),
+            )
+            history = history[history[task].map(stripped).astype(str) != name]
+    return history
+
+
+def _written(cell: Any) -> str:
+    """A cell as text, numbers alike whatever their type."""
+    return f"{cell:.12g}" if isinstance(cell, int | float | np.number) else str(cell)
 
 
 def limit_task(

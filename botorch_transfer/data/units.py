@@ -1,7 +1,7 @@
 """Finds columns of old runs that are likely in another unit than the search space or other tasks.
 
 The rule: a task is named if more than a third of its values lie outside of a parameter's range, or
-if they differ much from those of most tasks and one of the usual conversions makes them alike. The
+if they differ much from those of most tasks, and one of the usual conversions makes them fit. The
 values of a task are summed up by their 10 % and 90 % quantiles. The reference are the medians of
 these over the tasks within the range, or the quantiles of the range itself if there are fewer than
 three such tasks. Differences from it are in units of its width.
@@ -153,9 +153,8 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     if len(together) >= MIN_VALUES:
         # Together they cover the range best. That something is wrong is sure: no need to be strict.
         found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
-        remedy = f"{found} it fits" if found else "convert it, or widen the range"
-        for name in strange:
-            yield name, f"lies outside of its range: {remedy}"
+        for name in strange if found else ():
+            yield name, f"lies outside of its range: {found} it fits"
 
 
 def _quantiles(values: Array) -> Array:

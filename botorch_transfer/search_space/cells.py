@@ -5,13 +5,16 @@ Read this for what is accepted in a table besides plain numbers and text.
 
 from __future__ import annotations
 
+import csv
 import logging
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -71,43 +74,62 @@ def errors_in(place: str) -> Iterator[None]:
         raise InputDataError(f"{place}: {error}") from error
 
 
-def style(path: Path) -> tuple[str, str]:
-    r"""Finds what stands between the cells of a file, and whether it begins as Excel saves UTF-8.
+def decoded(path: str | PathLike[str]) -> tuple[str, str]:
+    r"""Reads a text file in UTF-8, with or without a mark of byte order, UTF-16 or Windows' cp1252.
 
     Args:
         path: The file.
 
     Returns:
-        The sign that the line of column names has most often: a comma, a semicolon or a tab. And
-        the encoding.
+        The text, and the encoding.
 
     Example:
-        >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n")
-        >>> style(Path("runs.csv"))
-        (';', 'utf-8')
+        >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n", encoding="utf-16")
+        >>> decoded("runs.csv")[1]
+        'utf-16'
     """
-    with path.open("rb") as file:
-        line = file.readline()
-    encoding = "utf-8-sig" if line.startswith(BOM_UTF8) else "utf-8"
-    return max(",;\t", key=line.decode(encoding).count), encoding
+    raw = Path(path).read_bytes()
+    marks = {BOM_UTF8: "utf-8-sig", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16"}
+    encoding = next((name for mark, name in marks.items() if raw.startswith(mark)), "utf-8")
+    try:
+        return raw.decode(encoding), encoding
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", errors="replace"), "cp1252"
+
+
+def separator(text: str) -> str:
+    r"""Finds what stands between the cells of a text file: a comma, a semicolon or a tab.
+
+    Args:
+        text: The text; the line of column names has the separator most often.
+
+    Returns:
+        The separator.
+
+    Example:
+        >>> separator("time (min);yield\n1,5;80\n")
+        ';'
+    """
+    return max(",;\t", key=text.partition("\n")[0].count)
 
 
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
-    r"""Reads a text file as the command does.
+    r"""Reads a file with a table as the command does.
 
     In text and in columns of ``choices`` only an empty cell is empty: "None" and "nan" are words.
-    Cells are separated by commas, or by semicolons or tabs; a comma in a number is then a point.
-    Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
+    In a text file, cells are separated by commas, or by semicolons or tabs; a comma in a number is
+    then a point. Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
 
     Args:
-        path: The file, in UTF-8.
+        path: A text file, or the first sheet of an Excel file (``.xlsx``, with openpyxl).
         choices: Columns that hold choices, not numbers.
 
     Returns:
         The table.
 
     Raises:
-        ValueError: If the file is empty, or no table.
+        ValueError: If the file is empty or no table, or a row has more or fewer cells than there
+            are column names.
 
     Example:
         >>> _ = Path("runs.csv").write_text("solvent;time;yield\nTHF;1,5;80\n")
@@ -115,17 +137,16 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
           solvent  time  yield
         2     THF   1.5     80
     """
-    try:
-        sep, _ = style(Path(path))
-        frame = pd.read_csv(path, sep=sep, skipinitialspace=True)
-        options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-        text = pd.read_csv(path, sep=sep, skipinitialspace=True, **options)
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(f"{path} is empty: it needs a line of column names.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not in UTF-8: save it as 'CSV UTF-8'.") from error
-    except pd.errors.ParserError as error:
-        raise ValueError(f"{path} is no CSV file ({' '.join(str(error).split())}).") from error
+    words: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+    sep = ","
+    if Path(path).suffix.lower() in (".xlsx", ".xlsm", ".xls"):
+        frame, text = (_read_sheet(path, **options) for options in ({}, words))
+    else:
+        content = decoded(path)[0]
+        sep = separator(content)
+        even, rows = _even_rows(path, content, sep)
+        frame, text = (pd.read_csv(StringIO(even), sep=sep, **o) for o in ({}, words))
+        frame.index = text.index = pd.Index(rows)
     for name in frame.columns:
         if name in choices or not is_numeric_dtype(frame[name]):
             frame[name] = text[name].map(stripped)
@@ -135,8 +156,48 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
             if numbers.notna().equals(points.notna()):
                 points = frame[name] if name in choices else numbers
             frame[name] = points
-    frame.index += 2
     return frame.dropna(how="all")
+
+
+def _even_rows(path: str | PathLike[str], content: str, sep: str) -> tuple[str, list[int]]:
+    """Drops empty cells behind the last column; returns the text and the numbers of its rows."""
+    try:
+        lines = list(csv.reader(StringIO(content), delimiter=sep, skipinitialspace=True))
+    except csv.Error as error:
+        raise ValueError(f"{path} is no CSV file ({error}).") from error
+    if not any(lines):
+        raise ValueError(f"{path} is empty: it needs a line of column names.")
+    while not lines[0]:
+        lines.pop(0)
+    width, kept, rows = len(lines[0]), [lines[0]], list[int]()
+    for row, line in enumerate(lines[1:], start=2):
+        if not any(map(str.strip, line)):
+            continue
+        if len(line) < width or any(map(str.strip, line[width:])):
+            raise ValueError(
+                f"{path} has {len(line)} cells in row {row} and {width} column names: put text "
+                f"that contains {sep!r} in quotation marks, and separate empty cells, too."
+            )
+        kept.append(line[:width])
+        rows.append(row)
+    even = StringIO()
+    csv.writer(even, delimiter=sep).writerows(kept)
+    return even.getvalue(), rows
+
+
+def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
+    """Reads the first sheet of an Excel file, with the row numbers of the sheet."""
+    try:
+        frame = pd.read_excel(path, **options)
+    except ImportError as error:
+        raise ValueError(
+            f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel], or "
+            "save it as a CSV file."
+        ) from error
+    except (BadZipFile, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is no Excel file ({error}).") from error
+    frame.index += 2
+    return frame
 
 
 def stripped(cell: Any) -> Any:

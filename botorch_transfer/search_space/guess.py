@@ -55,23 +55,46 @@ NOTES = re.compile(
 )
 """A column named by these words only says where or when a run was, or has its number."""
 
+MEASURES = re.compile(
+    r"(?i)((val(idation)?|test|train(ing)?|mean|best|final|balanced|top_?[15])_?)?("
+    r"acc(uracy)?|score|loss|error|err|auc|roc_auc|f1(_score)?|r2|rmse|mse|mae|mape|yield|"
+    r"conversion|selectivity|ee|er|de|purity|(fit|train|training|score|eval)_?(seconds|time)|"
+    r"run_?time|wall_?(clock_?)?time|elapsed)"
+)
+"""A column with such a name is measured; units in brackets and per cent do not count."""
+
+ALMOST_THE_OUTCOME = 0.99
+"""Rank correlation with the outcome from which on a column may be another measure."""
+
 DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"
 
 
 def guess_space(
-    frame: DataFrame, leave_out: Collection[str] = (), task: str | None = None
+    frame: DataFrame,
+    leave_out: Collection[str] = (),
+    task: str | None = None,
+    *,
+    outcome: str | Sequence[str] = (),
+    step: str | None = None,
+    run: str | None = None,
 ) -> SearchSpace:
     """Guesses the search space of a table of runs; look it over before you use it.
 
     No parameters are columns with a single value, or one within each task; text that hardly
-    repeats, such as comments; numbers, places and dates of runs; and columns that name each value
-    of another one in another way, as a CAS number does: of these, the one with most letters is
-    kept. The log says which they are and why. Ranges are those of the table.
+    repeats, such as comments; numbers, places and dates of runs; columns with the name of a
+    measure, such as ``accuracy``, or that change within a run; and columns of text that name each
+    value of another one in another way, as a CAS number does: of these, the one with most letters
+    is kept. The log says which they are and why. Ranges are those of the table.
 
     Args:
         frame: The table, one row a run. Text such as ``"110 °C"`` is read as a number.
         leave_out: Columns that are no parameters: the task's, the outcomes'.
         task: The column that names the task.
+        outcome: The outcomes, which are no parameters. A column that has the same order in each
+            task is kept, with a warning.
+        step: The column of the step, in a table with one row a step.
+        run: The column whose value is the same in all rows of a run. By default, a new run starts
+            where the step does not grow.
 
     Returns:
         The space, parents of conditional parameters first, otherwise in the order of the columns.
@@ -86,6 +109,8 @@ def guess_space(
         FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
     check_table(frame, ())
+    outcomes = [outcome] if isinstance(outcome, str) else list(outcome)
+    leave_out = [*leave_out, *outcomes, *(n for n in (step, run) if n is not None)]
     columns = [name for name in frame.columns if name not in (*leave_out, task)]
     check_table(frame, columns)
     columns = list(map(str, columns))
@@ -94,10 +119,21 @@ def guess_space(
     tasks = None if task is None else frame[task]
     reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
     unused = {name: reason for name, reason in reasons.items() if reason is not None}
-    unused |= _copies(frame, [name for name in columns if name not in unused])
+    if step is not None or run is not None:
+        varies = frame.groupby(_runs(frame, task, step, run))[columns].nunique(dropna=False) > 1
+        unused |= {name: "changes within a run" for name in columns if varies[name].any()}
+    copies = _copies(frame, [name for name in columns if name not in unused])
+    if copies:
+        listed = "; ".join(f"{name!r} {reason}" for name, reason in copies.items())
+        logger.warning("Left out, as these columns have other names for the same: %s", listed)
+    left = [name for name in columns if name not in (*unused, *copies)]
+    for name in left:
+        for other in [other for other in outcomes if other in frame]:
+            if _is_almost(frame[name], frame[other], tasks):
+                message = "%r has almost the order of %r: leave it out if it is measured, too"
+                logger.warning(message, name, other)
     found: dict[str, Parameter] = {}
     # Complete columns first: they may say where others are filled.
-    left = [name for name in columns if name not in unused]
     for name in sorted(left, key=lambda name: frame[name].hasnans):
         known, column = list(found.values()), frame[name]
         condition = find_condition(frame, name, known) if column.hasnans else None
@@ -130,6 +166,12 @@ def guess_space(
     return SearchSpace(list(found.values()))
 
 
+def is_measure(name: str) -> bool:
+    """Whether a column has the name of a measure, maybe with a unit."""
+    bare = re.sub(r"\([^)]*\)|\[[^\]]*\]|%", " ", name)
+    return MEASURES.fullmatch(re.sub(r"\W+", "_", bare).strip("_")) is not None
+
+
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """Says why a column describes a run or a task, and is no parameter."""
     text = column.dropna().astype(str) if is_text(column) else Series(dtype=str)
@@ -137,23 +179,48 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
         return "holds dates"
     if NOTES.fullmatch(str(column.name)):
         return "says which run it was"
+    if is_measure(str(column.name)):
+        return "has the name of a measure"
     if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
         return None
     values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
     return "has one value in each task" if values.max() <= 1 else None
 
 
+def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None) -> Series:
+    """Numbers the runs of a table with several rows a run."""
+    keys = [frame[name] for name in (task, run) if name is not None]
+    if run is not None or step is None:
+        return frame.groupby([key.to_numpy() for key in keys], dropna=False).ngroup()
+    starts = ~(to_numeric(frame[step], errors="coerce").diff() > 0)
+    for key in keys:
+        starts |= key != key.shift()
+    return starts.cumsum()
+
+
+def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
+    """Whether a column has almost the order of an outcome in each task, or the opposite one."""
+    both = DataFrame({"a": to_numeric(column, "coerce"), "b": to_numeric(outcome, "coerce")})
+    both = both.replace([np.inf, -np.inf], np.nan).dropna()
+    groups = [both] if tasks is None else [g for _, g in both.groupby(tasks[both.index])]
+    enough = [g.rank() for g in groups if len(g) >= 5 and g["a"].nunique() >= 5]
+    found = [abs(g["a"].corr(g["b"])) for g in enough]
+    return bool(found) and min(found) > ALMOST_THE_OUTCOME
+
+
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Finds columns that name each value of another one in another way."""
+    """Finds columns of text that name each value of another one in another way."""
+    distinct = frame[columns].drop_duplicates()  # replicates are one setting
     same: dict[bytes, list[str]] = {}
     for name in columns:
-        codes, levels = factorize(frame[name])
+        codes, levels = factorize(distinct[name])
         if 2 <= len(levels) <= len(codes) / 2:
             same.setdefault(codes.tobytes(), []).append(name)
     reasons: dict[str, str] = {}
     for names in same.values():
         kept = max(names, key=lambda name: _share_of_letters(frame[name]))
-        reasons |= {name: f"goes with {kept!r}" for name in names if name != kept}
+        text = [name for name in names if name != kept and not is_numeric_dtype(frame[name])]
+        reasons |= dict.fromkeys(text, f"goes with {kept!r}")
     return reasons
 
 

@@ -23,6 +23,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
+from botorch_transfer.search_space.cells import decoded
 from botorch_transfer.search_space.parameters import (
     Array,
     CategoricalParameter,
@@ -165,11 +166,10 @@ class SearchSpace:
             >>> SearchSpace.from_json("space.json").columns
             ['C']
         """
-        with open(path, encoding="utf-8") as file:
-            try:
-                return cls.from_dict(json.load(file))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path} is no JSON file: {error}.") from error
+        try:
+            return cls.from_dict(json.loads(decoded(path)[0]))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is no JSON file: {error}.") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Writes the space as nested dictionaries, for JSON; the inverse of ``from_dict``.

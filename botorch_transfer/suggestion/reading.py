@@ -27,7 +27,13 @@ from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import measured
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.runs import Runs, read_runs
-from botorch_transfer.data.tables import NO_DATA, OldRuns, limit_task, read_history
+from botorch_transfer.data.tables import (
+    NO_DATA,
+    OldRuns,
+    limit_task,
+    read_history,
+    without_own_runs,
+)
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
@@ -438,7 +444,11 @@ def read_tables(
         history = with_numbers(history, space.number_columns)
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
+    if history is not None and runs is not None:
+        history = without_own_runs(history, runs, space, outcomes, task)
+        history = None if history.empty else history
     if curves is not None:
+        _check_steps(curves, [table for table in (history, runs) if table is not None])
         history, runs = one_row_a_run(history, runs, outcomes, curves, task)
     old = OldRuns({name: _read_prior(name, prior, len(names)) for name in names}, None)
     if history is not None:
@@ -455,6 +465,8 @@ def read_tables(
                 f"No run has a finite outcome in the column {' or '.join(map(repr, objectives))}"
                 f"{NO_DATA}"
             )
+    if curves is None and history is not None:
+        _hint_at_steps(history, space, task)
     for each in outcomes:
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
             logger.warning("Maybe another unit: %s", suspicion)
@@ -467,6 +479,34 @@ def read_tables(
         if before != after:
             logger.info("Outcomes %r far below their task's median count as just bad", before.name)
     return limited
+
+
+STEPS = re.compile(r"(?i)(epoch|step|iteration|iter)s?")
+"""Names of columns that have the step of a learning curve."""
+
+
+def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
+    """Warns of a column that looks like steps of learning curves, if it is no parameter."""
+    for name in history.columns:
+        if STEPS.fullmatch(str(name)) and name not in space.columns:
+            steps = to_numeric(history[name], errors="coerce").groupby(history[task])
+            if steps.nunique().max() > 2:
+                logger.warning(
+                    "The column %r looks like the steps of learning curves: if there is one row a "
+                    "step, say step=%r",
+                    name,
+                    name,
+                )
+
+
+def _check_steps(curves: CurveColumns, tables: Sequence[DataFrame]) -> None:
+    """Refuses columns of learning curves that no table has."""
+    of_run = {} if len(curves.run) != 1 else {"run": curves.run[0]}
+    for argument, name in {"step": curves.step, **of_run}.items():
+        if tables and not any(name in table for table in tables):
+            raise InputDataError(
+                f"No table has the column {name!r}: name the one of learning curves by {argument}=."
+            )
 
 
 _old_runs = Memo(size=8)

@@ -82,8 +82,37 @@ def test_an_empty_cell_is_a_choice_where_many_are(caplog):
     assert guess_space(few, ["loss"]).parameters[0].values == ("KF", "LiCl")
 
 
-def test_rows_of_different_lengths_are_no_table(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "row", "cells"),
+    [("a,b\n1,2\n3,4,5\n", 3, 3), ("a,b\n1\n3,4\n", 2, 1), ("a;b\n1;2\n\n3;4;x\n", 4, 3)],
+)
+def test_rows_of_different_lengths_are_refused(tmp_path, text, row, cells):
     path = tmp_path / "runs.csv"
-    path.write_text("a,b\n1,2\n3,4,5\n")
-    with pytest.raises(ValueError, match=r"runs.csv is no CSV file \(.*saw 3\)"):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"has {cells} cells in row {row} and 2 column names"):
+        read_table(path)
+
+
+def test_empty_cells_behind_the_last_column_shift_nothing(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text('a,b,note\n1,2,"x, y",\n\n3,4,,\n,,\n')
+    frame = read_table(path)
+    assert frame[["a", "b"]].to_numpy().tolist() == [[1, 2], [3, 4]]
+    assert frame.index.tolist() == [2, 4]
+    assert frame["note"].iloc[0] == "x, y"
+
+
+def test_excel_files(tmp_path, monkeypatch):
+    pytest.importorskip("openpyxl")
+    path, frame = tmp_path / "runs.xlsx", pd.DataFrame({"solvent": ["None", None], "y": [1.5, 2]})
+    frame.to_excel(path, index=False)
+    read = read_table(path, ["solvent"])
+    assert read["y"].tolist() == [1.5, 2.0]
+    assert read["solvent"].tolist()[0] == "None"
+    assert read.index.tolist() == [2, 3]
+    path.write_text("a,b")
+    with pytest.raises(ValueError, match=r"runs.xlsx is no Excel file"):
+        read_table(path)
+    monkeypatch.setattr(pd, "read_excel", lambda *_, **__: (_ for _ in ()).throw(ImportError))
+    with pytest.raises(ValueError, match=r"which needs openpyxl: install"):
         read_table(path)

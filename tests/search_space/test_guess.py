@@ -111,13 +111,47 @@ def test_what_a_person_would_leave_out(caplog):
     runs["time"] = [f"{minutes} min" for minutes in rng.integers(5, 60, n)]
     with caplog.at_level("INFO"):
         space = guess_space(runs.assign(loss=0.1, task=runs["halide"]), ["loss"], task="task")
-    assert space.columns == ["base", "plate temperature", "time"]
+    assert space.columns == ["base", "base number", "plate temperature", "time"]
     assert caplog.messages == [
         "Read as numbers: 'time' in min",
-        "No parameters: 'Base_CAS' goes with 'base'; 'base SMILES' goes with 'base'; 'base number' "
-        "goes with 'base'; 'halide' has one value in each task; 'mass' has one value in each task; "
+        "Left out, as these columns have other names for the same: 'Base_CAS' goes with 'base'; "
+        "'base SMILES' goes with 'base'",
+        "No parameters: 'halide' has one value in each task; 'mass' has one value in each task; "
         "'Plate' says which run it was; 'rowID' says which run it was; 'started at' holds dates; "
         "'day' holds dates",
+    ]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 20])
+def test_replicates_drop_no_parameter(times):
+    rng = np.random.default_rng(0)
+    names = ["temp", "minutes", "pH"]
+    base = pd.DataFrame(rng.uniform(1, 100, (45, 3)).round(1), columns=names)
+    base["task"] = np.repeat(["a", "b", "c"], 15)
+    runs = pd.concat([base] * times, ignore_index=True)
+    runs["yield"] = rng.uniform(0, 100, len(runs))
+    assert guess_space(runs, task="task", outcome="yield").columns == names
+
+
+@pytest.mark.parametrize("run", [None, "trial"])
+def test_what_changes_within_a_run_is_no_parameter(run):
+    rng = np.random.default_rng(0)
+    runs = pd.DataFrame({"lr": rng.uniform(0, 1, 12), "trial": range(12)})
+    rows = runs.loc[runs.index.repeat(5)].assign(epoch=[*range(5)] * 12)
+    rows = rows.assign(gradient=rng.uniform(0, 1, 60), loss=rng.uniform(0, 1, 60))
+    leave_out = [] if run else ["trial"]
+    assert guess_space(rows, leave_out, outcome="loss", step="epoch", run=run).columns == ["lr"]
+
+
+def test_measures_are_no_parameters(caplog):
+    rng = np.random.default_rng(0)
+    runs = pd.DataFrame({"time": rng.uniform(1, 9, 20), "loss rate": rng.uniform(0, 1, 20)})
+    for name in ("accuracy", "fit_seconds", "Conversion (%)", "val_loss", "Test-Score", "R2"):
+        runs[name] = rng.uniform(0, 1, 20)
+    runs["y"] = runs["time"] ** 2
+    assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
+    assert caplog.messages == [
+        "'time' has almost the order of 'y': leave it out if it is measured, too"
     ]
 
 
