@@ -204,7 +204,7 @@ SPACES = {
     "a number as levels": (
         lambda: bt.OrdinalParameter("a", 3),
         ValueError,
-        "3 as its values: give",
+        "3 as its values",
     ),
     "repeated choices": (
         lambda: bt.CategoricalParameter("a", ["x", "x"]),

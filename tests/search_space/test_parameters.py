@@ -31,7 +31,7 @@ def test_numbers_in_a_condition():
 
 @pytest.mark.parametrize("condition", [{}, {"kernel": []}])
 def test_an_empty_condition_is_refused(condition):
-    with pytest.raises(ValueError, match="'degree' has the active_if .*: give a dictionary"):
+    with pytest.raises(ValueError, match=r"'degree' has the active_if .*: give a dictionary"):
         conditional(condition)
 
 
