@@ -15,10 +15,10 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from botorch.models.transforms.input import ChainedInputTransform, FilterFeatures, InputTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
-from torch import Tensor, arange, float32, float64
+from torch import Tensor, arange
 
 from botorch_transfer.data import SourceData
-from botorch_transfer.data.datasets import check_range
+from botorch_transfer.data.datasets import check_range, check_type
 from botorch_transfer.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
@@ -189,13 +189,7 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
 
 
 def _check_tensor(name: str, tensor: Tensor) -> None:
-    if not isinstance(tensor, Tensor):
-        raise InputDataError(
-            f"{name} is a {type(tensor).__name__}: pass a torch.Tensor, of a target without "
-            "evaluations one without rows, as torch.empty(0, d, dtype=torch.double)."
-        )
-    if tensor.dtype not in (float32, float64):
-        raise InputDataError(f"{name} is of dtype {tensor.dtype}: pass float64, or float32.")
+    check_type(name, tensor)
     if tensor.dim() < 2:
         raise InputDataError(
             f"{name} has shape {tuple(tensor.shape)}: it needs a dimension of points and one of "

@@ -80,7 +80,7 @@ def test_sound_data_pass(n: int) -> None:
     ("bad", "message"),
     [
         ({"train_X": X.tolist()}, "train_X is a list: pass a torch.Tensor"),
-        ({"train_Y": Y.long()}, "train_Y is of dtype torch.int64: pass float64"),
+        ({"train_Y": Y.long()}, "train_Y has the type torch.int64: convert it by"),
         ({"train_Y": Y.squeeze(-1)}, r"train_Y has shape \(4,\): it needs a dimension"),
         ({"train_X": X / 0}, "train_X has NaN or infinite values: leave out failed"),
         ({"train_Yvar": Y[:3]}, r"train_Yvar has shape \(3, 1\).*it must be \(4, 1\)"),

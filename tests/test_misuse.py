@@ -204,7 +204,7 @@ SPACES = {
     "a number as levels": (
         lambda: bt.OrdinalParameter("a", 3),
         ValueError,
-        "3 as its values: give",
+        "3 as its values",
     ),
     "repeated choices": (
         lambda: bt.CategoricalParameter("a", ["x", "x"]),
@@ -237,11 +237,11 @@ DATA = {
 }
 
 TARGETS = {
-    "nothing": (None, None, "train_X is a NoneType: pass a torch.Tensor, .*torch.empty"),
+    "nothing": (None, None, "train_X is a NoneType: pass a torch.Tensor; .*torch.empty"),
     "no outcomes": (X, None, "train_Y is a NoneType: pass a torch.Tensor"),
     "lists": (X.tolist(), Y.tolist(), "train_X is a list: pass a torch.Tensor"),
     "arrays": (X.numpy(), Y.numpy(), "train_X is a ndarray: pass a torch.Tensor"),
-    "integers": (X.long(), Y, "pass float64, or float32"),
+    "integers": (X.long(), Y, "train_X has the type torch.int64: convert it"),
     "one point": (X[0], Y[0], "needs a dimension of points"),
     "NaN": (X * torch.nan, Y, "leave out failed evaluations"),
     "astronomic outcomes": (X, 1e200 * Y, r"train_Y has a value beyond 1e\+100, .*another unit"),

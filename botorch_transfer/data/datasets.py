@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -219,15 +219,7 @@ def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
 def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
     """Checks types and shapes, which the other checks rely on."""
     for symbol, tensor in _named(X, Y, Yvar):
-        if not isinstance(tensor, Tensor):
-            raise InputDataError(
-                f"Task {name!r}: {symbol} is a {type(tensor).__name__}: pass a torch.Tensor."
-            )
-        if tensor.dtype not in (torch.float32, torch.float64):
-            raise InputDataError(
-                f"Task {name!r}: {symbol} has the type {tensor.dtype}: convert it by .double() or "
-                ".float()."
-            )
+        check_type(f"Task {name!r}: {symbol}", tensor)
     if X.ndim != 2 or X.shape[1] == 0:
         raise InputDataError(f"Task {name!r}: X has the shape {tuple(X.shape)}: it must be n x d.")
     if len(X) == 0:
@@ -238,6 +230,27 @@ def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None
                 f"Task {name!r}: {symbol} has the shape {tuple(tensor.shape)} for {len(X)} "
                 f"points: it must be n x 1, that is {len(X)} x 1."
             )
+
+
+def check_type(what: str, value: Any) -> None:
+    """Refuses anything but a tensor of floating-point numbers.
+
+    Args:
+        what: What the value is, for the message.
+        value: The value.
+
+    Raises:
+        InputDataError: If it is no tensor, or a tensor of other numbers.
+    """
+    if not isinstance(value, Tensor):
+        raise InputDataError(
+            f"{what} is a {type(value).__name__}: pass a torch.Tensor; of a target without "
+            "evaluations one without rows, as torch.empty(0, d, dtype=torch.double)."
+        )
+    if value.dtype not in (torch.float32, torch.float64):
+        raise InputDataError(
+            f"{what} has the type {value.dtype}: convert it by .double() or .float()."
+        )
 
 
 def _check_agreement(
