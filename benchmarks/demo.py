@@ -1,9 +1,11 @@
-"""Tune a support vector machine live, with and without the history of other tasks: `make demo`.
+"""Tune gradient boosting live, with and without the history of other tasks: `make demo`.
 
-    python -m benchmarks.demo [--seeds 3] [--out out]
+    python -m benchmarks.demo [--out out]
+    python -m benchmarks.demo --space svm --evaluations 15 --seeds 3 --tasks digits_3_vs_8 ...
 
-The function is real: each evaluation cross-validates an RBF SVM at some C and gamma. Each target
-task is tuned as if it had just arrived, with the shipped runs on the other tasks as history.
+The function is real: each evaluation cross-validates a classifier with some settings. Each target
+task is tuned as if it had just arrived, with the shipped runs on the other tasks as history. The
+second command is the larger study of a support vector machine.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from joblib import cpu_count
 from pandas import DataFrame, concat
 from torch import Tensor
 
-from benchmarks.history_spaces import evaluate
+from benchmarks.history_spaces import SPACES, evaluate
 from benchmarks.history_tasks import TASKS as ALL_TASKS
 from benchmarks.studies import LiveProblem, Study, run_study
 from benchmarks.studies.methods import METHODS, Method
@@ -30,39 +32,37 @@ from benchmarks.studies.run import Budget
 from botorch_transfer import SearchSpace, from_dataframe, suggest
 from botorch_transfer.data import as_datasets
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
+from botorch_transfer.suggestion import read_study, suggest_rows
+from botorch_transfer.suggestion.page import suggestion_page
 
-SPACE = "svm"
-# One task of each kind of data: images, tumours, irises, wines, travellers.
-TASKS = (
-    "digits_3_vs_8",
-    "breast_cancer",
-    "iris_versicolor",
-    "wine_second_cultivar",
-    "modechoice_car",
-)
-BUDGET = Budget(evaluations=15, initial=3, history_size=60)
-AT = (1, 3, 5, 10, 15)
+TASKS = ("breast_cancer", "wine_second_cultivar")
+INITIAL, HISTORY_SIZE = 3, 40
+AT = (1, 2, 3, 6, 10, 15)
 
 INTRODUCTION = """\
-Tuning an RBF SVM live, 15 evaluations a run: each one cross-validates it at some C and gamma.
-Targets: {tasks}.
+Tuning {space} live on {tasks}: each evaluation cross-validates a classifier,
+{evaluations} evaluations a run. `suggest` learns from {history} runs on each of the other data
+sets, the plain GP from none.
 """
 
 
 @dataclass(frozen=True)
-class SVMScore:
-    """Minus the cross-validated log loss of an SVM, over the unit square of log C and log gamma.
+class Score:
+    """Minus the cross-validated log loss of a classifier, over the unit cube of its settings.
 
     Args:
+        space: The search space of the tuning history.
         task: The name of the classification task.
     """
 
+    space: str
     task: str
 
     def __call__(self, x: Tensor) -> float:
-        """Trains and validates at a `2` tensor."""
-        (config,) = tuning_search_space(SPACE).decode(x.unsqueeze(0)).to_dict(orient="records")
-        return -evaluate(SPACE, self.task, {str(k): v for k, v in config.items()})["log_loss"]
+        """Trains and validates at a `d` tensor."""
+        rows = tuning_search_space(self.space).decode(x.unsqueeze(0)).to_dict(orient="records")
+        config = {str(name): value for name, value in rows[0].items()}
+        return -evaluate(self.space, self.task, config)["log_loss"]
 
 
 @dataclass(frozen=True)
@@ -90,33 +90,31 @@ class Suggest:
         return self.space.decode(X).assign(loss=-Y[:, 0].numpy())
 
 
-DEMO_METHODS: dict[str, Method] = {
-    "suggest": Suggest(tuning_search_space(SPACE)),
-    **{name: METHODS[name] for name in ("plain GP", "best of history", "random search")},
-}
+def demo_methods(space: str) -> dict[str, Method]:
+    """The methods to compare."""
+    return {"suggest": Suggest(tuning_search_space(space)), "plain GP": METHODS["plain GP"]}
 
 
-def problems(tasks: Sequence[str] = TASKS) -> list[LiveProblem]:
+def problems(space: str, tasks: Sequence[str] = TASKS) -> list[LiveProblem]:
     """Each task as a target, with the shipped runs on tasks from other data sets as its history.
 
     Tasks that share their data set with the target are left out, too: digits 3 against 9 would
     know some of the very images of 3 against 8.
 
     Args:
+        space: The search space of the tuning history.
         tasks: Names of target tasks.
 
     Returns:
         The problems; their best known values are those of the shipped table.
     """
-    frame = load_tuning_history(SPACE)
-    runs = from_dataframe(
-        frame, tuning_search_space(SPACE), outcome="log_loss", task="task", goal="min"
-    )
+    own, frame = tuning_search_space(space), load_tuning_history(space)
+    runs = from_dataframe(frame, own, outcome="log_loss", task="task", goal="min")
     return [
         LiveProblem(
             name=task,
-            function=SVMScore(task),
-            dim=2,
+            function=Score(space, task),
+            dim=own.dim,
             history={
                 name: data for name, data in runs.items() if _data_set(name) != _data_set(task)
             },
@@ -130,11 +128,27 @@ def _data_set(task: str) -> str:
     return task.split("_")[0]
 
 
-def report(results: DataFrame, best_known: Mapping[str, float], out: Path) -> str:
+def write_page(space: str, task: str, out: Path) -> None:
+    """Writes the page that `suggest` makes, as if a task's first shipped runs were a study's own.
+
+    Args:
+        space: The search space of the tuning history.
+        task: The target task.
+        out: The page's path.
+    """
+    frame = load_tuning_history(space)
+    old = frame[frame["task"].map(_data_set) != _data_set(task)].groupby("task").head(20)
+    runs = frame[frame["task"] == task].head(6).drop(columns="task")
+    tables = read_study(tuning_search_space(space), old, runs, "log_loss", "min")
+    out.write_text(suggestion_page(suggest_rows(tables), runs), encoding="utf-8")
+
+
+def report(results: DataFrame, best_known: Mapping[str, float], evaluations: int, out: Path) -> str:
     """Saves the picture of a finished study and writes its table.
 
     Args:
         results: The table of `run_study`.
+        evaluations: Evaluations of a run.
         best_known: The best value of each task known beforehand.
         out: The picture's path.
 
@@ -145,19 +159,18 @@ def report(results: DataFrame, best_known: Mapping[str, float], out: Path) -> st
     regret_figure(
         regret,
         out,
-        title="Tuning an SVM on a data set never seen before",
+        title="Tuning a classifier on a data set never seen before",
         ylabel="log loss above the best known (nats)",
     )
     num_tasks, num_seeds = regret.index.unique("problem").size, regret.index.unique("seed").size
     lines = [
         f"Log loss above the best known, mean over {num_tasks} tasks × {num_seeds} seeds:",
         "",
-        regret_table(regret, AT, reference="plain GP"),
+        regret_table(regret, [n for n in AT if n <= evaluations], reference="plain GP"),
         "",
-        f"The plain GP and random search start with the same {BUDGET.initial} points of a Sobol "
-        "sequence; the others have the history",
-        f"instead ({BUDGET.history_size} runs a task, others for each seed; no run on the target's "
-        "own data set). Every evaluation counts.",
+        f"The plain GP starts with {INITIAL} points of a Sobol sequence, `suggest` with the "
+        f"history ({HISTORY_SIZE} runs a task,",
+        "others for each seed; none on the target's own data set). Every evaluation counts.",
     ]
     failed = failures(results)
     lines += [f"{n} runs of {name} failed." for name, n in failed[failed > 0].items()]
@@ -167,20 +180,29 @@ def report(results: DataFrame, best_known: Mapping[str, float], out: Path) -> st
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for all results")
+    parser.add_argument("--space", choices=SPACES, default="gbm", help="the classifier")
     parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, default=TASKS, metavar="TASK")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each method on each task")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each method on each task")
+    parser.add_argument("--evaluations", type=int, default=6, help="evaluations of each run")
     parser.add_argument("--jobs", type=int, default=cpu_count(only_physical_cores=True))
     options = parser.parse_args(arguments)
-    targets = problems(options.tasks)
-    study = Study(targets, DEMO_METHODS, range(options.seeds), BUDGET)
-    picture = options.out / "demo.png"
-    print(INTRODUCTION.format(tasks=", ".join(options.tasks)))
+    targets, evaluations = problems(options.space, options.tasks), options.evaluations
+    budget = Budget(evaluations, min(INITIAL, evaluations), HISTORY_SIZE)
+    study = Study(targets, demo_methods(options.space), range(options.seeds), budget)
+    said = {"space": options.space, "tasks": ", ".join(options.tasks), "evaluations": evaluations}
+    print(INTRODUCTION.format(**said, history=HISTORY_SIZE))
     with TemporaryDirectory() as folder:
         results = run_study(study, Path(folder), n_jobs=options.jobs, progress=True)
     options.out.mkdir(parents=True, exist_ok=True)
+    picture, page = options.out / "demo.png", options.out / "demo.html"
     results.to_parquet(options.out / "demo.parquet")
-    print(report(results, {problem.name: problem.best_known for problem in targets}, picture))
-    print(f"\nRegret curves: {picture}; all evaluations: {options.out / 'demo.parquet'}")
+    best_known = {problem.name: problem.best_known for problem in targets}
+    print(report(results, best_known, evaluations, picture))
+    write_page(options.space, options.tasks[0], page)
+    print(
+        f"\nPicture: {picture}. Page with the next row and why: {page}. All evaluations: "
+        f"{options.out / 'demo.parquet'}."
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ pytest.importorskip("statsmodels")
 
 from benchmarks import demo
 from benchmarks.history_tasks import TASKS
-from benchmarks.studies.run import Budget
 from botorch_transfer import suggest
 from botorch_transfer.data import as_datasets
 from botorch_transfer.datasets import load_tuning_history
@@ -22,21 +21,23 @@ def _brief_search():
 
 
 def test_demo_prints_a_table_and_saves_picture_and_results(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "BUDGET", Budget(evaluations=3, initial=2, history_size=5))
-    monkeypatch.setattr(demo, "AT", (1, 3))
-    demo.main(["--tasks", "iris_versicolor", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)])
+    monkeypatch.setattr(demo, "INITIAL", 2)
+    monkeypatch.setattr(demo, "HISTORY_SIZE", 5)
+    options = ["--space", "svm", "--tasks", "iris_versicolor", "--seeds", "1", "--jobs", "1"]
+    demo.main([*options, "--evaluations", "3", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
-    for method in demo.DEMO_METHODS:
+    for method in demo.demo_methods("svm"):
         (line,) = [line for line in printed.splitlines() if line.startswith(f"| {method} ")]
         assert "nan" not in line
     assert "failed" not in printed
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     assert (tmp_path / "demo.parquet").exists()
+    assert "</html>" in (tmp_path / "demo.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("task", demo.TASKS)
 def test_history_has_no_task_of_the_target_s_data_set(task):
-    (problem,) = demo.problems([task])
+    (problem,) = demo.problems("gbm", [task])
     kind = task.split("_")[0]
     assert set(problem.history) == {name for name in TASKS if name.split("_")[0] != kind}
     assert set(demo.TASKS) <= set(TASKS)
@@ -46,14 +47,14 @@ def test_live_score_is_that_of_the_history():
     history = load_tuning_history("svm")
     row = history[history["task"] == "iris_versicolor"].iloc[[3]]
     x = demo.tuning_search_space("svm").encode(row)[0]
-    score = demo.SVMScore("iris_versicolor")(x)
+    score = demo.Score("svm", "iris_versicolor")(x)
     assert score == pytest.approx(-row["log_loss"].item(), rel=2e-3)
 
 
 def test_the_method_is_suggest_on_tables():
-    (problem,) = demo.problems(["iris_versicolor"])
+    (problem,) = demo.problems("svm", ["iris_versicolor"])
     problem = problem.subsample(10, seed=0)
-    space, method = demo.tuning_search_space("svm"), demo.DEMO_METHODS["suggest"]
+    space, method = demo.tuning_search_space("svm"), demo.demo_methods("svm")["suggest"]
     X = space.encode(space.sample(2, seed=0))
     Y = torch.tensor([[-0.3], [torch.nan]], dtype=torch.double)
     row = space.decode(method.suggest(problem, X, Y, seed=1).unsqueeze(0))
