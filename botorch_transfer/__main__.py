@@ -91,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument(
         "--fixed", nargs="+", action="extend", default=[], metavar="name=value", help=fixed
     )
+    same = "parameters that all rows have in common"
+    add.add_argument("--same-in-batch", nargs="+", default=[], metavar="name", help=same)
+    add.add_argument("--cost", metavar="column", help="column of the candidates' costs")
     add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
     add.add_argument("--report", type=Path, metavar="out.html", help="write a page with pictures")
 
@@ -98,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     add.set_defaults(command=_predict, program=add.prog, candidates=None, fixed=[], repeats=False)
     _add_tables(add)
     add.add_argument("--rows", type=Path, required=True, help="CSV file of the rows")
-    add.add_argument("--output", type=Path, metavar="out.csv", help="write the predictions there")
+    add.add_argument(
+        "-o", "--output", type=Path, metavar="out.csv", help="write the predictions there"
+    )
 
     add = commands.add_parser("backtest", help="replay each old task as if it were new")
     add.set_defaults(command=_backtest, program=add.prog)
@@ -116,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
     guess.add_argument("--step", help="column of learning curves' steps: one row a step")
     guess.add_argument("--run", help="column that names a run")
-    guess.add_argument("--output", type=Path, metavar="space.json", help="write the space there")
+    guess.add_argument(
+        "-o", "--output", type=Path, metavar="space.json", help="write the space there"
+    )
     return parser
 
 
@@ -210,7 +217,8 @@ def _suggest(options: argparse.Namespace) -> None:
     from botorch_transfer.suggestion.page import suggestion_page
 
     tables, runs = _tables(options, options.append)
-    suggestion = suggest_rows(tables, options.n, options.model, options.seed)
+    shared, cost = options.same_in_batch, options.cost
+    suggestion = suggest_rows(tables, options.n, options.model, options.seed, shared, cost)
     print(suggestion.rows.to_string(index=False))
     if options.report is not None:
         told = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range", "seed")

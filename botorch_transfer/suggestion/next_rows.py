@@ -33,6 +33,7 @@ from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.outcomes import (
+    ImprovementPerCost,
     fit_model,
     learn_failures,
     make_acquisition,
@@ -43,7 +44,7 @@ from botorch_transfer.suggestion.outcomes import (
 )
 from botorch_transfer.suggestion.reading import EncodedTables, read_study
 from botorch_transfer.suggestion.region import Region
-from botorch_transfer.suggestion.search import maximize, not_taken, spread_out
+from botorch_transfer.suggestion.search import is_among, maximize, not_taken, spread_out
 
 FIRST_RUNS = 4
 """Without history, the least number of runs of the first design; with more than three parameters it
@@ -106,6 +107,8 @@ def suggest(
     step: str | None = None,
     run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
+    same_in_batch: Sequence[str] = (),
+    cost: str | None = None,
     robust: bool = True,
     cache: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
@@ -168,6 +171,10 @@ def suggest(
         run: The column whose value is the same in all rows of a run, in place of the parameters.
         outcome_range: The least and the largest value that the objectives can have, as
             ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
+        same_in_batch: Parameters that all ``n`` rows have in common, such as the temperature of a
+            plate. The search chooses their values.
+        cost: A column of ``candidates`` with the cost of each. Rows are ordered by the expected
+            improvement per cost, once there is an outcome.
         robust: Whether outcomes far worse than a task's median one count as just bad: they are
             limited to :func:`~botorch_transfer.outcome_transforms.robust_limit`, and predictions
             are never worse than the worst retained outcome. Good outcomes never change.
@@ -210,7 +217,7 @@ def suggest(
     options |= {"outcome_range": outcome_range, "robust": robust}
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
-        return suggest_rows(tables, n, model, seed).rows
+        return suggest_rows(tables, n, model, seed, same_in_batch, cost).rows
 
 
 def predict(
@@ -314,6 +321,8 @@ def suggest_rows(
     n: int = 1,
     model: str | Callable[..., Any] | None = None,
     seed: int = 0,
+    same_in_batch: Sequence[str] = (),
+    cost: str | None = None,
 ) -> Suggestion:
     """Suggests rows as :func:`suggest` does, and returns the models with them.
 
@@ -322,6 +331,8 @@ def suggest_rows(
         n: How many rows to suggest.
         model: The model of outcomes with sources.
         seed: The seed of all random numbers.
+        same_in_batch: Parameters that all rows have in common.
+        cost: The column of the candidates' costs.
 
     Returns:
         The rows and the models.
@@ -342,7 +353,7 @@ def suggest_rows(
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
     with _fitted(tables, model, seed) as (make, tables, models):
-        X = _search(tables, make, models, n, seed)
+        X = _search(tables, make, models, n, seed, same_in_batch, cost)
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
             rows["expected_improvement"] = _improvement(tables, models, X)
@@ -415,7 +426,13 @@ def _improvement(tables: EncodedTables, models: Mapping[str, Any], X: Tensor) ->
 
 
 def _search(
-    tables: EncodedTables, make: Callable[..., Any], fitted: Mapping[str, Any], n: int, seed: int
+    tables: EncodedTables,
+    make: Callable[..., Any],
+    fitted: Mapping[str, Any],
+    n: int,
+    seed: int,
+    shared: Sequence[str] = (),
+    cost: str | None = None,
 ) -> Tensor:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
     region, outcomes, sources, old_failed, runs = tables
@@ -425,7 +442,13 @@ def _search(
     has_outcomes, tried = bool(runs.Y[:, objectives].isfinite().any()), runs.tried
     taken = tried[:0] if region.repeats else tried
     main_sources = sources[tables.outcomes[0].name]
+    costs = None if cost is None else (region.candidates, region.costs(cost))
+    if shared:
+        grid = region.grid()
+        region = region.with_room(shared, n, None if grid is None else grid[~is_among(grid, taken)])
     if make is mean_rank:
+        if shared or cost is not None:
+            raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model.")
         return _sorted_rows(region, main_sources, taken, n)
     anchors = _anchors(region, main_sources, runs)
     feasibility = learn_failures(runs, main_sources, old_failed)
@@ -440,12 +463,17 @@ def _search(
             acquisition = make_acquisition(
                 models, outcomes, awaited, reference, seed, not has_outcomes
             )
+            if costs is not None and has_outcomes:
+                acquisition = ImprovementPerCost(acquisition, *costs)
             if feasibility is not None:
                 acquisition = FeasibleAcquisition(acquisition, feasibility)
             x, _ = maximize(
                 acquisition, region, torch.cat([taken, new]), anchors, has_outcomes, seed + number
             )
         new = torch.cat([new, x.unsqueeze(0)])
+        if shared and number == 0 and n > 1:
+            region = region.sharing(shared, x)
+            anchors = region.nearest(anchors) if len(anchors) else anchors
     return new
 
 

@@ -195,6 +195,32 @@ def make_acquisition(
     )
 
 
+class ImprovementPerCost(AcquisitionFunction):
+    """The logarithm of an improvement, less the logarithm of what a row costs.
+
+    Args:
+        acquisition: The logarithm of an improvement.
+        rows: A ``c x d`` tensor of candidates.
+        costs: A ``c`` tensor of their costs.
+
+    Example:
+        >>> from botorch.acquisition import LogExpectedImprovement
+        >>> X = torch.rand(6, 2, dtype=torch.double)
+        >>> improvement = LogExpectedImprovement(SingleTaskGP(X, X.sum(-1, keepdim=True)), 1.5)
+        >>> ImprovementPerCost(improvement, X, torch.arange(1, 7))(X.unsqueeze(-2)).shape
+        torch.Size([6])
+    """
+
+    def __init__(self, acquisition: AcquisitionFunction, rows: Tensor, costs: Tensor) -> None:
+        super().__init__(acquisition.model)
+        self.acquisition, self.rows, self.log_costs = acquisition, rows, costs.log()
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Evaluates candidates, a ``b x 1 x d`` tensor."""
+        places = torch.cdist(X.squeeze(-2), self.rows).argmin(dim=-1)
+        return self.acquisition(X) - self.log_costs[places]
+
+
 def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
     """Ranks inputs as the nearest run of each old task, without a model.
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
-from pandas import DataFrame
+from pandas import DataFrame, isna, to_numeric
 from torch import Tensor
 
+from botorch_transfer.data.measurements import refuse_cell
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.suggestion.linear import LinearConstraint, Repair
@@ -221,3 +222,63 @@ class Region:
             return self.space.decode(X)
         places = (X.unsqueeze(-2) == self.candidates).all(dim=-1).to(torch.int).argmax(dim=-1)
         return self.table.iloc[places.numpy()][self.columns].copy()
+
+    def with_room(self, shared: Sequence[str], n: int, free: Tensor | None) -> Region:
+        """Keeps the rows whose shared values leave enough to choose from.
+
+        Args:
+            shared: Parameters that all rows of a batch have in common.
+            n: The number of rows of the batch.
+            free: An ``f x d`` tensor of the rows that may be suggested; ``None`` if they are many.
+
+        Returns:
+            The region; of few rows, a table of candidates.
+
+        Raises:
+            ValueError: If a name is no parameter, or no value has enough rows.
+        """
+        names = [p.name for p in self.space.parameters if p.name in p.columns]
+        if unknown := [name for name in shared if name not in names]:
+            raise ValueError(
+                f"same_in_batch names {unknown[0]!r}, which is no parameter: use some of "
+                f"{', '.join(names)}."
+            )
+        if free is None:
+            return self
+        rows = self.decode(free)
+        sizes = rows.groupby(list(shared), dropna=False)[rows.columns[0]].transform("size")
+        if not (sizes >= n).any():
+            raise ValueError(
+                f"No value of {', '.join(map(repr, shared))} has {n} free rows: ask for fewer, or "
+                "leave same_in_batch out."
+            )
+        return replace(self, table=rows[sizes >= n])
+
+    def sharing(self, shared: Sequence[str], x: Tensor) -> Region:
+        """Fixes the values of shared parameters to those of a row, a ``d`` tensor."""
+        row = self.space.decode(x.unsqueeze(0)).iloc[0]
+        values = {name: row[name] for name in shared if not isna(row[name])}
+        return replace(self, fixed={**(self.fixed or {}), **values})
+
+    def costs(self, column: str) -> Tensor:
+        """Reads the costs of the candidates, a ``c`` tensor.
+
+        Args:
+            column: Their column.
+
+        Returns:
+            The costs.
+
+        Raises:
+            InputDataError: If a cost is not positive.
+            ValueError: If there are no candidates, or they have no such column.
+        """
+        if self.table is None or column not in self.table.columns:
+            raise ValueError(
+                f"cost names {column!r}, which is no column of candidates: give candidates with it."
+            )
+        cells = with_numbers(self.table, [column])[column]
+        costs = to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, copy=True)
+        problem = ", and costs are positive: correct it"
+        refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[column], problem)
+        return torch.from_numpy(costs)

@@ -15,6 +15,7 @@ from botorch_transfer import (
     CategoricalParameter,
     FloatParameter,
     IntegerParameter,
+    OrdinalParameter,
     ScaMLGP,
     SearchSpace,
     predict,
@@ -287,3 +288,49 @@ def test_an_outcome_has_a_range(log):
     assert low <= row["predicted_mean"].item() <= high
     with pytest.raises(ValueError, match="give its least and its largest value"):
         suggest(SPACE, HISTORY, outcome_range=(1, 0))
+
+
+# ------------------------------------------------------------------------------- batches and costs
+
+
+@pytest.mark.parametrize("history", [None, HISTORY])
+def test_rows_of_a_batch_share_a_value(history):
+    space = SearchSpace([FloatParameter("temp", 20, 80), IntegerParameter("n", 1, 9)])
+    old = None
+    if history is not None:
+        old = space.sample(20, seed=1).assign(task="a")
+        old["loss"] = (old["temp"] - 50) ** 2 / 900 + (old["n"] - 4) ** 2 / 16
+    rows = suggest(space, old, n=3, same_in_batch=["temp"], **(FAST if old is not None else {}))
+    assert rows["temp"].nunique() == 1
+    assert rows["n"].nunique() == 3
+
+
+def test_a_shared_value_has_enough_candidates(caplog):
+    stock = pd.DataFrame({"temp": [20, 20, 50, 50, 50], "n": [1, 2, 1, 2, 3]})
+    space = SearchSpace([OrdinalParameter("temp", (20, 50)), IntegerParameter("n", 1, 3)])
+    rows = suggest(space, None, n=3, candidates=stock, same_in_batch=["temp"])
+    assert rows["temp"].tolist() == [50] * 3
+    tried = stock.iloc[[4]].assign(loss=0.5)
+    options = {"candidates": stock, "same_in_batch": ["temp"]}
+    with pytest.raises(ValueError, match="No value of 'temp' has 3 free rows: ask for fewer"):
+        suggest(space, None, tried, n=3, **options)
+    assert suggest(space, None, tried, n=2, **options)["temp"].nunique() == 1
+    with pytest.raises(ValueError, match="same_in_batch names 'T', which is no parameter"):
+        suggest(space, None, n=2, same_in_batch=["T"])
+
+
+def test_costs_decide_between_like_rows():
+    runs = STOCK.head(6)
+    runs = runs.assign(loss=loss(runs))
+    stock = STOCK.iloc[6:40]
+    first = suggest(SPACE, HISTORY, runs, candidates=stock.assign(price=1.0), cost="price", **FAST)
+    dear = stock.assign(price=np.where(stock.index == first.index[0], 1e6, 1.0))
+    other = suggest(SPACE, HISTORY, runs, candidates=dear, cost="price", **FAST)
+    assert other.index[0] != first.index[0]
+    assert other["price"].tolist() == [1.0]
+    unknown = suggest(SPACE, HISTORY, candidates=dear, cost="price", **FAST)
+    assert unknown.index[0] == suggest(SPACE, HISTORY, candidates=stock, **FAST).index[0]
+    with pytest.raises(InputDataError, match=r"'price' has 0 in row .*, and costs are pos"):
+        suggest(SPACE, HISTORY, runs, candidates=stock.assign(price=0.0), cost="price", **FAST)
+    with pytest.raises(ValueError, match="cost names 'price', which is no column of candidates"):
+        suggest(SPACE, HISTORY, runs, candidates=stock, cost="price", **FAST)
