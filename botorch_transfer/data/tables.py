@@ -30,7 +30,7 @@ from botorch_transfer.outcome_transforms import (
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, stripped, with_numbers
+from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
 from botorch_transfer.search_space.parameters import plain
 from botorch_transfer.search_space.space import check_table
 
@@ -365,18 +365,19 @@ def without_own_runs(
     if len(known) < ENOUGH_SAME:
         return history
     own = set(known[columns].map(_written).agg("|".join, axis=1))
+    kept = np.ones(len(history), dtype=np.bool_)
     for name, rows in rows_of_tasks(history[task]).items():
         old = history.iloc[rows]
         same = old[old[columns].map(_written).agg("|".join, axis=1).isin(own)]
-        differ = any(same[name].nunique() > 1 for name in names)
+        differ = any(same[column].nunique() > 1 for column in names)
         if len(same.drop_duplicates(columns)) >= ENOUGH_SAME and differ:
             logger.warning(
                 "Task %r of the history has %d of this study's own runs: the task is left out",
                 name,
                 len(same),
             )
-            history = history[history[task].map(stripped).astype(str) != name]
-    return history
+            kept[rows] = False
+    return history[kept]
 
 
 def _written(cell: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -18,7 +19,7 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import read_study
+from botorch_transfer.suggestion import read_study, reading
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
 
 
@@ -171,3 +172,67 @@ def test_constraints_and_fixed_values_of_other_types_are_refused():
     prior = SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0)
     with pytest.raises(ValueError, match="'sorted' ranks the rows of old tasks: give a history"):
         suggest(SPACE, None, prior=prior, model="sorted")
+
+
+# --------------------------------------------------------------- the history of a study, columns
+
+
+def _old(n: int = 12) -> DataFrame:
+    frames = [SPACE.sample(n, seed=k).assign(task=f"task {k}") for k in range(3)]
+    old = pd.concat(frames, ignore_index=True)
+    return old.assign(loss=np.arange(len(old)) / 10)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_study_that_is_its_own_history_is_left_out(caplog, written):
+    old = _old()
+    runs = old[old["task"] == "task 1"].drop(columns="task").head(5)
+    runs.loc[runs.index[0], "loss"] = None
+    runs = runs.astype(str).replace("nan", None) if written else runs
+    tables = read_study(SPACE, old, runs)
+    assert list(tables.sources["loss"]) == ["task 0", "task 2"]
+    assert "Task 'task 1' of the history has 4 of this study's own runs" in caplog.text
+    own = read_study(SPACE, old[old["task"] == "task 1"], runs)
+    assert own.sources == {"loss": None}
+    assert len(own.runs.X) == 4
+
+
+def test_a_few_equal_runs_are_no_study(caplog):
+    old = _old()
+    runs = old[old["task"] == "task 1"].drop(columns="task")
+    for few in (runs.head(2), runs.head(5).assign(loss=0.5)):
+        same = old.assign(loss=0.5) if len(few) > 2 else old
+        assert len(read_study(SPACE, same, few).sources["loss"]) == 3
+    assert "own runs" not in caplog.text
+
+
+def test_columns_of_curves_that_no_table_has():
+    with pytest.raises(InputDataError, match=r"No table has the column 'epoch': .* by step="):
+        read_study(SPACE, _old(), step="epoch")
+    with pytest.raises(InputDataError, match=r"No table has the column 'name': .* by run="):
+        read_study(SPACE, _old().assign(epoch=1), step="epoch", run="name")
+
+
+def test_a_column_that_looks_like_steps(caplog):
+    read_study(SPACE, _old().assign(epoch=[*range(12)] * 3))
+    assert "'epoch' looks like the steps of learning curves" in caplog.text
+
+
+def test_a_column_whose_values_fit_an_absent_parameter(caplog):
+    space = SearchSpace([FloatParameter("temperature", 20, 120), LR])
+    old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
+    read_study(space, old)
+    (line,) = [m for m in caplog.messages if "temperature" in m]
+    assert "old runs have 'T' with such values: if they are the same, say rename=" in line
+
+
+def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
+    calls = []
+    read = reading.read_history
+    monkeypatch.setattr(reading, "read_history", lambda *a, **k: calls.append(1) or read(*a, **k))
+    old = _old(5)
+    first, second = (read_study(SPACE, old.copy(), robust=False) for _ in range(2))
+    assert len(calls) == 1
+    assert first.sources["loss"].keys() == second.sources["loss"].keys()
+    read_study(SPACE, old.assign(loss=old["loss"] + 1), robust=False)
+    assert len(calls) == 2
