@@ -315,15 +315,28 @@ class AutogradObjective(ModelObjective):
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective."""
-        values, gradient = theta.new_full((len(theta),), torch.nan), torch.zeros_like(theta)
-        for place, row in enumerate(theta.cpu().numpy()):
-            try:
-                value, slope = self._closure(row)
-            except NotPSDError:  # BoTorch's closure turns other breakdowns into NaN
-                continue
-            values[place] = float(value)
-            gradient[place] = torch.from_numpy(slope).to(theta)
-        return values, gradient
+        return evaluate_rows(self._closure, theta)
+
+
+def evaluate_rows(closure: NdarrayOptimizationClosure, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Evaluates a closure of BoTorch at rows of parameters, one after another.
+
+    Args:
+        closure: The closure.
+        theta: A ``P x k`` tensor of parameters.
+
+    Returns:
+        The ``P`` values and their ``P x k`` gradient; NaN where the numerics break down.
+    """
+    values, gradient = theta.new_full((len(theta),), torch.nan), torch.zeros_like(theta)
+    for place, row in enumerate(theta.cpu().numpy()):
+        try:
+            value, slope = closure(row)
+        except NotPSDError:  # BoTorch's closure turns other breakdowns into NaN
+            continue
+        values[place] = float(value)
+        gradient[place] = torch.from_numpy(slope).to(theta)
+    return values, gradient
 
 
 # ---------------------------------------------------------------------- hyperparameters of modules
