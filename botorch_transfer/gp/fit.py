@@ -64,8 +64,8 @@ class TaskObjective(FitObjective):
     @cached_property
     def is_log(self) -> Tensor:  # type: ignore[override]
         """Whether a parameter is a logarithm: all but the constant mean."""
-        columns = torch.ones(self.tasks.X.shape[-1] + 2, dtype=torch.bool)
-        return pad(columns, (0, self.shared)).to(self.tasks.X.device)
+        count, device = self.tasks.X.shape[-1] + 2, self.tasks.X.device
+        return pad(torch.ones(count, dtype=torch.bool, device=device), (0, self.shared))
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the hyperpriors; that of a known noise does not count."""

@@ -215,7 +215,7 @@ class GradientFit:
 
         def closure() -> tuple[Tensor, list[Tensor | None]]:
             with zero_grad_ctx(self.parameters):
-                loss = evaluate()
+                loss = evaluate().cpu()  # read once: the CPU waits for a GPU
             if not bool(loss.isfinite()):
                 for parameter in self.parameters.values():
                     parameter.grad = None
