@@ -96,20 +96,16 @@ class TaskObjective(FitObjective):
             tasks.covariance,
             self.max_elements,
         )
-        found = [
-            slopes.log_lengthscale / lengthscale,
-            slopes.log_scale.unsqueeze(-1) / outputscale,
-            slopes.noise.sum(dim=-1, keepdim=True).masked_fill(known, 0.0),
-            slopes.mean.sum(dim=-1, keepdim=True),
-        ]
-        slope = torch.cat(found[: len(sizes)], dim=-1)
+        found = slopes.in_hyperparameters(lengthscale, outputscale)
+        found["noise"].masked_fill_(known, 0.0)
+        slope = torch.cat([*found.values()][: len(sizes)], dim=-1)
         if not self.shared:
             return value, slope
         shape = num_rows, num_tasks, -1
         return value.reshape(shape[:2]).sum(dim=-1), slope.reshape(shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """The number of points of each row's task, or of all tasks."""
+        """Returns the number of points of each row's task, or of all tasks."""
         sizes = self.tasks.num_points
         return sizes.sum().expand(len(rows)) if self.shared else sizes[rows % len(sizes)]
 

@@ -58,11 +58,10 @@ CONVERGED = 0.05
 parameter may still move, at a negligible gain."""
 
 MAX_DIFFERENCES = 2**18
-"""How many numbers all differences between a target's inputs may take, to be kept."""
+"""Maximum size of the differences between a target's inputs that are kept."""
 
 _UNDEFINED_IN_BATCH = 1e100
-"""Stands for a value that is not a number in :func:`minimize_batched`; outcomes that were not
-standardized have large values, which are no reason to stop."""
+"""Replaces NaN in :func:`minimize_batched`. It is larger than any value of raw outcomes."""
 
 _in_force = Lock()
 
@@ -90,7 +89,7 @@ def single_threaded_scipy() -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """The libraries with threads. They are looked for once, which takes milliseconds."""
+    """Looks for the libraries with threads once, which takes milliseconds."""
     return ThreadpoolController()
 
 
@@ -119,8 +118,8 @@ def minimize_batched(
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
     Args:
-        evaluate: Gets a ``P x k`` tensor of parameters and a ``P`` tensor that says which start
-            each row comes from. Returns the ``P`` values and their ``P x k`` gradient. Where either
+        evaluate: Gets a ``P x k`` tensor of parameters and a ``P`` tensor of the start of each row.
+            Returns the ``P`` values and their ``P x k`` gradient. Where either
             is NaN, the line search turns back. Rows that converged are no longer evaluated.
         starts: An ``S x k`` tensor in double precision, on the device to evaluate on.
         bounds: A ``2 x k`` tensor of lower and upper bounds.
@@ -370,7 +369,7 @@ class Part(NamedTuple):
 
     @property
     def event_dims(self) -> int:
-        """The number of dimensions after those of a batch."""
+        """The number of dimensions after the batch dimensions."""
         return _EVENT_DIMS[self.name]
 
     @property
@@ -462,24 +461,27 @@ class ClosedFormObjective(ModelObjective, FitObjective):
             known = model.likelihood.noise
         known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
         self._known_noise = known.reshape(self._num_members, n)
-        parts = self.parts(model)
-        self._sizes = {n: part.read(self.batch_shape).shape[-1] for n, part in parts.items()}
-        columns = self._split(torch.arange(sum(self._sizes.values()), device=Y.device))
-        self._fitted = torch.cat([columns[name] for name, part in parts.items() if part.is_fitted])
-        logs = [torch.full_like(columns[n], part.is_log) for n, part in parts.items()]
-        self.is_log = torch.cat(logs).bool()
-        bounds = [part.bounds(self._sizes[n]) for n, part in parts.items()]
-        self.bounds = torch.cat(bounds, dim=-1)[:, self._fitted.cpu()]
-        self._present = self._read_all(parts)
-        priors = self._hyperpriors(mll) or []
-        self._log_prior = LogPrior([(prior, self._sizes[name]) for name, prior in priors])
-        self._of_priors = torch.cat([self._fitted[:0], *(columns[name] for name, _ in priors)])
         self._set_count(max(n, 1))
+        self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
 
     def _set_count(self, num_points: int) -> None:
         """Sets the number of points that the marginal log likelihood is divided by."""
         self._count = self._Y.new_tensor(num_points)
         self.gradient_tolerance = CONVERGED / num_points
+
+    def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
+        """Gives each hyperparameter its columns of ``K`` in all."""
+        sizes = {name: part.read(self.batch_shape).shape[-1] for name, part in parts.items()}
+        self._sizes, total = sizes, sum(sizes.values())
+        columns = self._split(torch.arange(total, device=self._Y.device))
+        self._fitted = torch.cat([columns[name] for name, part in parts.items() if part.is_fitted])
+        logs = [torch.full_like(columns[name], part.is_log) for name, part in parts.items()]
+        self.is_log = torch.cat(logs).bool()
+        bounds = [part.bounds(sizes[name]) for name, part in parts.items()]
+        self.bounds = torch.cat(bounds, dim=-1)[:, self._fitted.cpu()]
+        self._present = self._read_all(parts)
+        self._log_prior = LogPrior([(prior, sizes[name]) for name, prior in priors])
+        self._of_priors = torch.cat([self._fitted[:0], *(columns[name] for name, _ in priors)])
 
     def _split(self, values: Tensor) -> dict[str, Tensor]:
         """Splits the last dimension into the hyperparameters by name."""
@@ -679,12 +681,7 @@ class TargetObjective(ClosedFormObjective):
             max_elements=BLOCK_ELEMENTS if residual.device.type == "cpu" else n * residual.numel(),
             squares=self._squares,
         )
-        found = {
-            "lengthscale": slopes.log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
-            "outputscale": slopes.log_scale.unsqueeze(-1) / scale,
-            "noise": slopes.noise.sum(dim=-1, keepdim=True),
-            "constant": slopes.mean.sum(dim=-1, keepdim=True),
-        }
+        found = slopes.in_hyperparameters(lengthscale, scale)
         if "weights" in given:
             found["weights"] = torch.zeros_like(given["weights"])
         if self._means is not None:

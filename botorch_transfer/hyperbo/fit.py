@@ -57,8 +57,8 @@ class PretrainingOptions:
             default a fiftieth of all steps.
         patience: The number of such evaluations without progress after which the run stops.
         seed: The seed of the samples.
-        progress: ``True`` for a progress bar over the steps, ``False`` for none. By default there
-            is one on a terminal if it takes more than three seconds, which the log says, too.
+        progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
+            of more than three seconds has a bar on a terminal, and logs its expected time.
 
     Raises:
         ValueError: If an option is out of range.
@@ -98,8 +98,8 @@ class LearningCurve:
     """The losses of a run of pre-training.
 
     Args:
-        loss: The training loss before each step. With Adam it is that of a sub-sample. NaN for a
-            step that was skipped.
+        loss: The training loss before each step; with Adam the loss of a sub-sample. NaN for a step
+            that was skipped.
         validation_steps: The numbers of steps after which the validation loss was computed.
         validation_loss: The mean NLL of the validation tasks at these times.
         best_step: The number of steps with the lowest validation loss; without one, all.

@@ -64,7 +64,7 @@ class JointObjective(ClosedFormObjective):
         if self.kernel.fitted_part is not None:
             value = Part(*self.kernel.fitted_part).value
             self._shape = value.shape[len(self.batch_shape) :]
-        # Each member's own data behind those of the sources.
+        # Each member's own data follow the data of the sources.
         self._all_X = torch.cat([points.X.double().expand(B, -1, -1), self._X], dim=-2)
         self._all_Y = torch.cat([points.Y.double().expand(B, -1), self._Y], dim=-1)
         known = points.Yvar.double().expand(B, -1)
