@@ -22,7 +22,6 @@ from botorch.exceptions.errors import InputDataError, ModelFittingError
 from botorch.optim.closures import NdarrayOptimizationClosure
 from botorch.optim.core import torch_minimize
 from botorch.optim.utils import get_parameters
-from botorch.utils.context_managers import zero_grad_ctx
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -164,8 +163,7 @@ class GradientFit:
         self.bar.close()
         if self.validation is None:
             self.curve.best_step = len(self.curve.loss)
-        for parameter in self.parameters.values():
-            parameter.grad = None
+        self._forget_gradients()
         return self.curve
 
     def _run_adam(self) -> None:
@@ -214,14 +212,17 @@ class GradientFit:
         """Makes a closure for BoTorch's optimizers. Without gradients, Adam takes no step."""
 
         def closure() -> tuple[Tensor, list[Tensor | None]]:
-            with zero_grad_ctx(self.parameters):
-                loss = evaluate().cpu()  # read once: the CPU waits for a GPU
+            self._forget_gradients()
+            loss = evaluate().cpu()  # read once: the CPU waits for a GPU
             if not bool(loss.isfinite()):
-                for parameter in self.parameters.values():
-                    parameter.grad = None
+                self._forget_gradients()
             return loss, [parameter.grad for parameter in self.parameters.values()]
 
         return closure
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
     def reset(self) -> None:
         """Does nothing: a run takes place once."""
