@@ -317,6 +317,36 @@ class AutogradObjective(ModelObjective):
         return evaluate_rows(self._closure, theta)
 
 
+def gradient_closure(
+    evaluate: Callable[[], Tensor], parameters: Mapping[str, Tensor]
+) -> Callable[[], tuple[Tensor, list[Tensor | None]]]:
+    """Makes a closure for BoTorch's optimizers.
+
+    Args:
+        evaluate: Returns a loss, after adding its gradient to the parameters' ``grad``.
+        parameters: The parameters.
+
+    Returns:
+        A closure that returns the loss, on the CPU, and the gradients. If the loss is not finite,
+        there are no gradients, and Adam takes no step.
+    """
+
+    def closure() -> tuple[Tensor, list[Tensor | None]]:
+        drop_gradients(parameters)
+        loss = evaluate().detach().cpu()  # read once: the CPU waits for a GPU
+        if not bool(loss.isfinite()):
+            drop_gradients(parameters)
+        return loss, [parameter.grad for parameter in parameters.values()]
+
+    return closure
+
+
+def drop_gradients(parameters: Mapping[str, Tensor]) -> None:
+    """Sets the gradients of parameters to ``None``."""
+    for parameter in parameters.values():
+        parameter.grad = None
+
+
 def evaluate_rows(closure: NdarrayOptimizationClosure, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Evaluates a closure of BoTorch at rows of parameters, one after another.
 

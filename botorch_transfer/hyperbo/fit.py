@@ -25,7 +25,13 @@ from botorch.optim.utils import get_parameters
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from botorch_transfer.gp.objective import evaluate_rows, keep_freed_memory, minimize_batched
+from botorch_transfer.gp.objective import (
+    drop_gradients,
+    evaluate_rows,
+    gradient_closure,
+    keep_freed_memory,
+    minimize_batched,
+)
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.features import GPParts
 from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
@@ -163,14 +169,16 @@ class GradientFit:
         self.bar.close()
         if self.validation is None:
             self.curve.best_step = len(self.curve.loss)
-        self._forget_gradients()
+        drop_gradients(self.parameters)
         return self.curve
 
     def _run_adam(self) -> None:
         adam = partial(torch.optim.Adam, lr=self.options.learning_rate, fused=True)
         schedule = partial(LambdaLR, lr_lambda=self._decay) if self.options.decay else None
         torch_minimize(
-            self._closure(lambda: self.loss.sampled(self.parts, len(self.curve.loss))),
+            gradient_closure(
+                lambda: self.loss.sampled(self.parts, len(self.curve.loss)), self.parameters
+            ),
             self.parameters,
             optimizer=adam,
             scheduler=schedule,
@@ -182,9 +190,8 @@ class GradientFit:
         return 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
 
     def _run_lbfgs(self) -> None:
-        closure = NdarrayOptimizationClosure(
-            self._closure(lambda: self.loss.full(self.parts)), self.parameters
-        )
+        full = gradient_closure(lambda: self.loss.full(self.parts), self.parameters)
+        closure = NdarrayOptimizationClosure(full, self.parameters)
         latest = torch.as_tensor(closure()[0]).reshape(1)
         is_over = self(latest)
 
@@ -205,24 +212,6 @@ class GradientFit:
         closure.state = theta[0].numpy()
         if not is_over:
             self.curve.loss.pop()  # after the last iteration, not before one
-
-    def _closure(
-        self, evaluate: Callable[[], Tensor]
-    ) -> Callable[[], tuple[Tensor, list[Tensor | None]]]:
-        """Makes a closure for BoTorch's optimizers. Without gradients, Adam takes no step."""
-
-        def closure() -> tuple[Tensor, list[Tensor | None]]:
-            self._forget_gradients()
-            loss = evaluate().cpu()  # read once: the CPU waits for a GPU
-            if not bool(loss.isfinite()):
-                self._forget_gradients()
-            return loss, [parameter.grad for parameter in self.parameters.values()]
-
-        return closure
-
-    def _forget_gradients(self) -> None:
-        for parameter in self.parameters.values():
-            parameter.grad = None
 
     def reset(self) -> None:
         """Does nothing: a run takes place once."""

@@ -18,7 +18,6 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from botorch.optim.closures import ForwardBackwardClosure
 from botorch.optim.core import torch_minimize
 from gpytorch.priors import GammaPrior
 from torch import Tensor
@@ -26,6 +25,7 @@ from torch.distributions import Gamma
 from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
+from botorch_transfer.gp.objective import drop_gradients, gradient_closure
 from botorch_transfer.gp.state import freeze
 
 
@@ -253,13 +253,18 @@ def fit_network(
         network = ContextNetwork(context, base, options.hidden, options.bounded_head)
     share = context_shares(context)
     parameters: dict[str, Tensor] = dict(network.named_parameters())
+
+    def evaluate() -> Tensor:
+        loss = network_objective(network, context, lengthscale, share, options)
+        loss.backward()
+        return loss
+
     torch_minimize(
-        ForwardBackwardClosure(
-            lambda: network_objective(network, context, lengthscale, share, options), parameters
-        ),
+        gradient_closure(evaluate, parameters),
         parameters,
         optimizer=partial(torch.optim.Adam, lr=options.learning_rate, fused=True),
         step_limit=options.num_steps,
     )
+    drop_gradients(parameters)
     freeze(network)
     return network
