@@ -783,9 +783,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
         By default all starts are optimized together, and the best optimum is kept. Most models have
-        a closed form for that (``gp.objective``); others are fitted by BoTorch's own fit, from one
-        start after another. The further arguments of BoTorch's own fit select it, too: it then
-        starts at the present values, and from draws only where an attempt fails.
+        a closed form for that (``gp.objective``); others are differentiated automatically. Options
+        that only BoTorch's optimizer has select BoTorch's own fit, from one start after another. So
+        do the further arguments of BoTorch's own fit: it then starts at the present values, and
+        from draws only where an attempt fails.
 
         Args:
             mll: The marginal log likelihood of this model.

@@ -45,8 +45,6 @@ _WITHOUT_EFFECT = {
     "n_jobs",
     "max_bytes",
     "chunk_elements",
-    "checkpoint",
-    "checkpoint_every",
 }
 """Options that say how to compute a prior. The result does not depend on them."""
 

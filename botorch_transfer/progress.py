@@ -6,7 +6,7 @@ part of the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from logging import LogRecord, getLogger
@@ -68,7 +68,9 @@ def logged_once(logged: set[str], *names: str) -> Iterator[None]:
             each.removeFilter(is_new)
 
 
-def track(items: Iterable[T], what: str, total: int, show: bool | None = None) -> Iterator[T]:
+def track(
+    items: Iterable[T], what: str, total: int, show: bool | None = None
+) -> Generator[T, None, None]:
     """Goes through the parts of long work, or their results as they become available.
 
     Args:

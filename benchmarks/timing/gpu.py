@@ -15,7 +15,7 @@ from tqdm import tqdm
 from benchmarks.markdown import markdown_table
 from benchmarks.timing import hierarchy_posterior
 from benchmarks.timing.measure import Sizes, medians, readable, threads
-from benchmarks.timing.pretraining_step import adam_step, repeated
+from benchmarks.timing.pretraining_step import adam_steps
 from benchmarks.timing.target_step import improvement, priors_of, step, targets
 from benchmarks.timing.tasks import Task, random_tasks
 from botorch_transfer import ScaMLGP, SourceGPs, SourcePopulation, TransferGP
@@ -97,7 +97,7 @@ def level_posterior(
 def pretraining_steps(sizes: Sizes, place: Place) -> Work:
     tasks = place.tasks(sizes.num_pretraining_tasks, sizes.num_pretraining_points, sizes.dim)
     keep_freed_memory()
-    return repeated(adam_step(sizes, tasks), sizes.steps_at_once)
+    return adam_steps(sizes, tasks)
 
 
 def pretraining(sizes: Sizes, place: Place, num_tasks: int, num_points: int) -> Work:

@@ -64,8 +64,8 @@ class TaskObjective(FitObjective):
     @cached_property
     def is_log(self) -> Tensor:  # type: ignore[override]
         """Whether a parameter is a logarithm: all but the constant mean."""
-        columns = torch.ones(self.tasks.X.shape[-1] + 2, dtype=torch.bool)
-        return pad(columns, (0, self.shared)).to(self.tasks.X.device)
+        count, device = self.tasks.X.shape[-1] + 2, self.tasks.X.device
+        return pad(torch.ones(count, dtype=torch.bool, device=device), (0, self.shared))
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the hyperpriors; that of a known noise does not count."""
@@ -96,20 +96,16 @@ class TaskObjective(FitObjective):
             tasks.covariance,
             self.max_elements,
         )
-        found = [
-            slopes.log_lengthscale / lengthscale,
-            slopes.log_scale.unsqueeze(-1) / outputscale,
-            slopes.noise.sum(dim=-1, keepdim=True).masked_fill(known, 0.0),
-            slopes.mean.sum(dim=-1, keepdim=True),
-        ]
-        slope = torch.cat(found[: len(sizes)], dim=-1)
+        found = slopes.in_hyperparameters(lengthscale, outputscale)
+        found["noise"].masked_fill_(known, 0.0)
+        slope = torch.cat([*found.values()][: len(sizes)], dim=-1)
         if not self.shared:
             return value, slope
         shape = num_rows, num_tasks, -1
         return value.reshape(shape[:2]).sum(dim=-1), slope.reshape(shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """The number of points of each row's task, or of all tasks."""
+        """Returns the number of points of each row's task, or of all tasks."""
         sizes = self.tasks.num_points
         return sizes.sum().expand(len(rows)) if self.shared else sizes[rows % len(sizes)]
 

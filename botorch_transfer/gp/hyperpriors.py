@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
@@ -172,17 +173,12 @@ class LogPrior:
             first = len(columns)
             coefficients = _coefficients(prior)
             if coefficients is None and prior is not None:
-                self._others.append((slice(first, first + size), prior))
+                self._others.append((slice(first, first + size), deepcopy(prior)))
             numbers = torch.zeros(5) if coefficients is None else coefficients
             columns += numbers.detach().double().cpu().reshape(-1, 5).expand(size, 5)
         self._coefficients = torch.stack(columns, dim=-1) if columns else torch.zeros(5, 0)
         # The logarithm of a hyperparameter that may be negative is not needed, and not defined.
         self._has_logarithm = (self._coefficients[1] != 0) | (self._coefficients[3] != 0)
-
-    @property
-    def is_closed_form(self) -> bool:
-        """Whether all densities are evaluated without a graph."""
-        return not self._others
 
     def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the densities.

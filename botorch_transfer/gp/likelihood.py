@@ -254,6 +254,23 @@ class StationaryGradient(NamedTuple):
     noise: Tensor
     covariance: Tensor
 
+    def in_hyperparameters(self, lengthscale: Tensor, outputscale: Tensor) -> dict[str, Tensor]:
+        """Returns the derivatives in the hyperparameters that all points of a GP share.
+
+        Args:
+            lengthscale: A ``batch_shape x d`` tensor, or ``batch_shape x 1`` for one lengthscale.
+            outputscale: A ``batch_shape x 1`` tensor.
+
+        Returns:
+            The derivatives by name, each with one dimension after those of the batch.
+        """
+        return {
+            "lengthscale": self.log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
+            "outputscale": self.log_scale.unsqueeze(-1) / outputscale,
+            "noise": self.noise.sum(dim=-1, keepdim=True),
+            "constant": self.mean.sum(dim=-1, keepdim=True),
+        }
+
 
 def stationary_nll_and_gradient(
     residual: Tensor,

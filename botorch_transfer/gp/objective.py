@@ -42,7 +42,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.module import Module
+from gpytorch.priors import Prior
 from linear_operator.utils.errors import NotPSDError
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
@@ -58,11 +58,10 @@ CONVERGED = 0.05
 parameter may still move, at a negligible gain."""
 
 MAX_DIFFERENCES = 2**18
-"""How many numbers all differences between a target's inputs may take, to be kept."""
+"""Maximum size of the differences between a target's inputs that are kept."""
 
 _UNDEFINED_IN_BATCH = 1e100
-"""Stands for a value that is not a number in :func:`minimize_batched`; outcomes that were not
-standardized have large values, which are no reason to stop."""
+"""Replaces NaN in :func:`minimize_batched`. It is larger than any value of raw outcomes."""
 
 _in_force = Lock()
 
@@ -90,7 +89,7 @@ def single_threaded_scipy() -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """The libraries with threads. They are looked for once, which takes milliseconds."""
+    """Looks for the libraries with threads once, which takes milliseconds."""
     return ThreadpoolController()
 
 
@@ -119,8 +118,8 @@ def minimize_batched(
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
     Args:
-        evaluate: Gets a ``P x k`` tensor of parameters and a ``P`` tensor that says which start
-            each row comes from. Returns the ``P`` values and their ``P x k`` gradient. Where either
+        evaluate: Gets a ``P x k`` tensor of parameters and a ``P`` tensor of the start of each row.
+            Returns the ``P`` values and their ``P x k`` gradient. Where either
             is NaN, the line search turns back. Rows that converged are no longer evaluated.
         starts: An ``S x k`` tensor in double precision, on the device to evaluate on.
         bounds: A ``2 x k`` tensor of lower and upper bounds.
@@ -315,15 +314,58 @@ class AutogradObjective(ModelObjective):
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective."""
-        values, gradient = theta.new_full((len(theta),), torch.nan), torch.zeros_like(theta)
-        for place, row in enumerate(theta.cpu().numpy()):
-            try:
-                value, slope = self._closure(row)
-            except NotPSDError:  # BoTorch's closure turns other breakdowns into NaN
-                continue
-            values[place] = float(value)
-            gradient[place] = torch.from_numpy(slope).to(theta)
-        return values, gradient
+        return evaluate_rows(self._closure, theta)
+
+
+def gradient_closure(
+    evaluate: Callable[[], Tensor], parameters: Mapping[str, Tensor]
+) -> Callable[[], tuple[Tensor, list[Tensor | None]]]:
+    """Makes a closure for BoTorch's optimizers.
+
+    Args:
+        evaluate: Returns a loss, after adding its gradient to the parameters' ``grad``.
+        parameters: The parameters.
+
+    Returns:
+        A closure that returns the loss, on the CPU, and the gradients. If the loss is not finite,
+        there are no gradients, and Adam takes no step.
+    """
+
+    def closure() -> tuple[Tensor, list[Tensor | None]]:
+        drop_gradients(parameters)
+        loss = evaluate().detach().cpu()  # read once: the CPU waits for a GPU
+        if not bool(loss.isfinite()):
+            drop_gradients(parameters)
+        return loss, [parameter.grad for parameter in parameters.values()]
+
+    return closure
+
+
+def drop_gradients(parameters: Mapping[str, Tensor]) -> None:
+    """Sets the gradients of parameters to ``None``."""
+    for parameter in parameters.values():
+        parameter.grad = None
+
+
+def evaluate_rows(closure: NdarrayOptimizationClosure, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Evaluates a closure of BoTorch at rows of parameters, one after another.
+
+    Args:
+        closure: The closure.
+        theta: A ``P x k`` tensor of parameters.
+
+    Returns:
+        The ``P`` values and their ``P x k`` gradient; NaN where the numerics break down.
+    """
+    values, gradient = theta.new_full((len(theta),), torch.nan), torch.zeros_like(theta)
+    for place, row in enumerate(theta.cpu().numpy()):
+        try:
+            value, slope = closure(row)
+        except NotPSDError:  # BoTorch's closure turns other breakdowns into NaN
+            continue
+        values[place] = float(value)
+        gradient[place] = torch.from_numpy(slope).to(theta)
+    return values, gradient
 
 
 # ---------------------------------------------------------------------- hyperparameters of modules
@@ -357,7 +399,7 @@ class Part(NamedTuple):
 
     @property
     def event_dims(self) -> int:
-        """The number of dimensions after those of a batch."""
+        """The number of dimensions after the batch dimensions."""
         return _EVENT_DIMS[self.name]
 
     @property
@@ -397,10 +439,6 @@ class Part(NamedTuple):
         limits = [self.constraint.lower_bound, self.constraint.upper_bound]
         bounds = torch.stack([limit.double().cpu().expand(size) for limit in limits])
         return bounds.clamp_min(0.0).log() if self.is_log else bounds
-
-    def is_value_of(self, module: Module, closure: Callable[[Any], Tensor]) -> bool:
-        """Whether a hyperprior's closure returns this hyperparameter."""
-        return module is self.module and torch.equal(closure(module), self.value)
 
 
 _EVENT_DIMS = {
@@ -446,49 +484,39 @@ class ClosedFormObjective(ModelObjective, FitObjective):
         self._num_members = self.batch_shape.numel()
         self._X = X.double().reshape(self._num_members, n, X.shape[-1])
         self._Y = Y.double().reshape(self._num_members, n)
-        self._infers_noise = isinstance(model.likelihood, GaussianLikelihood)
         known: Any = 0.0
-        if n > 0:
+        if isinstance(model.likelihood, GaussianLikelihood):
+            known = added_variance(model.likelihood)
+        elif n > 0:
             known = model.likelihood.noise
-            if self._infers_noise:
-                known = added_variance(model.likelihood)
         known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
         self._known_noise = known.reshape(self._num_members, n)
-        parts = self.parts(model)
-        sizes = [part.read(self.batch_shape).shape[-1] for part in parts.values()]
-        ends = np.cumsum(sizes).tolist()
-        self.columns = {
-            name: slice(end - size, end) for name, size, end in zip(parts, sizes, ends, strict=True)
-        }
-        fitted = [self._every(name) for name, part in parts.items() if part.is_fitted]
-        logs = [part.is_log for part in parts.values()]
-        repeats = torch.tensor(sizes)
-        self.is_log = torch.tensor(logs).repeat_interleave(repeats).to(Y.device)
-        self._fitted = torch.cat(fitted).to(Y.device)
-        bounds = [part.bounds(size) for part, size in zip(parts.values(), sizes, strict=True)]
-        self.bounds = torch.cat(bounds, dim=-1)[:, self._fitted.cpu()]
-        self._present = self._read_all(parts)
         self._set_count(max(n, 1))
-        self._set_priors(parts)
+        self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
 
     def _set_count(self, num_points: int) -> None:
         """Sets the number of points that the marginal log likelihood is divided by."""
         self._count = self._Y.new_tensor(num_points)
         self.gradient_tolerance = CONVERGED / num_points
 
-    def _every(self, name: str) -> Tensor:
-        """Returns the numbers of the columns of a hyperparameter."""
-        return torch.arange(self.columns[name].start, self.columns[name].stop)
+    def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
+        """Gives each hyperparameter its columns of ``K`` in all."""
+        sizes = {name: part.read(self.batch_shape).shape[-1] for name, part in parts.items()}
+        self._sizes, total = sizes, sum(sizes.values())
+        columns = self._split(torch.arange(total, device=self._Y.device))
+        self._fitted = torch.cat([columns[name] for name, part in parts.items() if part.is_fitted])
+        logs = [torch.full_like(columns[name], part.is_log) for name, part in parts.items()]
+        self.is_log = torch.cat(logs).bool()
+        bounds = [part.bounds(sizes[name]) for name, part in parts.items()]
+        self.bounds = torch.cat(bounds, dim=-1)[:, self._fitted.cpu()]
+        self._present = self._read_all(parts)
+        self._log_prior = LogPrior([(prior, sizes[name]) for name, prior in priors])
+        self._of_priors = torch.cat([self._fitted[:0], *(columns[name] for name, _ in priors)])
 
-    def _set_priors(self, parts: Mapping[str, Part]) -> None:
-        columns, priors = [torch.empty(0, dtype=torch.long)], []
-        for _, module, prior, closure, _ in self.mll.model.named_priors():
-            for name, part in parts.items():
-                if part.is_value_of(module, closure):
-                    columns.append(self._every(name))
-                    priors.append((prior, len(columns[-1])))
-        self._of_priors = torch.cat(columns).to(self._Y.device)
-        self._log_prior = LogPrior(priors)
+    def _split(self, values: Tensor) -> dict[str, Tensor]:
+        """Splits the last dimension into the hyperparameters by name."""
+        pieces = values.split([*self._sizes.values()], dim=-1)
+        return dict(zip(self._sizes, pieces, strict=True))
 
     @classmethod
     @abstractmethod
@@ -506,27 +534,34 @@ class ClosedFormObjective(ModelObjective, FitObjective):
             Whether each member of a batch has fitted hyperparameters of its own, all of them are
             known, and hyperpriors are of these and univariate.
         """
-        model: Any = mll.model
-        batch_shape, parts = model.train_targets.shape[:-1], cls.parts(model).values()
+        batch_shape = mll.model.train_targets.shape[:-1]
         own = {
             part.raw
-            for part in parts
+            for part in cls.parts(mll.model).values()
             if part.is_fitted and part.raw.shape[: part.raw.dim() - part.event_dims] == batch_shape
         }
-        if any(p.requires_grad and p not in own for p in mll.parameters()):
-            return False
-        with torch.enable_grad():
-            fitted = [
-                (closure(module).numel(), module, prior, closure)
-                for _, module, prior, closure, _ in model.named_priors()
-                if closure(module).requires_grad
+        fitted = {parameter for parameter in mll.parameters() if parameter.requires_grad}
+        return fitted <= own and cls._hyperpriors(mll) is not None
+
+    @classmethod
+    @torch.enable_grad()
+    def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
+        """Lists the names of hyperparameters with their priors; ``None`` if there are others."""
+        model: Any = mll.model
+        found: list[tuple[str, Prior]] = []
+        for _, module, prior, closure, _ in model.named_priors():
+            value = closure(module)
+            size = value.numel() // model.train_targets.shape[:-1].numel()
+            is_univariate = prior.event_shape == () and prior.batch_shape.numel() in (1, size)
+            names = [
+                name
+                for name, part in cls.parts(model).items()
+                if is_univariate and part.module is module and torch.equal(part.value, value)
             ]
-        return all(
-            prior.event_shape == ()
-            and prior.batch_shape.numel() in (1, size // batch_shape.numel())
-            and any(part.is_value_of(module, closure) for part in parts)
-            for size, module, prior, closure in fitted
-        )
+            if value.requires_grad and not names:
+                return None
+            found += [(name, prior) for name in names]
+        return found
 
     def _read_all(self, parts: Mapping[str, Part]) -> Tensor:
         """Reads all parameters, the fixed ones too: a ``B x K`` tensor."""
@@ -541,10 +576,10 @@ class ClosedFormObjective(ModelObjective, FitObjective):
     def write(self, theta: Tensor) -> None:
         """Writes the fitted hyperparameters by the setters of their modules."""
         full = self._present.index_copy(1, self._fitted, theta.to(self._present))
-        values = torch.where(self.is_log, full.exp(), full)
+        values = self._split(torch.where(self.is_log, full.exp(), full))
         for name, part in self.parts(self.mll.model).items():
             if part.is_fitted:
-                part.write(values[:, self.columns[name]])
+                part.write(values[name])
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective; fixed hyperparameters keep their values."""
@@ -651,7 +686,7 @@ class TargetObjective(ClosedFormObjective):
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of the target's points."""
-        given = {name: values[:, columns] for name, columns in self.columns.items()}
+        given = self._split(values)
         member = rows % self._num_members
         residual, covariance, n = self._Y[member], None, self._Y.shape[-1]
         noise, lengthscale = self._known_noise[member], given["lengthscale"]
@@ -676,12 +711,7 @@ class TargetObjective(ClosedFormObjective):
             max_elements=BLOCK_ELEMENTS if residual.device.type == "cpu" else n * residual.numel(),
             squares=self._squares,
         )
-        found = {
-            "lengthscale": slopes.log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
-            "outputscale": slopes.log_scale.unsqueeze(-1) / scale,
-            "noise": slopes.noise.sum(dim=-1, keepdim=True),
-            "constant": slopes.mean.sum(dim=-1, keepdim=True),
-        }
+        found = slopes.in_hyperparameters(lengthscale, scale)
         if "weights" in given:
             found["weights"] = torch.zeros_like(given["weights"])
         if self._means is not None:

@@ -1,49 +1,46 @@
 """Pre-training runs: options, optimization, early stopping, held-out tasks.
 
 Read this to see how a pre-trained prior is optimized: Adam on sub-samples or L-BFGS on all points,
-with validation tasks that end a run early and checkpoints that an interrupted one goes on from. A
-checkpoint is read by ``torch.load(weights_only=True)``, which runs no code.
-
-PyTorch's optimizers take the steps. The loops around them also handle losses that are not finite,
-and the flat parameter vector makes a step cheap.
+by BoTorch's optimizers, with validation tasks that end a run early. An interrupted run starts
+again.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
-import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
+from botorch.optim.closures import NdarrayOptimizationClosure
+from botorch.optim.core import torch_minimize
+from botorch.optim.utils import get_parameters
 from torch import Tensor
-from torch.nn import Parameter
+from torch.optim.lr_scheduler import LambdaLR
 
-from botorch_transfer.gp.objective import keep_freed_memory
+from botorch_transfer.gp.objective import (
+    drop_gradients,
+    evaluate_rows,
+    gradient_closure,
+    keep_freed_memory,
+    minimize_batched,
+)
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperbo.features import GPParts
 from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
 from botorch_transfer.progress import track
-from botorch_transfer.saving import replaced_when_complete
 
 logger = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20
 """A run of Adam fails after this many steps in a row without a finite loss."""
-
-_UNDEFINED = 1e10
-"""Stands for a loss that is not finite in a line search."""
-
-_LBFGS_TOLERANCE = 1e-9
-"""L-BFGS stops when an iteration changes the loss by less than this, relative to ``1 + |loss|``."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +62,8 @@ class PretrainingOptions:
             default a fiftieth of all steps.
         patience: The number of such evaluations without progress after which the run stops.
         seed: The seed of the samples.
-        progress: ``True`` for a progress bar over the steps, ``False`` for none. By default there
-            is one on a terminal if it takes more than three seconds, which the log says, too.
-        checkpoint: A file for checkpoints. If it holds the checkpoint of an interrupted run, the
-            run resumes from it, with bitwise identical results.
-        checkpoint_every: The number of steps between checkpoints; by default a twentieth of all
-            steps. One more is written at the end.
+        progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
+            of more than three seconds has a bar on a terminal, and logs its expected time.
 
     Raises:
         ValueError: If an option is out of range.
@@ -90,8 +83,6 @@ class PretrainingOptions:
     patience: int = 10
     seed: int = 0
     progress: bool | None = None
-    checkpoint: str | os.PathLike[str] | None = None
-    checkpoint_every: int | None = None
 
     def __post_init__(self) -> None:
         if self.optimizer not in (None, "adam", "lbfgs"):
@@ -101,15 +92,10 @@ class PretrainingOptions:
         for name in ("batch_size", "task_batch_size", "patience"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive.")
-        for name in ("steps", "validation_every", "checkpoint_every"):
+        for name, least in (("steps", 0), ("validation_every", 1)):
             value = getattr(self, name)
-            if value is not None and value < (name != "steps"):
+            if value is not None and value < least:
                 raise ValueError(f"{name}={value} is out of range.")
-
-    def content(self) -> tuple[object, ...]:
-        """The options that the result depends on."""
-        how = ("progress", "checkpoint", "checkpoint_every")
-        return tuple(getattr(self, part.name) for part in fields(self) if part.name not in how)
 
 
 @dataclass
@@ -117,8 +103,8 @@ class LearningCurve:
     """The losses of a run of pre-training.
 
     Args:
-        loss: The training loss before each step. With Adam it is that of a sub-sample. NaN for a
-            step that was skipped.
+        loss: The training loss before each step; with Adam the loss of a sub-sample. NaN for a step
+            that was skipped.
         validation_steps: The numbers of steps after which the validation loss was computed.
         validation_loss: The mean NLL of the validation tasks at these times.
         best_step: The number of steps with the lowest validation loss; without one, all.
@@ -137,14 +123,13 @@ class LearningCurve:
 
 
 class GradientFit:
-    """One run of pre-training.
+    """One run of pre-training, and BoTorch's stopping criterion of its steps.
 
     Args:
         parts: The GP, changed in place.
         loss: The loss on the source tasks.
         validation: The NLL of tasks that are held out, if there are any.
         options: How to optimize.
-        key: What identifies the run, for its checkpoint.
         stop: The number of steps to stop after. The learning rate still decays over all steps.
     """
 
@@ -154,32 +139,18 @@ class GradientFit:
         loss: SourceLoss,
         validation: TaskNLL | None,
         options: PretrainingOptions,
-        key: str,
         stop: int | None = None,
     ) -> None:
-        self.parts, self.loss, self.validation = parts, loss, validation
-        self.options, self.key = options, key
-        name = options.optimizer or ("lbfgs" if loss.task_nll is None else "adam")
-        default = 3000 if name == "adam" else 100
-        self.num_steps = default if options.steps is None else options.steps
+        self.parts, self.loss, self.validation, self.options = parts, loss, validation, options
+        default = "lbfgs" if loss.task_nll is None else "adam"
+        self.is_adam = (options.optimizer or default) == "adam"
+        steps = 3000 if self.is_adam else 100
+        self.num_steps = steps if options.steps is None else options.steps
         self.stop = self.num_steps if stop is None else min(stop, self.num_steps)
         self.validation_every = options.validation_every or max(1, self.num_steps // 50)
-        self.checkpoint_every = options.checkpoint_every or max(1, self.num_steps // 20)
-        self.parameters = {n: p for n, p in parts.named_parameters() if p.requires_grad}
-        self.flat = FlatParameters(self.parameters.values())
-        self.optimizer: torch.optim.Adam | torch.optim.LBFGS
-        if name == "adam":
-            self.optimizer = torch.optim.Adam([self.flat.vector], fused=True)
-        else:
-            self.optimizer = torch.optim.LBFGS(
-                [self.flat.vector],
-                max_iter=1,
-                max_eval=25,
-                history_size=20,
-                line_search_fn="strong_wolfe",
-            )
+        self.parameters = get_parameters(parts, requires_grad=True)
         self.curve = LearningCurve()
-        self.step = 0
+        self.bar = track(range(self.stop), "pre-training", self.stop, options.progress)
 
     def run(self) -> LearningCurve:
         """Runs to the end, or until the validation loss no longer falls.
@@ -189,290 +160,102 @@ class GradientFit:
 
         Raises:
             ModelFittingError: If the loss is repeatedly not finite.
-            ValueError: If there is a checkpoint of another run.
         """
         keep_freed_memory()
-        if self.parameters and not self._resume():
-            if self.step == 0:
-                self._validate()
-            steps = self.stop - self.step
-            for loss in track(self._losses(), "pre-training", steps, self.options.progress):
-                self._note(loss)
-                curve = self.curve
-                waited = sum(step > curve.best_step for step in curve.validation_steps)
-                if waited >= self.options.patience:
-                    break
-                if self.step % self.checkpoint_every == 0:
-                    self._write(finished=False)
+        if self.parameters:
+            if self.stop > 0:
+                (self._run_adam if self.is_adam else self._run_lbfgs)()
             self._validate()
-            self._write(finished=True)
-        self.flat.release()
+        self.bar.close()
+        if self.validation is None:
+            self.curve.best_step = len(self.curve.loss)
+        drop_gradients(self.parameters)
         return self.curve
 
-    def _losses(self) -> Iterator[float]:
-        """Takes the remaining steps, and yields the loss before each."""
-        if isinstance(self.optimizer, torch.optim.Adam):
-            sampled, steps = partial(self.loss.sampled, self.parts), range(self.step, self.stop)
-            return adam_steps(self.optimizer, sampled, steps, self._learning_rate)
-        previous = self.curve.loss[-1] if self.curve.loss else math.inf
-        losses = lbfgs_steps(self.optimizer, partial(self.loss.full, self.parts), previous)
-        return islice(losses, self.stop - self.step)
+    def _run_adam(self) -> None:
+        adam = partial(torch.optim.Adam, lr=self.options.learning_rate, fused=True)
+        schedule = partial(LambdaLR, lr_lambda=self._decay) if self.options.decay else None
+        torch_minimize(
+            gradient_closure(
+                lambda: self.loss.sampled(self.parts, len(self.curve.loss)), self.parameters
+            ),
+            self.parameters,
+            optimizer=adam,
+            scheduler=schedule,
+            step_limit=self.stop,
+            stopping_criterion=self,
+        )
 
-    def _learning_rate(self, step: int) -> float:
-        if not self.options.decay:
-            return self.options.learning_rate
-        return 0.5 * self.options.learning_rate * (1 + math.cos(math.pi * step / self.num_steps))
+    def _decay(self, step: int) -> float:
+        return 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
 
-    def _note(self, loss: float) -> None:
-        """Records a step, and evaluates the validation loss when it is due."""
-        self.curve.loss.append(loss)
-        if not math.isfinite(loss):
-            logger.info("Step %d is skipped: the loss is not finite.", self.step)
-            limit = _MAX_SKIPPED if isinstance(self.optimizer, torch.optim.Adam) else 1
-            last = self.curve.loss[-limit:]
+    def _run_lbfgs(self) -> None:
+        full = gradient_closure(lambda: self.loss.full(self.parts), self.parameters)
+        closure = NdarrayOptimizationClosure(full, self.parameters)
+        latest = torch.as_tensor(closure()[0]).reshape(1)
+        is_over = self(latest)
+
+        def evaluate(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal latest
+            latest, gradient = evaluate_rows(closure, theta)
+            return latest, gradient
+
+        def end_iteration(x: npt.NDArray[np.float64]) -> None:
+            nonlocal is_over
+            closure.state, is_over = x, self(latest)
+            if is_over:
+                raise StopIteration
+
+        start = torch.from_numpy(closure.state).unsqueeze(0)
+        infinite = torch.tensor([[-torch.inf], [torch.inf]]).expand(2, start.shape[-1])
+        theta, _ = minimize_batched(evaluate, start, infinite, self.stop, callback=end_iteration)
+        closure.state = theta[0].numpy()
+        if not is_over:
+            self.curve.loss.pop()  # after the last iteration, not before one
+
+    def reset(self) -> None:
+        """Does nothing: a run takes place once."""
+
+    def __call__(self, fvals: Tensor) -> bool:
+        """Records the loss before a step, and evaluates the validation loss when it is due.
+
+        Args:
+            fvals: The loss.
+
+        Returns:
+            Whether to stop instead of taking the step.
+        """
+        step, curve = len(self.curve.loss), self.curve
+        if step % self.validation_every == 0:
+            self._validate()
+        if sum(each > curve.best_step for each in curve.validation_steps) >= self.options.patience:
+            return True
+        curve.loss.append(float(fvals))
+        next(self.bar, None)
+        if not math.isfinite(curve.loss[-1]):
+            logger.info("Step %d is skipped: the loss is not finite.", step)
+            limit = _MAX_SKIPPED if self.is_adam else 1
+            last = curve.loss[-limit:]
             if len(last) == limit and not any(map(math.isfinite, last)):
                 raise ModelFittingError(
-                    f"Pre-training has no finite loss after {self.step} steps: a covariance "
+                    f"Pre-training has no finite loss after {step} steps: a covariance "
                     "matrix is not positive definite. Check the source data for extreme scales, "
                     "or start from more noise or a smaller learning rate."
                 )
-        self.step += 1
-        if self.validation is None:
-            self.curve.best_step = self.step
-        elif self.step % self.validation_every == 0:
-            self._validate()
+        return False
 
     @torch.no_grad()
     def _validate(self) -> None:
-        seen = self.curve.validation_steps[-1:] == [self.step]
-        if self.validation is None or seen:
+        step, curve = len(self.curve.loss), self.curve
+        if self.validation is None or curve.validation_steps[-1:] == [step]:
             return
         values = torch.cat(list(self.validation.of_tasks(self.parts)))
         loss = float(values.mean())
-        self.curve.validation_steps.append(self.step)
-        self.curve.validation_loss.append(loss)
-        finite = [value for value in self.curve.validation_loss if math.isfinite(value)]
+        curve.validation_steps.append(step)
+        curve.validation_loss.append(loss)
+        finite = [value for value in curve.validation_loss if math.isfinite(value)]
         if loss == min(finite, default=math.nan):
-            self.curve.best_step = self.step
-
-    def _write(self, finished: bool) -> None:
-        if self.options.checkpoint is None:
-            return
-        state = {
-            "step": self.step,
-            "parameters": {n: p.detach() for n, p in self.parameters.items()},
-            "optimizer": self.optimizer.state_dict()["state"],
-            "curve": vars(self.curve),
-            "finished": finished,
-        }
-        write_checkpoint(self.options.checkpoint, self.key, state)
-
-    def _resume(self) -> bool:
-        """Restores the state of an earlier run; returns whether it had finished."""
-        path = self.options.checkpoint
-        if path is None or not Path(path).exists():
-            return False
-        state = read_checkpoint(path, self.key)
-        self.step = state["step"]
-        self.curve = LearningCurve(**state["curve"])
-        logger.info("Pre-training goes on after %d steps.", self.step)
-        self.parts.load_state_dict(state["parameters"], strict=False)
-        own = self.optimizer.state_dict()
-        self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
-        return bool(state["finished"])
-
-
-# -------------------------------------------------------------------------------------------- loops
-
-
-def adam_steps(
-    optimizer: torch.optim.Adam,
-    evaluate: Callable[[int], Tensor],
-    steps: range,
-    learning_rate: Callable[[int], float] | None = None,
-) -> Iterator[float]:
-    """Minimizes a loss by Adam, one step for each item.
-
-    Use ``torch.optim.Adam([vector], fused=True)``: a step costs by the tensor, so a small model
-    trains fastest as one vector, see :class:`FlatParameters`.
-
-    Args:
-        optimizer: The optimizer of one vector.
-        evaluate: Gets the number of a step. Adds the gradient to the vector's ``grad``, which is
-            zero, and returns the loss, a tensor with one element.
-        steps: The numbers of the steps.
-        learning_rate: The learning rate of a step; the optimizer's own if omitted.
-
-    Yields:
-        The loss before each step, once the step is done. NaN if loss or gradient are not finite:
-        the step is then skipped, so that one bad sub-sample does no harm.
-
-    Example:
-        >>> x = torch.nn.Parameter(torch.tensor([3.0]))
-        >>> def evaluate(step):
-        ...     loss = x.square().sum()
-        ...     loss.backward()
-        ...     return loss
-        >>> adam = torch.optim.Adam([x], lr=0.5, fused=True)
-        >>> list(adam_steps(adam, evaluate, range(3)))
-        [9.0, 6.25, 4.0...]
-    """
-    group = optimizer.param_groups[0]
-    (vector,) = group["params"]
-    for step in steps:
-        if learning_rate is not None:
-            group["lr"] = learning_rate(step)
-        loss = _value_and_gradient(vector, partial(evaluate, step))
-        if math.isfinite(loss):
-            optimizer.step()
-        yield loss
-
-
-def lbfgs_steps(
-    optimizer: torch.optim.LBFGS, evaluate: Callable[[], Tensor], previous: float = math.inf
-) -> Iterator[float]:
-    """Minimizes a loss by L-BFGS until it no longer falls, one iteration for each item.
-
-    PyTorch's L-BFGS, and not SciPy's: its state can be saved after any iteration, so that an
-    interrupted run ends at the same numbers.
-
-    Args:
-        optimizer: The optimizer of one vector, with ``max_iter=1`` and a line search.
-        evaluate: Adds the gradient to the vector's ``grad``, which is zero, and returns the loss.
-        previous: The last loss of the run that this one goes on with.
-
-    Yields:
-        The loss before each iteration, once the iteration is done; NaN if it is not finite.
-
-    Example:
-        >>> x = torch.nn.Parameter(torch.tensor([3.0]))
-        >>> def evaluate():
-        ...     loss = x.square().sum()
-        ...     loss.backward()
-        ...     return loss
-        >>> lbfgs = torch.optim.LBFGS([x], max_iter=1, line_search_fn="strong_wolfe")
-        >>> list(lbfgs_steps(lbfgs, evaluate))[0]
-        9.0
-    """
-    (vector,) = optimizer.param_groups[0]["params"]
-
-    known: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def closure() -> Tensor:
-        for point, value, gradient in known:
-            if torch.equal(point, vector):
-                vector.grad.copy_(gradient)
-                return value
-        loss = _value_and_gradient(vector, evaluate)
-        if math.isnan(loss):
-            loss = _UNDEFINED
-            vector.grad.zero_()
-        known.append((vector.detach().clone(), vector.new_tensor(loss), vector.grad.clone()))
-        return known[-1][1]
-
-    while True:
-        before = vector.detach().clone()
-        # PyTorch evaluates the point again that the last iteration ended at. Remembering it saves
-        # half of all evaluations.
-        known = [each for each in known if torch.equal(each[0], before)]
-        loss = float(optimizer.step(closure))
-        yield math.nan if loss == _UNDEFINED else loss
-        # An iteration that did not move the vector would be repeated for ever.
-        if torch.equal(before, vector) or abs(previous - loss) <= _LBFGS_TOLERANCE * (
-            1 + abs(loss)
-        ):
-            return
-        previous = loss
-
-
-def _value_and_gradient(vector: Parameter, evaluate: Callable[[], Tensor]) -> float:
-    """The loss, with the gradient in ``vector.grad``; NaN if either is not finite."""
-    if vector.grad is None:
-        vector.grad = torch.zeros_like(vector)
-    vector.grad.zero_()
-    loss = evaluate().detach().reshape(())
-    # Read together: the CPU waits for a GPU once.
-    value, slope = torch.stack([loss, vector.grad.sum()]).tolist()
-    return value if math.isfinite(value + slope) else math.nan
-
-
-class FlatParameters:
-    """One vector that holds all parameters of a module, and one that holds their gradients.
-
-    Args:
-        parameters: Parameters of one dtype, on one device. Until :meth:`release` they are views of
-            ``vector``, so that whatever changes one changes the other. Their gradients are views
-            of ``vector.grad``; backward passes add to it until somebody sets it to zero.
-
-    Example:
-        >>> layer = torch.nn.Linear(2, 1)
-        >>> flat = FlatParameters(layer.parameters())
-        >>> flat.vector.data.fill_(7.0).shape
-        torch.Size([3])
-        >>> layer.weight.tolist(), layer.bias.tolist()
-        ([[7.0, 7.0]], [7.0])
-    """
-
-    def __init__(self, parameters: Iterable[Parameter]) -> None:
-        self.parameters = list(parameters)
-        pieces = [p.detach().flatten() for p in self.parameters]
-        self.vector = Parameter(torch.cat(pieces) if pieces else torch.empty(0))
-        self.vector.grad = torch.zeros_like(self.vector)
-        sizes = [p.numel() for p in self.parameters]
-        views = self.vector.detach().split(sizes), self.vector.grad.split(sizes)
-        for parameter, piece, gradient in zip(self.parameters, *views, strict=True):
-            parameter.data = piece.view_as(parameter)
-            parameter.grad = gradient.view_as(parameter)
-
-    def release(self) -> None:
-        """Gives each parameter memory of its own again, and no gradient."""
-        for parameter in self.parameters:
-            parameter.grad = None
-            parameter.data = parameter.detach().clone()
-
-
-# -------------------------------------------------------------------------------------- checkpoints
-
-
-def write_checkpoint(path: str | os.PathLike[str], key: str, state: dict[str, Any]) -> None:
-    """Writes a checkpoint; an older one is replaced once the new one is complete.
-
-    Args:
-        path: Where to write.
-        key: What identifies the run: data, starting values and options.
-        state: Everything that the remaining steps depend on.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-    """
-    with replaced_when_complete(path) as unfinished:
-        torch.save({"key": key, "state": state}, unfinished)
-
-
-def read_checkpoint(path: str | os.PathLike[str], key: str) -> dict[str, Any]:
-    """Reads a checkpoint.
-
-    Args:
-        path: The file.
-        key: What identifies the run.
-
-    Returns:
-        The state, on the CPU.
-
-    Raises:
-        ValueError: If the file is damaged, or is the checkpoint of another run.
-    """
-    try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        found, state = saved["key"], saved["state"]
-    except (EOFError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError) as error:
-        raise ValueError(f"The checkpoint {str(path)!r} is damaged: delete it.") from error
-    if found != key:
-        raise ValueError(
-            f"{str(path)!r} is the checkpoint of a run with other source data, starting values or "
-            "options: delete it, or give another file."
-        )
-    return cast(dict[str, Any], state)
+            curve.best_step = step
 
 
 # ----------------------------------------------------------------------------- held-out tasks
@@ -484,7 +267,6 @@ def fit_as_long_as_it_helps(
     share: float,
     loss: Callable[[PaddedTasks], SourceLoss],
     options: PretrainingOptions,
-    key: str,
 ) -> LearningCurve:
     """Finds the best number of steps with some tasks held out, then trains on all tasks.
 
@@ -494,7 +276,6 @@ def fit_as_long_as_it_helps(
         share: The share of tasks to hold out while the number of steps is determined.
         loss: Builds the loss of tasks.
         options: How to optimize.
-        key: What identifies the run, for its checkpoints.
 
     Returns:
         The training losses of the second run, and the validation losses of the first one.
@@ -502,18 +283,11 @@ def fit_as_long_as_it_helps(
     Raises:
         InputDataError: If there are too few tasks to hold one out.
         ModelFittingError: If the loss is repeatedly not finite.
-        ValueError: If there is a checkpoint of another run.
     """
     kept, held_out = split(len(tasks.X), share, options.seed)
-    beside = None if options.checkpoint is None else f"{options.checkpoint}.held-out"
-    trial = GradientFit(
-        deepcopy(parts),
-        loss(tasks[kept]),
-        TaskNLL(tasks[held_out]),
-        replace(options, checkpoint=beside),
-        f"{key}-held-out",
-    ).run()
-    curve = GradientFit(parts, loss(tasks), None, options, key, trial.best_step).run()
+    validation = TaskNLL(tasks[held_out])
+    trial = GradientFit(deepcopy(parts), loss(tasks[kept]), validation, options).run()
+    curve = GradientFit(parts, loss(tasks), None, options, trial.best_step).run()
     return replace(trial, loss=curve.loss, best_step=curve.best_step)
 
 

@@ -63,7 +63,6 @@ from botorch_transfer.hyperbo.fit import (
 )
 from botorch_transfer.hyperbo.objectives import Objective, SourceLoss
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
-from botorch_transfer.memo import content_key
 from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import TransferPrior
 
@@ -267,7 +266,7 @@ class PretrainedPrior(TransferPrior):
         hold_out: float | None = None,
         **options: Any,
     ) -> Self:
-        """Pre-trains mean, kernel and noise, starting from their present values.
+        """Pre-trains mean, kernel and noise of an untrained prior.
 
         Args:
             source_data: The source tasks, a sequence or a mapping from names: each a
@@ -296,8 +295,7 @@ class PretrainedPrior(TransferPrior):
                 Not together with ``groups``.
             **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
                 ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
-                ``validation_every``, ``patience``, ``seed``, ``progress``, ``checkpoint`` and
-                ``checkpoint_every``.
+                ``validation_every``, ``patience``, ``seed`` and ``progress``.
 
         Returns:
             This prior, trained, on the device of the data. It stays as it was if the run fails or
@@ -307,7 +305,7 @@ class PretrainedPrior(TransferPrior):
             InputDataError: If the source data are invalid, have no matching inputs for the EKL, or
                 are too few tasks to hold any out.
             ModelFittingError: If the loss cannot be evaluated, step after step.
-            ValueError: If an option is out of range, or the checkpoint is of another run.
+            ValueError: If an option is out of range, or this prior is trained already.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -316,6 +314,11 @@ class PretrainedPrior(TransferPrior):
             >>> prior.num_tasks
             2
         """
+        if self.num_tasks > 0:
+            raise ValueError(
+                "This prior is trained already, and priors do not change: build an untrained one, "
+                f"for instance by {type(self).__name__}.hyperbo(d={self.dim}), and fit that."
+            )
         chosen = PretrainingOptions(**options)
         if max_points < 1:
             raise ValueError(f"max_points={max_points} must be positive.")
@@ -334,17 +337,6 @@ class PretrainedPrior(TransferPrior):
         if hold_out is not None and groups is not None:
             raise ValueError("hold_out chooses tasks: leave out groups.")
         parts = self._thawed().double().to(tasks.X.device)
-        key = content_key(
-            (tasks, objective, nll_weight),
-            parts.state_dict(),
-            structure(parts),
-            self.trainable,
-            groups,
-            tolerance,
-            max_points,
-            hold_out,
-            chosen,
-        )
 
         def loss(tasks: PaddedTasks) -> SourceLoss:
             samples = chosen.batch_size, chosen.task_batch_size, chosen.seed
@@ -353,9 +345,9 @@ class PretrainedPrior(TransferPrior):
             )
 
         if hold_out is None:
-            curve = GradientFit(parts, loss(tasks), None, chosen, key).run()
+            curve = GradientFit(parts, loss(tasks), None, chosen).run()
         else:
-            curve = fit_as_long_as_it_helps(parts, tasks, hold_out, loss, chosen, key)
+            curve = fit_as_long_as_it_helps(parts, tasks, hold_out, loss, chosen)
         freeze(parts.eval())
         self.parts = parts
         self.to(outcomes.device)

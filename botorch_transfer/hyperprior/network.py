@@ -14,15 +14,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
+from botorch.optim.core import torch_minimize
 from gpytorch.priors import GammaPrior
 from torch import Tensor
 from torch.distributions import Gamma
 from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import softplus
 
+from botorch_transfer.gp.objective import drop_gradients, gradient_closure
 from botorch_transfer.gp.state import freeze
 
 
@@ -249,13 +252,19 @@ def fit_network(
         torch.default_generator.manual_seed(options.seed)
         network = ContextNetwork(context, base, options.hidden, options.bounded_head)
     share = context_shares(context)
-    adam = torch.optim.Adam(network.parameters(), lr=options.learning_rate, fused=True)
-    for _ in range(options.num_steps):
-        adam.zero_grad()
+    parameters: dict[str, Tensor] = dict(network.named_parameters())
+
+    def evaluate() -> Tensor:
         loss = network_objective(network, context, lengthscale, share, options)
-        if not loss.isfinite():  # all further steps would see the same
-            break
         loss.backward()
-        adam.step()
+        return loss
+
+    torch_minimize(
+        gradient_closure(evaluate, parameters),
+        parameters,
+        optimizer=partial(torch.optim.Adam, lr=options.learning_rate, fused=True),
+        step_limit=options.num_steps,
+    )
+    drop_gradients(parameters)
     freeze(network)
     return network

@@ -60,9 +60,11 @@ class JointObjective(ClosedFormObjective):
         self._names = [
             cast(Stationary, Stationary.of(each)).name for each in self.kernel.data_kernels
         ]
-        num_target_points, tasks = self._Y.shape[-1], range(self.kernel.num_tasks)
-        sizes = (*points.sizes, num_target_points)
-        # Each member's own data behind those of the sources.
+        tasks, sizes = range(self.kernel.num_tasks), (*points.sizes, self._Y.shape[-1])
+        if self.kernel.fitted_part is not None:
+            value = Part(*self.kernel.fitted_part).value
+            self._shape = value.shape[len(self.batch_shape) :]
+        # Each member's own data follow the data of the sources.
         self._all_X = torch.cat([points.X.double().expand(B, -1, -1), self._X], dim=-2)
         self._all_Y = torch.cat([points.Y.double().expand(B, -1), self._Y], dim=-1)
         known = points.Yvar.double().expand(B, -1)
@@ -70,11 +72,14 @@ class JointObjective(ClosedFormObjective):
         self._points = TaskPoints(self._all_X[0], tuple(tasks), sizes)
         self._one_hot = self._points.one_hot(len(tasks))
         # Which inferred noise variance each point has: one for each task whose noise is unknown.
-        inferred = [*(not each for each in model.conditional.noise.known), self._infers_noise]
+        inferred = [
+            *(not each for each in model.conditional.noise.known),
+            isinstance(model.likelihood, GaussianLikelihood),
+        ]
         self._noise_of = self._one_hot[:, torch.tensor(inferred)].mT
         arrow = [[task in (index, tasks[-1]) for task in tasks] for index in tasks]
         self._is_arrow = self.kernel.support == arrow
-        if num_target_points == 0:
+        if sizes[-1] == 0:
             self._set_count(sum(sizes))
 
     @classmethod
@@ -128,19 +133,16 @@ class JointObjective(ClosedFormObjective):
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of all tasks' points."""
         with torch.enable_grad():
-            values = values.requires_grad_()
+            values = values.detach().requires_grad_()
             value = self._negative_log_likelihood(values, rows % self._num_members)
             (slope,) = torch.autograd.grad(value.sum(), values)
         return value.detach(), slope
 
     def _negative_log_likelihood(self, values: Tensor, member: Tensor) -> Tensor:
-        given = {name: values[:, columns] for name, columns in self.columns.items()}
+        given = self._split(values)
         inferred = [given[name] for name in ("source noise", "noise") if name in given]
         noise = self._known_noise[member] + torch.cat(inferred, dim=-1) @ self._noise_of
-        fitted = []
-        if "matrices" in given:
-            shape = self.parts(self.mll.model)["matrices"].value.shape[len(self.batch_shape) :]
-            fitted = [given["matrices"].unflatten(-1, shape)]
+        fitted = [given["matrices"].unflatten(-1, self._shape)] if "matrices" in given else []
         matrices = self.kernel.task_covariances(*fitted).double()
         one = torch.ones_like(values[:, :1])
         kernels = [

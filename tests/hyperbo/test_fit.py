@@ -1,29 +1,16 @@
-"""Pre-training by gradients: options, optimizers, early stopping, checkpoints, held-out tasks."""
+"""Pre-training by gradients: options, optimizers, early stopping, held-out tasks."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
-from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
-from torch.nn import Linear, Parameter
 
 from botorch_transfer.data import as_datasets
 from botorch_transfer.gp.tasks import PaddedTasks
-from botorch_transfer.hyperbo.fit import (
-    FlatParameters,
-    GradientFit,
-    LearningCurve,
-    adam_steps,
-    lbfgs_steps,
-    read_checkpoint,
-    split,
-    write_checkpoint,
-)
+from botorch_transfer.hyperbo.fit import GradientFit, split
 from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
 from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions
 from tests.families import ShiftedSines
@@ -39,7 +26,6 @@ from tests.families import ShiftedSines
         ({"patience": 0}, "patience=0 must be positive"),
         ({"steps": -1}, "steps=-1 is out of range"),
         ({"validation_every": 0}, "validation_every=0 is out of range"),
-        ({"checkpoint_every": 0}, "checkpoint_every=0 is out of range"),
         ({"objective": "mll"}, "Unknown objective 'mll'"),
         ({"objective": "nll+ekl", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
     ],
@@ -48,16 +34,6 @@ def test_options_out_of_range(options, message):
     X = torch.rand(4, 2, dtype=torch.double)
     with pytest.raises(ValueError, match=message):
         PretrainedPrior.stationary(2).fit([(X, X[:, :1])], **options)
-
-
-def test_content_is_all_but_how():
-    options = PretrainingOptions(optimizer="adam")
-    how = {"progress": True, "checkpoint": "run", "checkpoint_every": 3}
-    assert replace(options, **how).content() == options.content()
-    for field in fields(options):
-        if field.name not in how:
-            other = "lbfgs" if field.name == "optimizer" else 12
-            assert replace(options, **{field.name: other}).content() != options.content()
 
 
 FAMILY = ShiftedSines()
@@ -113,11 +89,35 @@ def test_default_optimizers():
 
 def test_lbfgs_stops_where_it_converges():
     prior = PretrainedPrior.stationary(2).fit(HISTORY, optimizer="lbfgs", steps=500)
-    curve = prior.learning_curve.loss
-    assert len(curve) < 200
-    again = prior.fit(HISTORY, optimizer="lbfgs", steps=500).learning_curve.loss
-    assert again[0] <= curve[-1] + 1e-6
-    assert abs(again[-1] - curve[-1]) < 1e-3
+    curve = prior.learning_curve
+    assert 5 < curve.best_step == len(curve.loss) < 200
+    assert curve.loss == sorted(curve.loss, reverse=True)
+    assert curve.loss[-2] - curve.loss[-1] < 1e-3
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_losses_are_those_before_each_step(optimizer):
+    short, long = (fit(optimizer=optimizer, batch_size=50, steps=n, decay=False) for n in (3, 5))
+    curve = long.learning_curve.loss
+    assert len(curve) == 5
+    assert short.learning_curve.loss == pytest.approx(curve[:3])
+    Y = torch.stack([Y.squeeze(-1) for _, Y in HISTORY])
+    loss = short.parts.nll(X.expand(4, -1, -1), (Y - Y.mean()) / Y.std()).mean()
+    assert float(loss) == pytest.approx(curve[3])
+
+
+def test_no_steps():
+    prior, start = fit(steps=0), untrained()
+    assert prior.learning_curve.loss == []
+    assert all(torch.equal(t, parameters(start)[n].to(t)) for n, t in parameters(prior).items())
+
+
+def test_a_trained_prior_is_not_fitted_again():
+    prior = fit(steps=1)
+    before = parameters(prior)
+    with pytest.raises(ValueError, match=r"trained already.*PretrainedPrior.hyperbo\(d=2\)"):
+        prior.fit(HISTORY, steps=1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in parameters(prior).items())
 
 
 def test_adam_and_lbfgs_find_the_same_optimum():
@@ -177,69 +177,6 @@ def test_the_best_step_is_found_and_patience_ends_the_search():
     assert 0 < curve.best_step < 50
     stopped = fit(**how, patience=2).learning_curve
     assert stopped.validation_steps[-1] == stopped.best_step + 10
-
-
-# ------------------------------------------------------------------------------- checkpoints
-
-
-class Interrupted(BaseException):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("objective", "optimizer"), [("nll", "adam"), ("nll", "lbfgs"), ("ekl", "lbfgs")]
-)
-def test_an_interrupted_run_ends_at_the_same_numbers(objective, optimizer, tmp_path, monkeypatch):
-    options = {"optimizer": optimizer}
-    expected = fit(objective, **options)
-    options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 7}
-    note, steps = GradientFit._note, []
-
-    def interrupted(self, loss):
-        steps.append(1)
-        if len(steps) in (17, 19):
-            raise Interrupted
-        return note(self, loss)
-
-    monkeypatch.setattr(GradientFit, "_note", interrupted)
-    for _ in range(2):
-        with pytest.raises(Interrupted):
-            fit(objective, **options)
-    assert_equal_bits(expected, fit(objective, **options))
-    assert len(steps) < 50  # not from the beginning
-    steps.clear()
-    assert_equal_bits(expected, fit(objective, **options))
-    assert not steps  # finished
-
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    fit(checkpoint=tmp_path / "run")
-    for change in ({"seed": 1}, {"steps": 31}, {"objective": "ekl"}, {"outcome_scale": "raw"}):
-        with pytest.raises(ValueError, match="other source data, starting values or options"):
-            fit(checkpoint=tmp_path / "run", **change)
-    fit(checkpoint=tmp_path / "run", progress=True, checkpoint_every=3)  # how, not what
-
-
-def test_a_checkpoint_of_another_kernel_or_noise_is_refused(tmp_path):
-    def fit_stationary(kernel="rbf", noise=None, file="run"):
-        noise = [] if noise is None else [torch.full((6, 1), noise, dtype=torch.double)]
-        X = torch.linspace(0, 1, 12, dtype=torch.double).reshape(6, 2)
-        history = [*HISTORY, (X, X[:, :1], *noise)]
-        prior = PretrainedPrior.stationary(2, kernel=kernel)
-        prior.fit(history, steps=3, checkpoint=tmp_path / file)
-
-    fit_stationary()
-    for change in ({"kernel": "matern12"}, {"noise": 0.5}):
-        with pytest.raises(ValueError, match="other source data, starting values or options"):
-            fit_stationary(**change)
-
-
-def test_a_damaged_checkpoint_is_refused(tmp_path):
-    (tmp_path / "run").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="damaged"):
-        fit(checkpoint=tmp_path / "run")
-    with pytest.raises(FileNotFoundError, match="no folder"):
-        fit(checkpoint=tmp_path / "missing" / "run")
 
 
 # ---------------------------------------------------------------------------------- trouble
@@ -314,7 +251,7 @@ def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
     loss = SourceLoss.of(tasks, objective, 0.1, 5, 64, 3, None, 1e-8, 1000)
     how = PretrainingOptions(optimizer, 20, 0.05, batch_size=5, seed=3, validation_every=5)
     parts = PretrainedPrior.hyperbo(2, hidden=(6,))._thawed().double()
-    trial = GradientFit(parts, loss, TaskNLL(others), how, "key").run()
+    trial = GradientFit(parts, loss, TaskNLL(others), how).run()
     assert curve.validation_steps == trial.validation_steps
     assert curve.validation_loss == pytest.approx(trial.validation_loss, rel=1e-6)
     assert curve.best_step == trial.best_step
@@ -324,30 +261,6 @@ def test_it_is_a_trial_and_a_run_of_as_many_steps(objective, optimizer, scale):
     ).learning_curve  # the schedule is that of all steps
     assert curve.loss == whole.loss[: len(curve.loss)]
     assert prior.num_tasks == 8
-
-
-@pytest.mark.parametrize("when", [13, 23])
-def test_an_interrupted_pair_of_runs_ends_at_the_same_numbers(when, tmp_path, monkeypatch):
-    options = {"hold_out": 0.25, "patience": 100, "batch_size": 5}
-    expected = fit_held_out(**options)
-    assert expected.learning_curve.best_step > 12  # both parts are interrupted here
-    options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 4}
-    note, steps = GradientFit._note, []
-
-    def interrupted(self, loss):
-        steps.append(1)
-        if len(steps) == when:
-            raise Interrupted
-        return note(self, loss)
-
-    monkeypatch.setattr(GradientFit, "_note", interrupted)
-    with pytest.raises(Interrupted):
-        fit_held_out(**options)
-    assert_equal_bits(expected, fit_held_out(**options))
-    total = 20 + expected.learning_curve.best_step
-    assert len(steps) <= total + 5  # not from the beginning
-    with pytest.raises(ValueError, match="other source data"):
-        fit_held_out(**{**options, "hold_out": 0.5})
 
 
 def test_splits():
@@ -368,211 +281,23 @@ def test_what_cannot_be_held_out_is_refused():
         fit_held_out(hold_out=0.2, objective="ekl", groups=[[0, 1]])
 
 
-# -------------------------------------------------------------------------------------- checkpoints
+def test_patience_ends_lbfgs():
+    how = {"optimizer": "lbfgs", "steps": 40, "validation_every": 1, "patience": 2}
+    curve = fit_held_out(hold_out=0.25, **how).learning_curve
+    assert curve.validation_steps[-1] <= curve.best_step + 2
+    assert len(curve.loss) == curve.best_step < 40
 
 
-OPTIMIZERS = {
-    "adam": partial(torch.optim.Adam, fused=True),
-    "lbfgs": partial(torch.optim.LBFGS, max_iter=1, line_search_fn="strong_wolfe"),
-}
+def test_lbfgs_turns_back_from_where_the_loss_is_undefined(monkeypatch):
+    full, calls = SourceLoss.full, []
 
+    def sometimes(self, parts):
+        calls.append(1)
+        loss = full(self, parts)
+        return loss * torch.nan if len(calls) == 4 else loss
 
-def step(module: Linear, optimizer: torch.optim.Optimizer) -> None:
-    X = torch.linspace(-1, 1, 6).reshape(3, 2)
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = (module(X) - X.prod(dim=-1, keepdim=True)).square().sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-
-
-def module() -> Linear:
-    torch.manual_seed(0)
-    return Linear(2, 1)
-
-
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_an_optimizer_goes_on_where_it_was(kind, tmp_path: Path) -> None:
-    whole, first, second = module(), module(), module()
-    optimizers = [OPTIMIZERS[kind](each.parameters(), lr=0.1) for each in (whole, first, second)]
-    for _ in range(3):
-        step(whole, optimizers[0])
-    for _ in range(2):
-        step(first, optimizers[1])
-    curve = LearningCurve([3.0, torch.nan], [0], [4.0], best_step=1)
-    written = {
-        "step": 2,
-        "parameters": dict(first.named_parameters()),
-        "optimizer": optimizers[1].state_dict()["state"],
-        "curve": vars(curve),
-    }
-    write_checkpoint(tmp_path / "run", "key", written)
-    found = read_checkpoint(tmp_path / "run", "key")
-    assert found is not None
-    assert found["step"] == 2
-    assert repr(LearningCurve(**found["curve"])) == repr(curve)
-    second.load_state_dict(found["parameters"])
-    optimizers[2].load_state_dict({**optimizers[2].state_dict(), "state": found["optimizer"]})
-    step(second, optimizers[2])
-    assert torch.equal(second.weight, whole.weight)
-    assert torch.equal(second.bias, whole.bias)
-
-
-def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "run", "key", {"step": 2})
-    with pytest.raises(ValueError, match="other source data, starting values or options"):
-        read_checkpoint(tmp_path / "run", "another key")
-
-
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    torch.save({"key": "key", "state": Path("harmful")}, tmp_path / "run")
-    with pytest.raises(ValueError, match="is damaged: delete it"):
-        read_checkpoint(tmp_path / "run", "key")
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_damaged_file_is_refused(share, tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "run", "key", {"parameters": {"x": torch.rand(99)}})
-    content = (tmp_path / "run").read_bytes()
-    (tmp_path / "run").write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match="damaged"):
-        read_checkpoint(tmp_path / "run", "key")
-    torch.save({"step": 3}, tmp_path / "run")
-    with pytest.raises(ValueError, match="damaged"):
-        read_checkpoint(tmp_path / "run", "key")
-
-
-# ------------------------------------------------------------------------ loops and flat parameters
-
-
-@pytest.fixture
-def x():
-    return Parameter(torch.tensor([1.0, -2.0], dtype=torch.double))
-
-
-def quartic(x):
-    loss = (x**4).sum() + (x[0] - x[1]) ** 2
-    loss.backward()
-    return loss
-
-
-def test_adam_takes_the_steps_of_a_plain_loop(x):
-    twin = Parameter(x.detach().clone())
-    adam = torch.optim.Adam([x], fused=True)
-    losses = list(adam_steps(adam, lambda _: quartic(x), range(20), lambda step: 0.1 / (1 + step)))
-    expected, plain = [], torch.optim.Adam([twin], foreach=False)
-    for step in range(20):
-        plain.param_groups[0]["lr"] = 0.1 / (1 + step)
-        plain.zero_grad()
-        expected.append(quartic(twin).item())
-        plain.step()
-    torch.testing.assert_close(x, twin, rtol=1e-12, atol=1e-12)
-    assert losses == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("bad", ["loss", "gradient"])
-def test_adam_skips_a_step_that_is_not_finite(x, bad):
-    def evaluate(step):
-        loss = quartic(x)
-        if step == 1:
-            if bad == "loss":
-                return loss * math.inf
-            x.grad[0] = math.nan
-        return loss
-
-    seen = []
-    adam = torch.optim.Adam([x], lr=0.1, fused=True)
-    for loss in adam_steps(adam, evaluate, range(3)):
-        seen.append((math.isfinite(loss), x.detach().clone()))
-    assert [finite for finite, _ in seen] == [True, False, True]
-    assert torch.equal(seen[0][1], seen[1][1])
-    assert seen[2][1].isfinite().all()
-    assert not torch.equal(seen[1][1], seen[2][1])
-
-
-def lbfgs(x):
-    return torch.optim.LBFGS([x], max_iter=1, line_search_fn="strong_wolfe")
-
-
-def test_lbfgs_stops_at_the_minimum(x):
-    losses = list(lbfgs_steps(lbfgs(x), lambda: quartic(x)))
-    assert 3 < len(losses) < 60
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < 1e-6
-    assert list(lbfgs_steps(lbfgs(x), lambda: quartic(x), previous=losses[-1])) == [losses[-1]]
-
-
-def test_lbfgs_turns_back_from_where_the_loss_is_undefined(x):
-    def evaluate():
-        loss = quartic(x)
-        return loss if float(x[1].detach()) < 0 else loss * math.nan
-
-    losses = list(lbfgs_steps(lbfgs(x), evaluate))
-    assert losses[-1] < 1e-3
-    assert x[1] <= 0
-    x.data[1] = 1.0
-    before = x.detach().clone()
-    (loss,) = lbfgs_steps(lbfgs(x), evaluate)
-    assert math.isnan(loss)
-    assert torch.equal(x, before)
-
-
-def test_lbfgs_evaluates_no_point_twice(monkeypatch):
-    family, points, full = ShiftedSines(), [], SourceLoss.full
-
-    def seen(self, parts):
-        points.append(torch.cat([p.detach().flatten() for p in parts.parameters()]))
-        return full(self, parts)
-
-    monkeypatch.setattr(SourceLoss, "full", seen)
-    PretrainedPrior.stationary(2).fit(family.sources(), optimizer="lbfgs", steps=10)
-    assert len(torch.stack(points).unique(dim=0)) == len(points)
-    assert len(points) > 10
-
-
-@pytest.fixture
-def layer():
-    torch.manual_seed(0)
-    return Linear(2, 1, dtype=torch.double)
-
-
-def test_vector_and_parameters_are_one(layer):
-    before = {name: p.detach().clone() for name, p in layer.named_parameters()}
-    flat = FlatParameters(layer.parameters())
-    for name, parameter in layer.named_parameters():
-        assert torch.equal(parameter, before[name])
-    flat.vector.data += 1
-    for name, parameter in layer.named_parameters():
-        assert torch.equal(parameter, before[name] + 1)
-    layer.bias.data.fill_(5.0)
-    assert flat.vector[-1] == 5
-
-
-def test_gradients_add_up_in_the_vector(layer):
-    flat = FlatParameters(layer.parameters())
-    layer.weight.sum().mul(3.0).backward()  # the bias has none
-    assert flat.vector.grad.tolist() == [3.0, 3.0, 0.0]
-    layer.bias.sum().backward()
-    assert flat.vector.grad.tolist() == [3.0, 3.0, 1.0]
-    flat.vector.grad.zero_()
-    assert layer.weight.grad.tolist() == [[0.0, 0.0]]
-
-
-def test_released_parameters_have_memory_of_their_own(layer):
-    flat = FlatParameters(layer.parameters())
-    flat.vector.data.fill_(2.0)
-    layer.weight.sum().backward()
-    flat.release()
-    flat.vector.data.fill_(7.0)
-    assert layer.weight.tolist() == [[2.0, 2.0]]
-    assert layer.bias.untyped_storage().nbytes() == 8
-    assert layer.weight.grad is None
-
-
-def test_no_parameters():
-    flat = FlatParameters([])
-    assert flat.vector.shape == (0,)
-    flat.release()
+    monkeypatch.setattr(SourceLoss, "full", sometimes)
+    curve = fit(optimizer="lbfgs", steps=20).learning_curve.loss
+    assert len(calls) > 4
+    assert all(map(math.isfinite, curve))
+    assert curve[-1] < curve[0]

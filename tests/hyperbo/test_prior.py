@@ -153,16 +153,6 @@ def test_fit_once_holds_out_a_quarter_of_many_tasks():
         assert prior.num_tasks == len(tasks)
 
 
-def test_fitting_again_goes_on():
-    prior = fit(PRESETS["stationary"](), optimizer="lbfgs", steps=100)
-    view, models = prior.view(), PretrainedGP(*FAMILY.target(3), prior)
-    before = models.posterior(TEST_X).mean
-    fit(prior, optimizer="lbfgs", steps=100, outcome_scale="raw")
-    assert torch.equal(models.posterior(TEST_X).mean, before)
-    assert view.outcome_scale == "pooled"
-    assert prior.outcome_scale == "raw"
-
-
 def test_on_a_device(preset, device):
     X = FAMILY.inputs(8)
     sources = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.8)]
@@ -399,7 +389,7 @@ def test_modules_of_the_user_are_handed_over(tmp_path):
 
 def test_what_the_user_froze_stays_so(tmp_path):
     mean, kernel = own_modules()
-    prior = fit(PretrainedPrior(mean, kernel.requires_grad_(False), dim=2))
+    prior = PretrainedPrior(mean, kernel.requires_grad_(False), dim=2)
     prior.save(tmp_path / "prior")
     loaded = PretrainedPrior.load(tmp_path / "prior", None, None, *own_modules())
     assert loaded.trainable == prior.trainable

@@ -255,3 +255,11 @@ def test_the_random_state_stays():
 def test_unfit_options_are_refused(options):
     with pytest.raises(ValueError, match="positive"):
         NetworkOptions(**options)
+
+
+def test_training_stops_where_the_loss_is_not_finite():
+    context = torch.tensor([[1.0], [2.0]], dtype=torch.double)
+    lengthscale = torch.tensor([0.1, torch.nan], dtype=torch.double)
+    base = torch.tensor([3.0, 6.0], dtype=torch.double)
+    network = fit_network(context, lengthscale, base, NetworkOptions(num_steps=3))
+    assert all(tensor.isfinite().all() for tensor in network.state_dict().values())
