@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -20,7 +20,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_prior, check_target
+from botorch_transfer.arguments import PriorOrData, check_prior
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.combine import WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
@@ -90,8 +90,8 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
-    _residual_path: str | None = ""
-    """Where the residual kernel is in ``covar_module``: by default it is the whole."""
+    _residual_kernel: tuple[Kernel | None]
+    """The residual kernel, a part of ``covar_module``; in a tuple, to be registered only once."""
 
     def __init__(
         self,
@@ -120,13 +120,12 @@ class ModularTransferGP(TargetGP):
             **options,
         )
         self.prior = prior.to(train_X)
+        self._residual_kernel = (self.covar_module,)
 
     @property
     def residual_covar_module(self) -> Kernel | None:
-        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
-        if self._residual_path is None:
-            return None
-        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
+        """The residual kernel, wherever it is in ``covar_module``; ``None`` if there is none."""
+        return self._residual_kernel[0]
 
 
 class SourcePosteriorGP(ModularTransferGP):
@@ -163,7 +162,6 @@ class SourcePosteriorGP(ModularTransferGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
     ) -> None:
-        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
         own = self._own_hyperparameters(sources)
@@ -183,8 +181,7 @@ class SourcePosteriorGP(ModularTransferGP):
             likelihood=likelihood,
             noise=own.noise,
         )
-        modules = self.covar_module.named_modules(remove_duplicate=False)
-        self._residual_path = next((name for name, each in modules if each is covar_module), None)
+        self._residual_kernel = (covar_module,)
         self._add_parts()
 
     @classmethod

@@ -30,11 +30,17 @@ from botorch_transfer.gp.conditioned import (
     ConditionedGPs,
     in_parts,
 )
+from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part, PriorKernel
+from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
-from botorch_transfer.gp.stationary import DenseKernel
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
+
+FEW_POINTS, NEGLIGIBLE = 512, 1e-3
+"""Above this many source points, acquisitions skip sources of tiny weights: all of them together
+move neither mean nor deviation by more than this share of the prior's deviation, wherever the
+candidate is."""
 
 
 class SourceWeights(Module, ABC):
@@ -243,7 +249,7 @@ class EnsembleWeights(SourceWeights):
         self.shares.data = (shares / shares.sum(dim=-1, keepdim=True)).to(self.shares)
 
 
-class WeightedSumKernel(DenseKernel):
+class WeightedSumKernel(PriorKernel):
     r"""``Σ_m w_m² Σ_m(x, x')``, the covariance of ``Σ_m w_m f_m`` under the source posteriors.
 
     This is the source part of ScaML-GP's kernel, Eq. (6) of [Tighineanu2023scaml]_.
@@ -308,6 +314,36 @@ class WeightedSumKernel(DenseKernel):
             covariances = self._covariances(gps, x1, x2, same)
         values = _weighted_sum(weights, covariances, event_dims=2, power=2)
         return values.expand(*batch_shape, *values.shape[-2:])
+
+    def draw(
+        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
+    ) -> SourcePath:
+        """See :class:`.PriorKernel`."""
+        selected = _selected(self.gps, self.task_weights)
+        return SourcePath(*selected, sample_shape + batch_shape, num_features)
+
+    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
+        """Expands sums of independent source posteriors whose mean has the same weights."""
+        gps, weights = _selected(self.gps, self.task_weights)
+        is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
+        if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):
+            return None
+        weights = gps.alpha.new_ones(gps.num_tasks) if weights is None else weights.double()
+        size = gps.points.shape[-2] + len(T)
+        if len(gps.points) * size * (2 + size) > MAX_NUMBERS:
+            return None
+        constants = rest.constants.clone()
+        constants[0] = weights @ gps.prior_mean
+        constants[1] += weights.square() @ gps.outputscale
+        if gps.alpha.numel() > FEW_POINTS:
+            moves = weights * torch.maximum(gps.summary.reach, gps.outputscale.sqrt())
+            moves, order = moves.sort()
+            is_kept = moves.cumsum(dim=0) > NEGLIGIBLE * constants[1].sqrt()
+            kept = order[is_kept].sort().values
+            if len(kept) < len(weights):
+                gps, weights = gps.select(kept), weights[kept]
+        parts = [Part.of_sources(gps, weights, T)] if len(weights) else []
+        return Expansion([*rest.parts, *parts], constants)
 
     def source_covariances(self, x: Tensor) -> Tensor:
         """Evaluates the covariance of every selected source, and remembers it.

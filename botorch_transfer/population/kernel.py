@@ -20,17 +20,21 @@ further one uncertain by ten times their range.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 import torch
+from botorch.sampling.pathwise.paths import PathDict
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from gpytorch.module import Module
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.functional import pad
 
+from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import (
     ConditionedBatch,
@@ -40,8 +44,10 @@ from botorch_transfer.gp.conditioned import (
     range_names,
 )
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
+from botorch_transfer.gp.frozen import Expansion, Part, PriorKernel
+from botorch_transfer.gp.paths import ModelPath, ScaledPath
 from botorch_transfer.gp.state import collapse_batch, savable, select_batch
-from botorch_transfer.gp.stationary import DenseKernel, Stationary, evaluate
+from botorch_transfer.gp.stationary import Stationary, evaluate
 from botorch_transfer.prior import Observations
 
 MAX_REFERENCE = 64
@@ -408,7 +414,7 @@ class PopulationMean(Mean):
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
 
-class PopulationKernel(DenseKernel):
+class PopulationKernel(PriorKernel):
     r"""The covariance of a further task, whose scale ``b`` and level ``a`` are uncertain.
 
     With the posterior ``(μ, Σ)`` of the function that all tasks share, and the covariance ``k`` of
@@ -484,3 +490,87 @@ class PopulationKernel(DenseKernel):
         square, variance, level = (part[(..., *[None] * (2 - diag))] for part in of_scale)
         values = square * self.unscaled(x1, x2, diag) + variance * products + level
         return values.expand(*batch_shape, *values.shape[-1:] if diag else values.shape[-2:])
+
+    def draw(
+        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
+    ) -> PathDict:
+        """See :class:`.PriorKernel`."""
+        factor, gps = self.scale.mean_square.sqrt(), cast(ConditionedPopulation, self.common.gps)
+        own = draw_kernel_feature_paths_fallback(
+            num_inputs=gps.dim,
+            mean_module=None,
+            covar_module=self.residual,
+            sample_shape=sample_shape,
+            num_features=num_features,
+            **kwargs,
+        )
+        common = self.common_covariance.draw(sample_shape, batch_shape, num_features)
+        paths = {
+            "mean": PopulationMeanPath(self, sample_shape),
+            "residual": ScaledPath(own, factor, gps.reference.to(factor)),
+            "sources": ScaledPath(common, factor),
+        }
+        return PathDict(paths, sum)  # type: ignore[arg-type]
+
+    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
+        """Expands the common function and the task's own, times the random scale, and the level."""
+        residual, gps = Stationary.of(self.residual), cast(ConditionedPopulation, self.common.gps)
+        is_ours = isinstance(mean, PopulationMean) and mean.common is self.common
+        if residual is None or rest.parts or not is_ours:
+            return None
+        scale = self.scale
+        square, variance_of_scale = scale.mean_square.double(), scale.variance.double()
+        common = Part.of_sources(gps, T.new_ones(1), T)
+        alpha, mu = common.columns[..., :1], gps.mean(T)[0]
+        own_alpha = alpha[:, : common.quadratic.shape[-1]]
+        cross = square * common.columns[..., 2:] + (variance_of_scale * alpha) * mu
+        common = replace(
+            common,
+            columns=torch.cat([pad(scale.mean * alpha, (0, 1)), cross], dim=-1),
+            quadratic=common.quadratic - variance_of_scale / square * (own_alpha @ own_alpha.mT),
+            factor=square.reshape(1),
+        )
+        reference = gps.reference.to(T)
+        share = 1 / len(reference)
+        own = Part.of_kernel(residual, T, reference)
+        of_mean = residual.between(T, reference).mean(dim=-1)
+        variance = residual.between(reference, reference).mean()
+        columns, level = square * own.columns, scale.level_variance
+        columns[:, len(T) :, 1] = -2 * share * square
+        columns[:, len(T) :, 2:] = -share * square
+        own = replace(own, columns=columns, factor=square.reshape(1))
+        total = square * (gps.outputscale[0] + residual.scale + variance) + level
+        cross = square * (variance - of_mean) + level
+        constants = torch.cat([torch.stack([gps.prior_mean[0], total]), cross])
+        return Expansion([common, own], constants)
+
+
+class PopulationMeanPath(ModelPath):
+    """Draws of ``a + (b - E[b]) μ(x)``, of random level and scale: two normal numbers each.
+
+    Args:
+        kernel: The target's kernel, which has ``μ`` and the moments.
+        sample_shape: The sample shape.
+    """
+
+    slope: Tensor
+    level: Tensor
+
+    def __init__(self, kernel: PopulationKernel, sample_shape: torch.Size) -> None:
+        super().__init__()
+        self.common, scale = kernel.common, kernel.scale
+        z = scale.mean.new_empty(2, *sample_shape, *kernel.batch_shape).normal_()
+        self.register_buffer("slope", (scale.variance.sqrt() * z[0]).detach())
+        self.register_buffer("level", (scale.level_variance.sqrt() * z[1]).detach())
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Ignored.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        return self.level.unsqueeze(-1) + self.slope.unsqueeze(-1) * self.common(x)

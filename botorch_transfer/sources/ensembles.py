@@ -32,16 +32,9 @@ from torch import Tensor
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import MAX_ELEMENTS
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
-from botorch_transfer.gp.paths import (
-    MeanPath,
-    ScaledPath,
-    SourcePath,
-    centred_posterior_paths,
-    kernel_paths,
-    model_paths,
-)
+from botorch_transfer.gp.paths import ScaledPath
+from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.gp.tasks import lexical_order
-from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
@@ -140,62 +133,12 @@ class EnsembleGP(SourcePosteriorGP):
         covariance = covariance + evaluated(self.source_covar_module(X))
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
-    def prior_paths(
-        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
-    ) -> PathDict:
-        """Draws from the ensemble's prior: its mean plus centred draws of the members.
-
-        Args:
-            sample_shape: The shape of the draws.
-            num_features: The number of random features.
-            **kwargs: Handed to BoTorch.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        size: Any = {"sample_shape": sample_shape, "num_features": num_features}
-        paths = {"own": kernel_paths(self, self.covar_module, **size, **kwargs)}
-        if self.has_source_covariance:
-            shape = sample_shape + self.batch_shape
-            paths["sources"] = SourcePath(
-                self.prior.gps, self.ensemble_weights, shape, num_features
-            )
-        return self._sum_of_members(paths, prior=True)
-
-    def posterior_paths(
-        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
-    ) -> SamplePath:
-        """Draws from the ensemble's posterior: its mean plus centred draws of the members.
-
-        Args:
-            prior_sampler: Draws from the model's prior.
-            sample_shape: The shape of the draws.
-            **kwargs: Ignored.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        prior_paths = prior_sampler(model=self, sample_shape=sample_shape)
-        if self.num_target_points == 0:
-            return prior_paths
-        own = centred_posterior_paths(self, prior_paths["own"].path)
-        return self._sum_of_members({**dict(prior_paths.items()), "own": own}, prior=False)
-
-    def _sum_of_members(self, paths: dict[str, SamplePath], prior: bool) -> PathDict:
-        """Adds up the ensemble's mean and the centred draws of its members."""
-        weight = self.target_weight
+    def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
         if not self.has_source_covariance:
-            weight = torch.ones_like(weight)
-        own = ScaledPath(paths["own"], weight)
-        return model_paths(self, {**paths, "own": own, "mean": MeanPath(self, prior)})
-
-    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        mean, variance, noise = super()._leave_one_out()
-        (X,) = self.train_inputs
-        own = self.target_weight.unsqueeze(-1)
-        if self.has_source_covariance:
-            variance = own.square() * variance + self.source_covar_module(X, diag=True)
-        return own * mean + self.source_mean_module(X), variance, noise
+            return super()._draws(path, draw)
+        sources = draw(self.source_mean_module, self.source_covar_module)
+        paths = {"own": ScaledPath(path, self.target_weight), "sources": sources}
+        return PathDict(paths, sum)  # type: ignore[arg-type]
 
 
 def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
