@@ -22,7 +22,7 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_prior
 from botorch_transfer.data import Domain
-from botorch_transfer.gp.combine import WeightedSumMean
+from botorch_transfer.gp.combine import SourceMean, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
@@ -207,20 +207,24 @@ class SourcePosteriorGP(ModularTransferGP):
         return self if isinstance(self.prior.gps, ConditionedGPs) else None
 
     @property
+    def _source_mean(self) -> Mean:
+        """The mean that is made of the sources."""
+        return self.mean_module
+
+    @property
     def weights(self) -> Tensor:
         """The source tasks' weights, ``batch_shape x M``; NaN if the mean is no weighted sum."""
-        mean = self.mean_module
+        mean = self._source_mean
         if self.member_on_sources is None or not isinstance(mean, WeightedSumMean):
             return torch.full((self.prior.num_tasks,), torch.nan)
-        if mean.task_weights is None:
-            return self.train_targets.new_ones(self.prior.num_tasks)
-        return mean.task_weights.all_weights
+        return mean.all_weights.to(self.train_targets)
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Each source's weight times its posterior mean, if the method has weights."""
-        if bool(self.weights.isnan().any()):
+        """Evaluates the parts of the mean, if these are the prior's sources."""
+        mean = self._source_mean
+        if not isinstance(mean, SourceMean) or list(names) != list(self.prior.task_names):
             return super().source_parts(X, names)
-        return self.weights.unsqueeze(-1) * self.prior.gps.mean(X)
+        return mean.parts(X)
 
     @abstractmethod
     def _mean_and_kernel(

@@ -32,7 +32,7 @@ from torch.nn import ModuleDict, ModuleList
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
-from botorch_transfer.gp.paths import FrozenPath, ModelPath, in_users_units
+from botorch_transfer.gp.paths import ModelPath, in_users_units
 from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.model import OnSources, TargetGP, TransferModel, register_paths
 from botorch_transfer.report import transfer_report
@@ -432,34 +432,6 @@ class AveragedGP(  # type: ignore[misc]
 register_paths(AveragedGP)
 
 
-class PredictedMeanPath(ModelPath):
-    """A model's mean, the same in every draw.
-
-    Args:
-        model: The model.
-        prior: Whether to take its mean without the target's data.
-    """
-
-    def __init__(self, model: Any, prior: bool = False) -> None:
-        super().__init__()
-        self.model = model.eval()
-        self._prior = prior
-
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the mean at transformed inputs, in the model's own units.
-
-        Args:
-            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: Ignored.
-
-        Returns:
-            A ``[sample_shape x] batch_shape x n`` tensor.
-        """
-        prior = prior_mode(self._prior or prior_mode.on())
-        with gpt_posterior_settings(), skip_posterior_variances(), prior:
-            return self.model(x).mean
-
-
 class AveragedPath(ModelPath):
     r"""Draws of an average of models, which are those of the mixture in the first two moments.
 
@@ -488,9 +460,10 @@ class AveragedPath(ModelPath):
         prior: bool,
     ) -> None:
         super().__init__()
-        self.paths, shares = ModuleList(paths), model.shares.detach()[..., model.used].clone()
-        members = model.used_members.values()
-        self.means = ModuleList(mean_path(member, prior) for member in members)
+        members = list(model.used_members.values())
+        # Copies: a path stays what it is when the models' hyperparameters change.
+        self.paths, self.members = ModuleList(paths), ModuleList(deepcopy(members)).eval()
+        shares, self._prior = model.shares.detach()[..., model.used].clone(), prior
         units = [model._scale_and_shift(member) for member in members]
         scales, shifts = (
             torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
@@ -513,24 +486,13 @@ class AveragedPath(ModelPath):
             A ``sample_shape x batch_shape x n`` tensor.
         """
         draws = torch.stack([path(x, **kwargs) for path in self.paths], dim=-1)
-        means = torch.stack([mean(x) for mean in self.means], dim=-1) * self.scale + self.shift
+        prior = prior_mode(self._prior or prior_mode.on())
+        with gpt_posterior_settings(), skip_posterior_variances(), prior:
+            means = torch.stack([member(x).mean for member in self.members], dim=-1)
+        means = means * self.scale + self.shift
         mean = (self.shares * means).sum(dim=-1, keepdim=True)
         deviations = draws * self.scale + self.shift - means + self.z * (means - mean)
         return mean.squeeze(-1) + (self.shares.sqrt() * deviations).sum(dim=-1)
-
-
-def mean_path(model: Any, prior: bool) -> ModelPath:
-    """A model's mean, which stays what it is when the model's hyperparameters change.
-
-    Args:
-        model: The model, in evaluation mode.
-        prior: Whether to take its mean without the target's data.
-
-    Returns:
-        The mean as a path over transformed inputs, in the model's own units.
-    """
-    posterior = None if prior or model.num_target_points == 0 else model.strategy.frozen
-    return PredictedMeanPath(deepcopy(model), prior) if posterior is None else FrozenPath(posterior)
 
 
 def given_arguments(

@@ -24,15 +24,16 @@ from torch.nn import Parameter
 from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.gp.conditioned import (
-    MAX_ELEMENTS,
     Conditioned,
     ConditionedBatch,
     ConditionedGPs,
     in_parts,
+    max_elements,
 )
-from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part, PriorKernel
+from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
 from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
+from botorch_transfer.gp.stationary import PriorKernel
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
@@ -307,7 +308,7 @@ class WeightedSumKernel(PriorKernel):
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
         if same and x1.shape[-2] == 1:
             covariances = gps.variance(x1).unsqueeze(-1)
-        elif width * x1.shape[-2] > MAX_ELEMENTS:
+        elif width * x1.shape[-2] > max_elements(x1):
             values = _large_sum(gps, weights, x1, x2, width)
             return values.expand(*batch_shape, *values.shape[-2:])
         else:
@@ -404,7 +405,22 @@ def _large_sum(
     return cast(Tensor, total)
 
 
-class WeightedSumMean(Mean):
+class SourceMean(Mean, ABC):
+    """Base class of means that are made of source posteriors."""
+
+    @abstractmethod
+    def parts(self, x: Tensor) -> Tensor:
+        """Evaluates each source task's part of the mean, for reports.
+
+        Args:
+            x: An ``n x d`` tensor of inputs.
+
+        Returns:
+            An ``M x n`` tensor; zeros if no part is known to be of one source.
+        """
+
+
+class WeightedSumMean(SourceMean):
     r"""``Σ_m w_m μ_m(x)``, the mean of ``Σ_m w_m f_m`` under the source posteriors.
 
     This is ScaML-GP's prior mean, Eq. (5) of [Tighineanu2023scaml]_; with all weights one, and
@@ -440,6 +456,19 @@ class WeightedSumMean(Mean):
         _, weights = _selected(self.gps, self.task_weights)
         mean = _weighted_sum(weights, self.source_means(x), event_dims=1, power=1)
         return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))
+
+    @property
+    def all_weights(self) -> Tensor:
+        """The weights of all tasks, a ``batch_shape x M`` tensor."""
+        if self.task_weights is None:
+            return self.gps.alpha.new_ones(self.gps.num_tasks)
+        return self.task_weights.all_weights
+
+    def parts(self, x: Tensor) -> Tensor:
+        """See :class:`SourceMean`; a hierarchy has no parts of single sources."""
+        if not isinstance(self.gps, ConditionedGPs):
+            return x.new_zeros(self.gps.num_tasks, len(x))
+        return self.all_weights.unsqueeze(-1) * self.gps.mean(x)
 
     def source_means(self, x: Tensor) -> Tensor:
         """Evaluates the mean of every selected source, and remembers it.

@@ -20,14 +20,12 @@ and two matrix products for each part, whatever the model is made of, and a grad
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
-from botorch.sampling.pathwise.paths import SamplePath
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.means import ConstantMean, Mean
 from linear_operator.utils.cholesky import psd_safe_cholesky
@@ -36,8 +34,8 @@ from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
 from botorch_transfer.gp.stationary import (
-    DenseKernel,
     FixedPoints,
+    PriorKernel,
     Stationary,
     gradient_in_inputs,
     stationary_function,
@@ -47,7 +45,7 @@ MAX_NUMBERS = 2**26
 """How many numbers a part may take; larger priors are evaluated by the general way."""
 
 SMALL_CHUNKS = 8
-"""By this factor fewer candidates are evaluated at once than memory allows: caches are smaller."""
+"""Divides the block of candidates that a CPU evaluates at once, so that it fits the cache."""
 
 FEW = 8
 """Up to how many candidates a product with a symmetric matrix is faster from the other side."""
@@ -204,43 +202,6 @@ class Expansion:
         return bool(rounding <= MAX_ROUNDING * self.constants[1])
 
 
-class PriorKernel(DenseKernel):
-    """Base class of the package's own kernels: of a prior that is itself a posterior of sources.
-
-    BoTorch and :func:`expand` know GPyTorch's stationary kernels. Other kernels define here how
-    functions are drawn from them, and optionally their expansion.
-    """
-
-    @abstractmethod
-    def draw(
-        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
-    ) -> SamplePath:
-        """Draws functions with this covariance and the mean zero.
-
-        Args:
-            sample_shape: The shape of the draws.
-            batch_shape: The batch shape of the model.
-            num_features: The number of random features.
-            **kwargs: Further arguments of BoTorch's ``draw_kernel_feature_paths``.
-
-        Returns:
-            A path over transformed inputs, which does not change with the kernel.
-        """
-
-    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands a prior with this kernel, for :func:`expand`.
-
-        Args:
-            mean: The prior's mean.
-            rest: The expansion of the stationary kernels that are added to this one.
-            T: The fixed inputs, a ``T x d`` tensor.
-
-        Returns:
-            The expansion of the whole prior; by default ``None``: it has none.
-        """
-        return None
-
-
 def terms_of(kernel: Kernel) -> Iterator[Kernel]:
     """Yields the kernels that a kernel is the sum of."""
     if type(kernel) is AdditiveKernel and kernel.active_dims is None:
@@ -337,7 +298,7 @@ class FrozenPosterior:
             Means and variances, two ``P`` tensors, and the covariances with those of the fixed
             inputs that are not the data's, ``P x (T - n)``; all in the user's units.
         """
-        values = in_parts(self._evaluate, x, SMALL_CHUNKS * self._width, dim=-2).to(x.dtype)
+        values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)
         return values[:, 0], values[:, 1], values[:, 2:]
 
     def is_too_large(self, X: Tensor) -> bool:
@@ -380,17 +341,16 @@ class FrozenPosterior:
         residual = (Y.double() - points.columns[..., 0]).unsqueeze(-1)
         return FurtherData(points, root, torch.cholesky_solve(residual, root))
 
-    def mean_and_whitened(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates means and covariances with the data, whitened.
+    def whiten(self, x: Tensor) -> Tensor:
+        """Evaluates the covariances with the data, whitened, for :meth:`draw_update`.
 
         Args:
             x: A ``batch_shape x q x d`` tensor of transformed inputs.
 
         Returns:
-            A ``batch_shape x q`` and a ``batch_shape x q x n`` tensor; see :meth:`draw_update`.
+            A ``batch_shape x q x n`` tensor.
         """
-        columns = JointInputs(self.expansion, x.double()).columns
-        return columns[..., 0], columns[..., 2 : 2 + self.num_points]
+        return JointInputs(self.expansion, x.double()).columns[..., 2 : 2 + self.num_points]
 
     def draw_update(self, values: Tensor) -> Tensor:
         """Turns draws from the prior into draws from the posterior, by Matheron's rule.

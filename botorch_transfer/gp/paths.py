@@ -73,60 +73,53 @@ class MeanPath(ModelPath):
 
 
 class FrozenPath(ModelPath):
-    """Draws from an exact GP's posterior, or its mean, at the cost of arithmetic.
+    """Draws from an exact GP's posterior, at the cost of arithmetic.
 
     Args:
         posterior: The posterior, in the model's own units.
-        prior: Draws from the prior, over transformed inputs; the mean if omitted.
+        prior: Draws from the prior, over transformed inputs.
         X: An ``n x d`` tensor of the data's transformed inputs.
     """
 
     update: Tensor
 
-    def __init__(
-        self, posterior: FrozenPosterior, prior: SamplePath | None = None, X: Tensor | None = None
-    ) -> None:
+    def __init__(self, posterior: FrozenPosterior, prior: SamplePath, X: Tensor) -> None:
         super().__init__()
         self.posterior, self.prior = posterior, prior
-        if prior is not None and X is not None:
-            self.register_buffer("update", posterior.draw_update(prior(X).detach().double()))
+        self.register_buffer("update", posterior.draw_update(prior(X).detach().double()))
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws, or the mean.
+        """Evaluates the draws.
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of transformed inputs.
             **kwargs: Ignored.
 
         Returns:
-            A ``sample_shape x batch_shape x n`` tensor, of the mean one like the inputs.
+            A ``sample_shape x batch_shape x n`` tensor.
         """
-        mean, whitened = self.posterior.mean_and_whitened(x)
-        if self.prior is None:
-            return mean.to(x.dtype)
+        whitened = self.posterior.whiten(x)
         return self.prior(x) + (whitened @ self.update.unsqueeze(-1)).squeeze(-1).to(x.dtype)
 
 
 class ScaledPath(ModelPath):
-    """Draws times a factor, minus their means at some inputs if there are any.
+    """Draws times a factor, plus a shift.
 
     Args:
         path: The draws.
         factor: A ``[sample_shape x] batch_shape`` tensor.
-        reference: An ``R x d`` tensor of these inputs.
+        shift: A ``[sample_shape x] batch_shape`` tensor; zero if omitted.
     """
 
     factor: Tensor
-    mean: Tensor
+    shift: Tensor
 
-    def __init__(self, path: SamplePath, factor: Tensor, reference: Tensor | None = None) -> None:
+    def __init__(self, path: SamplePath, factor: Tensor, shift: Tensor | None = None) -> None:
         super().__init__()
         self.path = path
-        mean = factor.new_zeros(1)
-        if reference is not None:
-            mean = path(reference).mean(dim=-1, keepdim=True)
+        shift = torch.zeros_like(factor) if shift is None else shift
         self.register_buffer("factor", factor.detach().unsqueeze(-1))
-        self.register_buffer("mean", mean.detach())
+        self.register_buffer("shift", shift.detach().unsqueeze(-1))
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the scaled draws.
@@ -138,7 +131,7 @@ class ScaledPath(ModelPath):
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
         """
-        return self.factor * (self.path(x, **kwargs) - self.mean)
+        return self.factor * self.path(x, **kwargs) + self.shift
 
 
 def in_users_units(model: Any, path: SamplePath) -> PathDict:

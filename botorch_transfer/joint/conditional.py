@@ -33,7 +33,6 @@ from torch.nn import ModuleList
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import Conditioned, naming
-from botorch_transfer.gp.frozen import PriorKernel
 from botorch_transfer.gp.likelihood import log_density
 from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
 from botorch_transfer.gp.state import (
@@ -44,6 +43,7 @@ from botorch_transfer.gp.state import (
     select_batch,
     shallow_copy,
 )
+from botorch_transfer.gp.stationary import PriorKernel
 from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints, rows_of_tasks
 
 

@@ -35,7 +35,7 @@ from torch.nn import Parameter
 from torch.nn.functional import pad
 
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import (
     ConditionedBatch,
     by_columns,
@@ -44,10 +44,10 @@ from botorch_transfer.gp.conditioned import (
     range_names,
 )
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
-from botorch_transfer.gp.frozen import Expansion, Part, PriorKernel
-from botorch_transfer.gp.paths import ModelPath, ScaledPath
+from botorch_transfer.gp.frozen import Expansion, Part
+from botorch_transfer.gp.paths import MeanPath, ScaledPath
 from botorch_transfer.gp.state import collapse_batch, savable, select_batch
-from botorch_transfer.gp.stationary import Stationary, evaluate
+from botorch_transfer.gp.stationary import PriorKernel, Stationary, evaluate
 from botorch_transfer.prior import Observations
 
 MAX_REFERENCE = 64
@@ -390,7 +390,7 @@ class TargetScale(Module):
         return select_batch(self, index)
 
 
-class PopulationMean(Mean):
+class PopulationMean(SourceMean):
     """``E[b] μ(x)``: the mean of a further task, whose level has the mean zero.
 
     Args:
@@ -412,6 +412,11 @@ class PopulationMean(Mean):
             A ``batch_shape x n`` tensor.
         """
         return self.scale.mean.unsqueeze(-1) * self.common(x)
+
+    def parts(self, x: Tensor) -> Tensor:
+        """What each source's outcomes contribute to the mean."""
+        gps = cast(ConditionedPopulation, self.common.gps)
+        return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
 
 
 class PopulationKernel(PriorKernel):
@@ -495,7 +500,11 @@ class PopulationKernel(PriorKernel):
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> PathDict:
         """See :class:`.PriorKernel`."""
-        factor, gps = self.scale.mean_square.sqrt(), cast(ConditionedPopulation, self.common.gps)
+        scale, gps = self.scale, cast(ConditionedPopulation, self.common.gps)
+        factor, variances = scale.mean_square.sqrt(), (scale.variance, scale.level_variance)
+        z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()
+        # Of a random scale and level: two normal numbers for each function.
+        slope, level = (number * v.sqrt() for number, v in zip(z, variances, strict=True))
         own = draw_kernel_feature_paths_fallback(
             num_inputs=gps.dim,
             mean_module=None,
@@ -504,10 +513,11 @@ class PopulationKernel(PriorKernel):
             num_features=num_features,
             **kwargs,
         )
+        own_mean = own(gps.reference.to(factor)).mean(dim=-1)
         common = self.common_covariance.draw(sample_shape, batch_shape, num_features)
         paths = {
-            "mean": PopulationMeanPath(self, sample_shape),
-            "residual": ScaledPath(own, factor, gps.reference.to(factor)),
+            "mean": ScaledPath(MeanPath(self.common), slope, level),
+            "residual": ScaledPath(own, factor, -factor * own_mean),
             "sources": ScaledPath(common, factor),
         }
         return PathDict(paths, sum)  # type: ignore[arg-type]
@@ -543,34 +553,3 @@ class PopulationKernel(PriorKernel):
         cross = square * (variance - of_mean) + level
         constants = torch.cat([torch.stack([gps.prior_mean[0], total]), cross])
         return Expansion([common, own], constants)
-
-
-class PopulationMeanPath(ModelPath):
-    """Draws of ``a + (b - E[b]) μ(x)``, of random level and scale: two normal numbers each.
-
-    Args:
-        kernel: The target's kernel, which has ``μ`` and the moments.
-        sample_shape: The sample shape.
-    """
-
-    slope: Tensor
-    level: Tensor
-
-    def __init__(self, kernel: PopulationKernel, sample_shape: torch.Size) -> None:
-        super().__init__()
-        self.common, scale = kernel.common, kernel.scale
-        z = scale.mean.new_empty(2, *sample_shape, *kernel.batch_shape).normal_()
-        self.register_buffer("slope", (scale.variance.sqrt() * z[0]).detach())
-        self.register_buffer("level", (scale.level_variance.sqrt() * z[1]).detach())
-
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws.
-
-        Args:
-            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: Ignored.
-
-        Returns:
-            A ``sample_shape x batch_shape x n`` tensor.
-        """
-        return self.level.unsqueeze(-1) + self.slope.unsqueeze(-1) * self.common(x)

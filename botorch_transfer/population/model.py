@@ -9,7 +9,6 @@ The posterior of what the sources share is in ``population.kernel``, its fit in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -200,10 +199,3 @@ class PopulationGP(SourcePosteriorGP):
 
     def _after_fit(self) -> None:
         self.update_scale()
-
-    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """What each source's outcomes contribute to the mean, if these are the prior's sources."""
-        if list(names) != list(self.prior.task_names):
-            return super().source_parts(X, names)
-        gps = self.prior.gps
-        return self.scale.mean * gps.parts @ gps.flat_cross(X.double())[0].mT

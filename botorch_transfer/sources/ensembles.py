@@ -30,7 +30,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import MAX_ELEMENTS
+from botorch_transfer.gp.conditioned import max_elements
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import ScaledPath
 from botorch_transfer.gp.strategy import evaluated
@@ -89,9 +89,8 @@ class EnsembleGP(SourcePosteriorGP):
         self.update_weights()
 
     @property
-    def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor."""
-        return self.ensemble_weights.weights
+    def _source_mean(self) -> Mean:
+        return self.source_mean_module
 
     @property
     def target_weight(self) -> Tensor:
@@ -243,7 +242,7 @@ class RankWeightedGP(EnsembleGP):
         root = symmetric_root(self.prior.gps.covariance(X))
         values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
         own_losses = []
-        size = max(MAX_ELEMENTS // (Y.numel() * Y.shape[-1]), 1)
+        size = max(max_elements(Y) // (Y.numel() * Y.shape[-1]), 1)
         for latent, observed in zip(own.split(size), error.split(size), strict=True):
             draws = leave_one_out_draws(covariance, noise, Y - mean, latent, observed)
             draws = draws + mean[..., None, None, :]

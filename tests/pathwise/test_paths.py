@@ -5,8 +5,7 @@ import torch
 from botorch.sampling.pathwise import draw_matheron_paths
 
 from botorch_transfer import GuardedTransferGP, PopulationGP, ScaMLGP
-from botorch_transfer.average.base import PredictedMeanPath
-from botorch_transfer.gp.paths import ScaledPath
+from botorch_transfer.gp.paths import MeanPath, ScaledPath
 from botorch_transfer.gp.strategy import Strategy
 from tests.families import ShiftedSines
 
@@ -19,19 +18,11 @@ def build(n=4):
 
 
 @torch.no_grad()
-def test_means_with_and_without_data():
-    model = build()
-    torch.testing.assert_close(PredictedMeanPath(model)(TEST_X), model(TEST_X).mean)
-    prior = PredictedMeanPath(model.transfer, prior=True)(TEST_X)
-    torch.testing.assert_close(prior, model.transfer.mean_module(TEST_X))
-
-
-@torch.no_grad()
 def test_factors_are_one_a_draw():
-    mean = PredictedMeanPath(build())
+    mean = MeanPath(build().transfer.mean_module)
     factor = torch.tensor([1.0, -2.0], dtype=torch.double)
-    draws = ScaledPath(mean, factor)(TEST_X)
-    torch.testing.assert_close(draws, factor.unsqueeze(-1) * mean(TEST_X))
+    draws = ScaledPath(mean, factor, 2 * factor)(TEST_X)
+    torch.testing.assert_close(draws, factor.unsqueeze(-1) * (mean(TEST_X) + 2))
 
 
 @pytest.mark.parametrize("model_class", [PopulationGP, ScaMLGP])

@@ -17,7 +17,6 @@ from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation
 from botorch_transfer.gp.frozen import expand
 from botorch_transfer.modular import resolve_prior
 from botorch_transfer.population import model as module
-from botorch_transfer.population.kernel import PopulationMeanPath
 from tests.gp.padded import points
 from tests.models.contract import assert_same_posterior
 from tests.pathwise.drawn_functions import assert_moments
@@ -373,7 +372,7 @@ def test_functions_drawn_without_points_have_a_random_scale_and_level(known_nois
 def test_drawn_levels_and_scales():
     model = PopulationGP(*target(0), PRIOR)
     torch.manual_seed(0)
-    path = PopulationMeanPath(model.covar_module, torch.Size([20_000]))
+    path = model.covar_module.draw(torch.Size([20_000]), torch.Size(), 64)["mean"]
     mean, scale = model.covar_module.common(TEST_X), model.scale
     values = path(TEST_X)
     expected = scale.variance * torch.outer(mean, mean) + scale.level_variance
