@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from botorch.models.utils import gpt_posterior_settings
+from botorch.sampling.pathwise.features import gen_kernel_features
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
 from botorch.sampling.pathwise.posterior_samplers import MatheronPath
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
 from botorch.sampling.pathwise.update_strategies import gaussian_update
 from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
 from botorch.utils.context_managers import delattr_ctx
-from botorch.utils.sampling import draw_sobol_normal_samples
 from botorch.utils.transforms import is_ensemble
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
@@ -37,8 +37,6 @@ from botorch_transfer.gp.frozen import FrozenPosterior, PriorKernel, terms_of
 
 MIN_FEATURES = 1024
 """The least number of random features of one kernel."""
-
-_MATERN_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
 class ModelPath(SamplePath):
@@ -282,7 +280,6 @@ class SourcePath(ModelPath):
 
     gps: ConditionedBatch
     weights: Tensor
-    frequencies: Tensor
     theta: Tensor
     correction: Tensor
 
@@ -298,17 +295,16 @@ class SourcePath(ModelPath):
         self.gps, num_kernels = gps, len(gps.outputscale)
         half = max(num_features // num_kernels, MIN_FEATURES // 2)
         self.register_buffer("weights", weights.detach().double())
-        self.register_buffer("frequencies", _draw_frequencies(gps, half))
+        kernel = gps.stationary.make_kernel()
+        # Each kernel has its own features, so that their errors average out in the sum.
+        self.features = gen_kernel_features(kernel, num_inputs=gps.dim, num_outputs=2 * half)
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
         self.register_buffer("theta", theta)
         self.register_buffer("correction", -gps.draw_coefficients(self._values(gps.points)))
 
     def _values(self, x: Tensor) -> Tensor:
         """Each kernel's function at ``... x [Q] x n x d`` inputs: ``... x Q x n``."""
-        phase = (x / self.gps.lengthscale.unsqueeze(-2)) @ self.frequencies.mT
-        scale = (self.gps.outputscale / self.frequencies.shape[-2]).sqrt()
-        features = torch.cat([phase.sin(), phase.cos()], dim=-1) * scale[:, None, None]
-        return times(features, self.theta)
+        return times(self.features(x), self.theta)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Evaluates the draws.
@@ -323,22 +319,3 @@ class SourcePath(ModelPath):
         prior = self.gps.aggregate(self._values(x.double().unsqueeze(-3)), dim=-2)
         update = times(self.gps.cross(x), self.correction)
         return (self.weights.unsqueeze(-1) * (prior + update)).sum(dim=-2).to(x.dtype)
-
-
-def _draw_frequencies(gps: ConditionedBatch, num: int) -> Tensor:
-    """Draws from the spectral density of the kernel at unit lengthscale: ``M x num x d``.
-
-    Each kernel has its own, so that their errors average out in the sum.
-
-    That of a Matérn kernel is a multivariate t distribution with twice its smoothness as degrees of
-    freedom.
-    """
-    # Quasi-random, which about halves the error of the variance; so is each kernel's part.
-    count, like = len(gps.outputscale), gps.alpha
-    normal = draw_sobol_normal_samples(gps.dim, count * num, like.device, like.dtype)
-    normal = normal.unflatten(0, (count, num))
-    smoothness = _MATERN_SMOOTHNESS.get(gps.kernel)
-    if smoothness is None:
-        return normal
-    rate = torch.tensor(smoothness).to(normal)
-    return normal * torch.distributions.Gamma(rate, rate).sample((*normal.shape[:-1], 1)).rsqrt()

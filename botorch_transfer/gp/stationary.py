@@ -265,6 +265,15 @@ class Stationary:
         value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
         return value
 
+    def make_kernel(self) -> ScaleKernel:
+        """Builds the GPyTorch kernel with these hyperparameters, which are not to be fitted."""
+        shape, dim = self.scale.shape, self.lengthscale.shape[-1]
+        make = stationary_function(self.name).make_kernel
+        kernel = ScaleKernel(make(ard_num_dims=dim, batch_shape=shape), batch_shape=shape)
+        kernel = kernel.to(self.lengthscale)
+        kernel.base_kernel.lengthscale, kernel.outputscale = self.lengthscale, self.scale
+        return kernel.requires_grad_(False)
+
     def value_and_derivative(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the kernel between all pairs of inputs.
 
