@@ -31,8 +31,8 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from botorch_transfer.gp.combine import sharing_inputs
-from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand
-from botorch_transfer.gp.stationary import evaluate
+from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand, terms_of
+from botorch_transfer.gp.stationary import PriorKernel, evaluate
 
 MAX_JOINT_POINTS = 512
 """The maximum number of points whose joint covariance is evaluated eagerly."""
@@ -209,8 +209,10 @@ class Strategy:
 
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """Mean and covariance given added points, or while inputs are optimized."""
-        posterior = self.given
-        if posterior is None and X.requires_grad and settings.detach_test_caches.on():
+        posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
+        # Of GPyTorch's kernels alone, the general way is as fast.
+        has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
+        if posterior is None and optimized and has_sources:
             posterior = self.frozen
         if posterior is None or posterior.is_too_large(X):
             return None

@@ -294,7 +294,7 @@ class BoostedHierarchicalGP(HierarchicalGP):
         covariance = covariance + evaluated(self.source_covar_module(X))
         if self.num_target_points > 0:
             points, root = train_X.expand(*batch_shape, *train_X.shape[-2:]), self.strategy.root
-            A = evaluate(self.covar_module, X, points) @ root @ root.mT
+            A = evaluate(self.covar_module, X, self.strategy.X) @ root @ root.mT
             # Target points are the second argument, whose whitened values are cached and shared by
             # batches.
             between = self.source_covar_module(X, points).to_dense()
