@@ -308,9 +308,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     Source tasks enter through its mean and kernel, which subclasses provide. The class adds what
     all models share: it works without target points, is fitted from several starts, and may ignore
-    a task column. Subclasses whose predictions are not those of the exact GP override
-    :meth:`_predict` and :meth:`_leave_one_out`; those that fit more than the target's likelihood
-    call :meth:`_set_loss_term`.
+    a task column. Subclasses whose predictions differ from the exact GP's override
+    :meth:`_predict`, and :meth:`_draws` if correlations differ, too; those that fit more than the
+    target's likelihood call :meth:`_set_loss_term`.
 
     Args:
         dim: The number of inputs of the source tasks; ``None`` if the target may have any.
