@@ -378,39 +378,37 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------- predictions
 
-    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Evaluates the model's predictions; in training mode the prior of its exact GP.
 
         Args:
-            *args: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: Handed to GPyTorch.
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Handed to GPyTorch in training mode.
 
         Returns:
             The distribution in the model's own units.
         """
         if self.training:
-            return self.exact_gp(*args, **kwargs)
-        X, *others = args
-        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
+            return self.exact_gp(X, **kwargs)
+        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)))
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def _predict(self, X: Tensor) -> MultivariateNormal:
         """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: For :meth:`exact_gp`.
 
         Returns:
             By default the posterior of the exact GP.
         """
-        return self.exact_gp(X, **kwargs)
+        return self.exact_gp(X)
 
     def exact_gp(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Evaluates the exact GP with the model's mean, kernel, likelihood and training data.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: Handed to GPyTorch.
+            **kwargs: Handed to GPyTorch in training mode.
 
         Returns:
             Its posterior, or without target points the transferred prior; the prior in training

@@ -229,9 +229,9 @@ def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
         >>> len(expand(ConstantMean(), RBFKernel(), torch.rand(3, 2)).parts)
         1
     """
-    terms = {term: Stationary.of(term) for term in terms_of(kernel)}
-    known = [each for each in terms.values() if each is not None]
-    others = [term for term, each in terms.items() if each is None]
+    terms = [(term, Stationary.of(term)) for term in terms_of(kernel)]
+    known = [each for _, each in terms if each is not None]
+    others = [term for term, each in terms if each is None]
     scale = torch.stack([each.scale.reshape(()) for each in known]).sum() if known else 0.0
     constants = T.new_zeros(2 + len(T), dtype=torch.double)
     constants[1] = scale

@@ -27,7 +27,7 @@ points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -206,8 +206,8 @@ class MeanHierarchicalGP(HierarchicalGP):
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
         self.deviation_weight = deviation_weight
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        mvn = self.exact_gp(X, **kwargs)
+    def _predict(self, X: Tensor) -> MultivariateNormal:
+        mvn = self.exact_gp(X)
         if self.deviation_weight is None:
             return mvn
         combined = self._combined_variance(mvn.variance, X, self.num_target_points)
@@ -284,21 +284,17 @@ class BoostedHierarchicalGP(HierarchicalGP):
         """MHGP's, and the covariance of the last source task."""
         return self.covar_module, self.source_covar_module
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def _predict(self, X: Tensor) -> MultivariateNormal:
         """Adds ``Cov[f(x) - A(x) f(X)]`` for ``f`` of the last source task."""
-        mvn = self.exact_gp(X, **kwargs)
-        (train_X,) = self.train_inputs
-        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
-        X = X.expand(*batch_shape, *X.shape[-2:])
-        covariance = evaluated(mvn.lazy_covariance_matrix)
-        covariance = covariance + evaluated(self.source_covar_module(X))
+        mvn = self.exact_gp(X)
+        X, kernel = X.expand(*mvn.batch_shape, *X.shape[-2:]), self.source_covar_module
+        covariance = evaluated(mvn.lazy_covariance_matrix) + evaluated(kernel(X))
         if self.num_target_points > 0:
-            points, root = train_X.expand(*batch_shape, *train_X.shape[-2:]), self.strategy.root
-            A = evaluate(self.covar_module, X, self.strategy.X) @ root @ root.mT
-            # Target points are the second argument, whose whitened values are cached and shared by
-            # batches.
-            between = self.source_covar_module(X, points).to_dense()
-            half = 0.5 * A @ self.source_covar_module(train_X).to_dense() - between
+            train_X, root = self.strategy.X, self.strategy.root
+            A = evaluate(self.covar_module, X, train_X) @ root @ root.mT
+            # The second argument's whitened values are cached and shared by batches.
+            between = evaluate(kernel, X, train_X)
+            half = 0.5 * A @ evaluate(kernel, train_X, train_X) - between
             # A C Aᵀ - B Aᵀ - A Bᵀ, with rows of few elements.
             lower = evaluated(MatmulLinearOperator(half, A.mT))
             covariance = covariance + lower + lower.mT

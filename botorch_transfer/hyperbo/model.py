@@ -11,7 +11,6 @@ with a penalty on changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -177,8 +176,8 @@ class PretrainedGP(ModularTransferGP):
             )
         return num_tasks / (num_tasks - 1 - num_points)
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        mvn = self.exact_gp(X, **kwargs)
+    def _predict(self, X: Tensor) -> MultivariateNormal:
+        mvn = self.exact_gp(X)
         if not self.unbiased:
             return mvn
         factor = self._covariance_factor(self.num_target_points)

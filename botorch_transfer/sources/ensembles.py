@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
@@ -121,8 +121,8 @@ class EnsembleGP(SourcePosteriorGP):
     def _after_fit(self) -> None:
         self.update_weights()
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        mvn = self.exact_gp(X, **kwargs)
+    def _predict(self, X: Tensor) -> MultivariateNormal:
+        mvn = self.exact_gp(X)
         X = X.expand(*mvn.batch_shape, *X.shape[-2:])
         own = self.target_weight.unsqueeze(-1)
         mean = own * mvn.mean + self.source_mean_module(X)
