@@ -13,22 +13,10 @@ from botorch.acquisition.analytic import _log_ei_helper as log_ei_helper
 # custom_fit again.
 from botorch.fit import _fit_fallback as fit_fallback
 
-# Corrects draws from a prior by the data of an exact GP. The public draw_matheron_paths dispatches
-# on the model's class, and so would call our own rule again.
-from botorch.sampling.pathwise.posterior_samplers import (
-    _draw_matheron_paths_ExactGP as draw_matheron_paths_exact_gp,
-)
-
 # Draws from one kernel by random features. The public draw_kernel_feature_paths takes a whole
 # model; our models draw their parts one by one.
 from botorch.sampling.pathwise.prior_samplers import (
     _draw_kernel_feature_paths_fallback as draw_kernel_feature_paths_fallback,
-)
-
-# Corrects draws by data under a given kernel. The public gaussian_update takes a whole model, with
-# the mean that we leave out.
-from botorch.sampling.pathwise.update_strategies import (
-    _gaussian_update_exact as gaussian_update_exact,
 )
 
 # The type of DEFAULT, to annotate outcome_transform and to see that it was left out.
@@ -37,8 +25,6 @@ from botorch.utils.types import _DefaultType as DefaultType
 __all__ = [
     "DefaultType",
     "draw_kernel_feature_paths_fallback",
-    "draw_matheron_paths_exact_gp",
     "fit_fallback",
-    "gaussian_update_exact",
     "log_ei_helper",
 ]

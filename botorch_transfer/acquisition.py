@@ -168,8 +168,9 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
     return mean, variance
 
 
-TOGETHER = 64
-"""At how many candidates a joint posterior is evaluated; covariances among them are not used."""
+TOGETHER, TOGETHER_ON_DEVICE = 64, 2048
+"""At how many candidates a joint posterior is evaluated, on a CPU and on other devices; covariances
+among the candidates are not used, but each evaluation costs the time of its calls."""
 
 
 class SingleInputs:
@@ -213,7 +214,8 @@ class SingleInputs:
             Means and variances, two ``P`` tensors, and the ``P x n`` covariances.
         """
         if self._frozen is None:
-            parts = zip(*map(self._evaluate, x.split(TOGETHER)), strict=True)
+            size = TOGETHER if x.device.type == "cpu" else TOGETHER_ON_DEVICE
+            parts = zip(*map(self._evaluate, x.split(size)), strict=True)
             mean, variance, covariance = map(torch.cat, parts)
             return mean, variance, covariance
         mean, variance, covariance = self._frozen(x)

@@ -129,9 +129,8 @@ def split_target_and_sources(
 def check_target(
     train_X: Tensor,
     train_Y: Tensor,
-    train_Yvar: Tensor | None,
-    dim: int | None,
-    task_feature: int | None,
+    train_Yvar: Tensor | None = None,
+    task_feature: int | None = None,
 ) -> None:
     """Checks a target's data; none at all is legal.
 
@@ -139,7 +138,6 @@ def check_target(
         train_X: A ``batch_shape x n x d`` tensor of inputs.
         train_Y: A ``batch_shape x n x 1`` tensor of outcomes.
         train_Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-        dim: The number of inputs of the source tasks; ``None`` if the target may have any.
         task_feature: The index of the task column, if there is one.
 
     Raises:
@@ -167,9 +165,6 @@ def check_target(
         raise ValueError(
             f"task_feature={task_feature} must be the index of one of the {num_columns} columns."
         )
-    num_inputs = num_columns - (task_feature is not None)
-    if dim is not None and num_inputs != dim:
-        raise InputDataError(f"train_X has {num_inputs} inputs, but the source tasks have {dim}.")
 
 
 def check_options(model_class: Any, options: Iterable[str]) -> None:
@@ -267,12 +262,17 @@ class ConstructedFromDatasets(Model):
             cls.__doc__ = _complete(doc, "Raises", errors, bases[:1])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Says what is missing where a model is called as ``SingleTaskGP`` is."""
+        """Checks the target's data, and that there are sources, before anything is pre-trained."""
         signature = inspect.getfullargspec(cls.__init__)
-        needed = signature.args[1 : len(signature.args) - len(signature.defaults or ())]
+        names = signature.args[1:]
+        needed = names[: len(names) - len(signature.defaults or ())]
+        given = dict(zip(names, args, strict=False)) | kwargs
         # Copies are made without arguments.
-        if (args or kwargs) and "prior" in needed[len(args) :] and "prior" not in kwargs:
+        if given and "prior" in needed and "prior" not in given:
             raise TypeError(_NO_SOURCES)
+        if {"train_X", "train_Y"} <= given.keys():
+            of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")
+            check_target(**{name: given[name] for name in of_target if name in given})
         return super().__new__(cls)
 
     @classmethod

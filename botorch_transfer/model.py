@@ -10,13 +10,11 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from functools import partial
+from typing import Any, ClassVar, Protocol, Self, cast
 
-import gpytorch
 import torch
-from botorch.cross_validation import efficient_loo_cv
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
@@ -32,41 +30,36 @@ from botorch.posteriors.posterior import Posterior
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
+from botorch.sampling.pathwise.update_strategies import gaussian_update
 from botorch.utils.sampling import draw_sobol_samples
+from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import ConstantMean, Mean
+from gpytorch.means import Mean
 from gpytorch.mlls import AddedLossTerm, ExactMarginalLogLikelihood
-from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
-from linear_operator import to_linear_operator
-from linear_operator.operators import (
-    DiagLinearOperator,
-    LinearOperator,
-    MatmulLinearOperator,
-    ZeroLinearOperator,
-)
-from linear_operator.utils.errors import NotPSDError
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
-from torch.nn.functional import pad
 
 from botorch_transfer._botorch import fit_fallback
-from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
-from botorch_transfer.gp.combine import sharing_inputs
-from botorch_transfer.gp.frozen import Expansion, Fantasies, FrozenPosterior, Part
+from botorch_transfer.arguments import ConstructedFromDatasets, without_task_feature
+from botorch_transfer.gp.frozen import FrozenPosterior
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     Hyperparameter,
     default_likelihood,
 )
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, noise_variance
-from botorch_transfer.gp.paths import exact_posterior_paths, model_paths, sum_paths
+from botorch_transfer.gp.paths import (
+    PriorGP,
+    RescaledPath,
+    condition_paths,
+    draw_prior,
+    in_users_units,
+)
 from botorch_transfer.gp.restarts import fit_from_starts
-from botorch_transfer.gp.stationary import Stationary, evaluate
+from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.input_transforms import warn_outside_unit_cube
-
-if TYPE_CHECKING:
-    from botorch_transfer.modular import SourcePosteriorGP
 
 
 class LogLikelihoodTerm(AddedLossTerm):
@@ -111,10 +104,6 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
     return mean, variance
 
 
-MAX_JOINT_POINTS = 512
-"""The joint covariance of more points is evaluated only if somebody asks for it."""
-
-
 NUM_SLOPES, _STEP = 64, 0.05
 """At how many points slopes are evaluated, and over which distance."""
 
@@ -132,19 +121,11 @@ def _clamp_far_inputs(X: Tensor) -> Tensor:
     return X.clamp(-farthest, farthest)
 
 
-def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
-    """Evaluates the covariance of predictions, unless it is large.
+class OnSources(Protocol):
+    """A model on a prior that has a posterior of each source task."""
 
-    Selecting from a lazy kernel, as noisy acquisitions do, evaluates it again. But variances of
-    thousands of points, as plots ask for, need no joint covariance.
-
-    Args:
-        covariance: A ``batch_shape x q x q`` operator.
-
-    Returns:
-        A tensor; the operator itself if it is of more than ``MAX_JOINT_POINTS`` points.
-    """
-    return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
+    prior: Any
+    weights: Tensor
 
 
 class TransferModel(ConstructedFromDatasets, GPyTorchModel):
@@ -166,7 +147,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     """Whether the target's data decide how much all sources together count."""
 
     @property
-    def member_on_sources(self) -> SourcePosteriorGP | None:
+    def member_on_sources(self) -> OnSources | None:
         """The model with a posterior of each source task: itself, or of an average a member."""
         return None
 
@@ -283,7 +264,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         return _STEP * relative.clamp_min((_STEP / MAX_LENGTHSCALE) ** 2).rsqrt()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Evaluates each source task's part of the mean, for ``report``.
+        """Evaluates each source task's part of the mean.
 
         It is the task's term in the prior mean: weight times posterior mean; in a
         :class:`PopulationGP`, what the task's outcomes contribute to the mean of all; in an
@@ -327,9 +308,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     Source tasks enter through its mean and kernel, which subclasses provide. The class adds what
     all models share: it works without target points, is fitted from several starts, and may ignore
-    a task column. Subclasses whose predictions are not those of the exact GP override
-    :meth:`_predict` and :meth:`_leave_one_out`; those that fit more than the target's likelihood
-    call :meth:`_set_loss_term`.
+    a task column. Subclasses whose predictions differ from the exact GP's override
+    :meth:`_predict`, and :meth:`_draws` if correlations differ, too; those that fit more than the
+    target's likelihood call :meth:`_set_loss_term`.
 
     Args:
         dim: The number of inputs of the source tasks; ``None`` if the target may have any.
@@ -364,7 +345,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         task_feature: int | None = None,
         noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
     ) -> None:
-        check_target(train_X, train_Y, train_Yvar, dim, task_feature)
+        num_inputs = train_X.shape[-1] - (task_feature is not None)
+        if dim is not None and num_inputs != dim:
+            raise InputDataError(
+                f"train_X has {num_inputs} inputs, but the source tasks have {dim}."
+            )
         has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
         if input_transform is not None:
@@ -387,45 +372,43 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         )
         if isinstance(likelihood, AddedNoiseLikelihood):
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
-        self.num_inputs = train_X.shape[-1] - (task_feature is not None)
+        self.num_inputs = num_inputs
         if not has_transform:  # what lies beyond the sources stays outside
             warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions
 
-    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Evaluates the model's predictions; in training mode the prior of its exact GP.
 
         Args:
-            *args: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: Handed to GPyTorch.
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            **kwargs: Handed to GPyTorch in training mode.
 
         Returns:
             The distribution in the model's own units.
         """
         if self.training:
-            return self.exact_gp(*args, **kwargs)
-        X, *others = args
-        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)), *others, **kwargs)
+            return self.exact_gp(X, **kwargs)
+        return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)))
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def _predict(self, X: Tensor) -> MultivariateNormal:
         """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: For :meth:`exact_gp`.
 
         Returns:
             By default the posterior of the exact GP.
         """
-        return self.exact_gp(X, **kwargs)
+        return self.exact_gp(X)
 
     def exact_gp(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Evaluates the exact GP with the model's mean, kernel, likelihood and training data.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: Handed to GPyTorch.
+            **kwargs: Handed to GPyTorch in training mode.
 
         Returns:
             Its posterior, or without target points the transferred prior; the prior in training
@@ -442,85 +425,21 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 f"The inputs have {columns} columns, but train_X has {train_X.shape[-1]}: pass as "
                 "many."
             )
-        with self._as_exact_gp():
-            if self.training:
-                return cast(MultivariateNormal, super().__call__(X, **kwargs))
-            return self._evaluate(X if X.dim() > 1 else X.unsqueeze(-1))
+        if self.training:
+            # A view, so that forward sees who else asks for the prior at the target's points.
+            return cast(MultivariateNormal, super().__call__(X.view_as(X), **kwargs))
+        return self.strategy(X if X.dim() > 1 else X.unsqueeze(-1))
 
-    def _evaluate(self, X: Tensor) -> MultivariateNormal:
-        """Evaluates the exact GP's posterior, or its prior, without GPyTorch's lazy tensors.
-
-        Unlike in GPyTorch, training and test inputs stay apart: so the former carry no graph, and
-        what the sources say of them is remembered.
-        """
-        (train_X,), settings = self.train_inputs, gpytorch.settings
-        is_prior = self.num_target_points == 0 or settings.prior_mode.on()
-        kernel, is_large = self.covar_module, X.shape[-2] > MAX_JOINT_POINTS
-        is_other = is_prior or is_large or settings.skip_posterior_variances.on()
-        frozen = None if is_other else self._closed_form(X)
-        if frozen is not None:
-            mean, dense = frozen.joint(X)
-            return MultivariateNormal(mean, to_linear_operator(dense))
-        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
-        X = X.expand(*batch_shape, *X.shape[-2:])
-        covariance: Any
-        with sharing_inputs(self.mean_module, X):
-            mean = self.mean_module(X)
-            if is_large:  # variances alone need no joint covariance
-                covariance = kernel(X)
-            elif X.shape[-2] == 1:
-                covariance = evaluate(kernel, X, X, diag=True).unsqueeze(-1)
-            else:
-                covariance = evaluate(kernel, X, X)
-            cross = None if is_prior else evaluate(kernel, X, train_X)
-        if cross is None:
-            # A prior may be the same everywhere; optimizers ask for its derivative all the same.
-            return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
-        strategy = self._strategy()
-        strategy._last_test_train_covar = cross.detach()  # GPyTorch asks for it, and may ignore it
-        mean = mean + (cross @ strategy.mean_cache.unsqueeze(-1)).squeeze(-1)
-        if settings.skip_posterior_variances.on():
-            kind: Any = {"dtype": mean.dtype, "device": mean.device}
-            none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
-            return MultivariateNormal(mean, none)
-        root = strategy.covar_cache
-        if root.dim() == 3 < cross.dim():  # without a copy of the members' roots for each batch
-            explained = torch.einsum("...mqn,mnk->...mqk", cross, root)
-        else:
-            explained = cross @ root
-        if is_large:
-            covariance = covariance + MatmulLinearOperator(explained, -explained.mT)
-        else:
-            covariance = covariance - explained @ explained.mT
-        return MultivariateNormal(mean, to_linear_operator(covariance))
-
-    def _strategy(self) -> Any:
-        """GPyTorch's prediction strategy, which conditioning extends."""
-        if isinstance(self.prediction_strategy, Fantasies):
-            self.prediction_strategy = self.prediction_strategy.general(self)
-            self.prediction_strategy.frozen = None
-        if type(self.prediction_strategy) is not DefaultPredictionStrategy:
-            prior = cast(Any, self)._get_train_prior_distribution(self.train_inputs)
-            data = self.train_inputs, prior, self.train_targets, self.likelihood
-            self.prediction_strategy = DefaultPredictionStrategy(*data)
+    @property
+    def strategy(self) -> Strategy:
+        """The exact GP's posterior, in evaluation mode; prepared once until the data change."""
+        if self.prediction_strategy is None:
+            (X,), Y = self.train_inputs, self.train_targets
+            if settings.detach_test_caches.on():
+                X, Y = X.detach(), Y.detach()
+            modules = self.mean_module, self.covar_module
+            self.prediction_strategy = Strategy(*modules, X, Y, self._noise_variance)
         return self.prediction_strategy
-
-    def _closed_form(self, X: Tensor) -> FrozenPosterior | Fantasies | None:
-        """The frozen posterior of fantasies, or of the data while inputs are optimized."""
-        found = self.prediction_strategy
-        if not isinstance(found, Fantasies):
-            # GPyTorch detaches what it remembers, too: there are no gradients in hyperparameters.
-            optimized = X.requires_grad and gpytorch.settings.detach_test_caches.on()
-            found = self._frozen_data() if optimized else None
-        return None if found is None or found.is_too_large(X) else found
-
-    def _frozen_data(self) -> FrozenPosterior | None:
-        """The frozen posterior in the model's own units, remembered with GPyTorch's strategy."""
-        with self._as_exact_gp():
-            strategy = self._strategy()
-        if "frozen" not in vars(strategy):
-            strategy.frozen = self._frozen(self.train_inputs[0].double())
-        return strategy.frozen
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior of the exact GP; call the model itself instead.
@@ -535,44 +454,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             UnsupportedError: If the model predicts otherwise than its exact GP, and something asks
                 for the prior at the target's points, as BoTorch's ``loo_cv`` does.
         """
-        if not self._inside and self._predicts_otherwise and x is self.train_inputs[0]:
+        if self._predicts_otherwise and x is self.train_inputs[0]:
             raise self._is_no_exact_gp()
         return cast(MultivariateNormal, super().forward(x))
-
-    _inside = False
-    """Whether the model itself evaluates its exact GP."""
-
-    @contextmanager
-    def _as_exact_gp(self) -> Iterator[None]:
-        """Lets :meth:`forward` be called for a while, and refuses what cannot be factorized."""
-        before, self._inside = self._inside, True
-        try:
-            yield
-        except NotPSDError as error:
-            if self.training:  # a fit tries other hyperparameters
-                raise
-            raise InputDataError(
-                "The covariance matrix of the target's data is not positive definite: give "
-                "inputs in the unit cube, and outcomes in the unit of the source tasks'."
-            ) from error
-        finally:
-            self._inside = before
-
-    def expand(self, T: Tensor) -> Expansion | None:
-        """Writes the prior in kernel values at fixed inputs, for :meth:`frozen`.
-
-        Args:
-            T: The fixed inputs, a ``T x d`` tensor.
-
-        Returns:
-            The expansion; by default of a constant mean and a stationary kernel, and ``None`` for
-            others.
-        """
-        kernel, mean = Stationary.of(self.covar_module), self.mean_module
-        if kernel is None or type(mean) is not ConstantMean:
-            return None
-        constants = pad(torch.stack([mean.constant, kernel.scale]), (0, len(T)))
-        return Expansion([Part.of_kernel(kernel, T)], constants.double())
 
     @torch.no_grad()
     def frozen(self, X: Tensor) -> FrozenPosterior | None:
@@ -592,34 +476,21 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         )
         usual = isinstance(outcomes, Standardize | None)
         usual = usual and not isinstance(outcomes, StratifiedStandardize)
-        if not usual or getattr(inputs, "is_one_to_many", False):
+        is_one_to_many = getattr(inputs, "is_one_to_many", False)
+        if not usual or is_one_to_many or self._predicts_otherwise:
             return None
 
         def transform(x: Tensor) -> Tensor:
             return _clamp_far_inputs(self.transform_inputs(x).to(train_X.dtype)).double()
 
         units = (part.squeeze(-1).double() for part in self.own_units)
-        return self._frozen(torch.cat([train_X.double(), transform(X)]), transform, *units)
-
-    @torch.no_grad()
-    def _frozen(self, T: Tensor, *options: Any) -> FrozenPosterior | None:
-        """As :meth:`frozen`, of transformed fixed inputs ``T``; in the model's own units."""
-        Y, noise = self.train_targets.double(), self._noise_variance().double()
-        has_graph = T.requires_grad or Y.requires_grad
-        if Y.dim() > 1 or len(Y) == 0 or has_graph or self._predicts_otherwise:
-            return None
-        prior = self.expand(T)
-        if prior is None or not prior.is_exact:
-            return None
-        with self._as_exact_gp():
-            return FrozenPosterior(prior, T, Y, noise, *options)
+        fixed = torch.cat([train_X.double(), transform(X)])
+        return self.strategy.frozen_at(fixed, transform, *units)
 
     @property
     def _predicts_otherwise(self) -> bool:
         """Whether predictions are not those of the exact GP."""
-        own = type(self)
-        same = own._leave_one_out is TargetGP._leave_one_out and own._predict is TargetGP._predict
-        return not same
+        return type(self)._predict is not TargetGP._predict
 
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
@@ -634,12 +505,35 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Returns:
             Means, variances of the latent function, and noise variances: ``batch_shape x n``
-            tensors. By default those of the exact GP. The model is in evaluation mode afterwards.
+            tensors. The model is in evaluation mode afterwards.
         """
-        with self._as_exact_gp():
-            loo: Any = efficient_loo_cv(self.eval(), observation_noise=False, untransform=False)
-        mean, variance = loo.posterior.mean[..., 0, 0], loo.posterior.variance[..., 0, 0]
-        return mean, variance, self._noise_variance()
+        strategy, noise = self.eval().strategy, self._noise_variance()
+        if not self._predicts_otherwise:
+            return (*strategy.leave_one_out(), noise)
+        (X,), twin = self.train_inputs, self._given(strategy.without_each())
+        mvn = twin._predict(X.movedim(-2, 0).unsqueeze(-2))
+        mean, variance = (part.squeeze(-1).movedim(0, -1) for part in (mvn.mean, mvn.variance))
+        return mean, variance, noise
+
+    def _given(self, strategy: Strategy, likelihood: Any = None) -> Self:
+        """Copies the model with other data.
+
+        Args:
+            strategy: The exact GP's posterior given these data.
+            likelihood: The copy's likelihood; by default a copy of the model's own.
+        """
+        # The data are replaced, and those of fantasies cannot be copied, as they have a graph.
+        memo: dict[int, Any] = {id(each): each for each in (*self.train_inputs, self.train_targets)}
+        if likelihood is not None:
+            memo[id(self.likelihood)] = likelihood
+        model: Any = deepcopy(self, memo)
+        X, Y = strategy.X, strategy.Y
+        batch_shape = torch.broadcast_shapes(X.shape[:-2], Y.shape[:-1])
+        X, Y = X.expand(*batch_shape, *X.shape[-2:]), Y.expand(*batch_shape, -1)
+        model.set_train_data(X, Y, strict=False)
+        strategy.mean, strategy.kernel = model.mean_module, model.covar_module
+        model.prediction_strategy = strategy
+        return model
 
     def _noise_variance(self) -> Tensor:
         """The observation noise variances of the target's points, ``batch_shape x n``."""
@@ -672,24 +566,16 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         Returns:
             A model with these points among its data.
         """
-        X, posterior = inputs[0] if isinstance(inputs, list) else inputs, None
+        X = inputs[0] if isinstance(inputs, list) else inputs
+        if targets.shape[-1] != X.shape[-2]:
+            raise BotorchTensorDimensionError(
+                f"There are {X.shape[-2]} inputs, but {targets.shape[-1]} outcomes."
+            )
         if isinstance(self.likelihood, AddedNoiseLikelihood):  # the same in all fantasies
             kwargs.setdefault("noise", targets.new_zeros(X.shape[:-1]))
-        if self.eval().num_target_points > 0:
-            posterior = self._frozen_data()
-            fits = targets.shape[-1:] == X.shape[-2:-1] and 0 <= targets.dim() + 1 - X.dim() <= 1
-            if posterior is None or not fits:
-                return super().get_fantasy_model(X, targets, **kwargs)
-        batch_shape = torch.broadcast_shapes(X.shape[:-2], targets.shape[:-1], self.batch_shape)
         likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)
-        model: Any = deepcopy(self, {id(self.likelihood): likelihood})
-        all_X = [part.expand(*batch_shape, *part.shape[-2:]) for part in (*self.train_inputs, X)]
-        all_Y = [part.expand(*batch_shape, -1) for part in (self.train_targets, targets)]
-        model.set_train_data(torch.cat(all_X, dim=-2), torch.cat(all_Y, dim=-1), strict=False)
-        if posterior is not None:
-            data = self.prediction_strategy, posterior, likelihood, X, targets, kwargs
-            model.prediction_strategy = Fantasies(*data)
-        return model
+        noise = noise_variance(likelihood, X, **kwargs).detach()
+        return self._given(self.eval().strategy.with_data(X, targets, noise), likelihood)
 
     # ------------------------------------------------------------------------------------- paths
 
@@ -698,37 +584,68 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """The kernels that the prior's covariance is the sum of, for pathwise sampling."""
         return (self.covar_module,)
 
+    def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
+        """Turns draws of the exact GP into draws of the model's predictions.
+
+        By default it gives them the model's mean and standard deviation. A model whose correlations
+        differ from its exact GP's overrides it.
+
+        Args:
+            path: The draws over transformed inputs, in the model's own units.
+            draw: Draws from the prior with a mean and a kernel.
+
+        Returns:
+            The draws.
+        """
+        return RescaledPath(path, self) if self._predicts_otherwise else path
+
     def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
         """Draws functions from the prior, for BoTorch's pathwise sampling.
 
-        By default those of the exact GP, whose kernel is one or a sum of kernels that BoTorch has
-        random features of, and of source posteriors (``WeightedSumKernel``).
-
         Args:
             sample_shape: The shape of the draws.
-            **kwargs: ``num_features``, and what BoTorch knows besides.
+            **kwargs: ``num_features``, and further arguments of BoTorch's own.
 
         Returns:
             Paths over the user's inputs, in the user's units.
         """
-        return model_paths(self, sum_paths(self, sample_shape, **kwargs))
+        (X,), Y = self.eval().train_inputs, self.train_targets
+        model: Any = deepcopy(self) if self._predicts_otherwise else self
+        if model is not self:
+            model.set_train_data(X[..., :0, :], Y[..., :0], strict=False)
+        return model._drawn(partial(draw_prior, sample_shape=sample_shape, **kwargs), lambda p: p)
 
     def posterior_paths(
-        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
+        self,
+        prior_sampler: Callable[..., Any],
+        sample_shape: torch.Size,
+        update_strategy: Callable[..., SamplePath] = gaussian_update,
     ) -> SamplePath:
         """Draws functions from the posterior, or without target points from the prior.
 
-        By default those of the exact GP.
-
         Args:
-            prior_sampler: Draws from the model's prior.
+            prior_sampler: Draws from a prior.
             sample_shape: The shape of the draws.
-            **kwargs: Handed to BoTorch.
+            update_strategy: Corrects draws by the data, see BoTorch's ``draw_matheron_paths``.
 
         Returns:
             Paths over the user's inputs, in the user's units.
         """
-        return exact_posterior_paths(self, prior_sampler, sample_shape, **kwargs)
+        if self.num_target_points == 0:
+            return prior_sampler(model=self, sample_shape=sample_shape)
+        condition = partial(condition_paths, self.eval(), update_strategy=update_strategy)
+        return self._drawn(partial(prior_sampler, sample_shape=sample_shape), condition)
+
+    def _drawn(
+        self, sampler: Callable[..., Any], condition: Callable[[SamplePath], SamplePath]
+    ) -> SamplePath:
+        """Draws from the exact GP's prior, conditions the draws, and makes them the model's."""
+
+        def draw(mean: Mean, *kernels: Kernel) -> SamplePath:
+            return sampler(PriorGP(self, mean, kernels))
+
+        path = condition(draw(self.mean_module, *self._terms))
+        return in_users_units(self, self._draws(path, draw))
 
     # --------------------------------------------------------------------------------------- fit
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -20,9 +20,9 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_prior, check_target
+from botorch_transfer.arguments import PriorOrData, check_prior
 from botorch_transfer.data import Domain
-from botorch_transfer.gp.combine import WeightedSumMean
+from botorch_transfer.gp.combine import SourceMean, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
@@ -90,8 +90,8 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
-    _residual_path: str | None = ""
-    """Where the residual kernel is in ``covar_module``: by default it is the whole."""
+    _residual_kernel: tuple[Kernel | None]
+    """The residual kernel, a part of ``covar_module``; in a tuple, to be registered only once."""
 
     def __init__(
         self,
@@ -120,13 +120,12 @@ class ModularTransferGP(TargetGP):
             **options,
         )
         self.prior = prior.to(train_X)
+        self._residual_kernel = (self.covar_module,)
 
     @property
     def residual_covar_module(self) -> Kernel | None:
-        """The residual kernel, wherever it is in ``covar_module``; ``None`` if it is not there."""
-        if self._residual_path is None:
-            return None
-        return cast(Kernel, self.covar_module.get_submodule(self._residual_path))
+        """The residual kernel, wherever it is in ``covar_module``; ``None`` if there is none."""
+        return self._residual_kernel[0]
 
 
 class SourcePosteriorGP(ModularTransferGP):
@@ -163,7 +162,6 @@ class SourcePosteriorGP(ModularTransferGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
     ) -> None:
-        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         sources = self._resolve(prior, input_transform)
         batch_shape = train_X.shape[:-2]
         own = self._own_hyperparameters(sources)
@@ -183,8 +181,7 @@ class SourcePosteriorGP(ModularTransferGP):
             likelihood=likelihood,
             noise=own.noise,
         )
-        modules = self.covar_module.named_modules(remove_duplicate=False)
-        self._residual_path = next((name for name, each in modules if each is covar_module), None)
+        self._residual_kernel = (covar_module,)
         self._add_parts()
 
     @classmethod
@@ -210,20 +207,24 @@ class SourcePosteriorGP(ModularTransferGP):
         return self if isinstance(self.prior.gps, ConditionedGPs) else None
 
     @property
+    def _source_mean(self) -> Mean:
+        """The mean that is made of the sources."""
+        return self.mean_module
+
+    @property
     def weights(self) -> Tensor:
         """The source tasks' weights, ``batch_shape x M``; NaN if the mean is no weighted sum."""
-        mean = self.mean_module
+        mean = self._source_mean
         if self.member_on_sources is None or not isinstance(mean, WeightedSumMean):
             return torch.full((self.prior.num_tasks,), torch.nan)
-        if mean.task_weights is None:
-            return self.train_targets.new_ones(self.prior.num_tasks)
-        return mean.task_weights.all_weights
+        return mean.all_weights.to(self.train_targets)
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Each source's weight times its posterior mean, if the method has weights."""
-        if bool(self.weights.isnan().any()):
+        """Evaluates the parts of the mean, if these are the prior's sources."""
+        mean = self._source_mean
+        if not isinstance(mean, SourceMean) or list(names) != list(self.prior.task_names):
             return super().source_parts(X, names)
-        return self.weights.unsqueeze(-1) * self.prior.gps.mean(X)
+        return mean.parts(X)
 
     @abstractmethod
     def _mean_and_kernel(

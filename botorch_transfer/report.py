@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -30,12 +29,9 @@ from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.likelihood import log_densities_of_slopes
 from botorch_transfer.gp.stationary import squared_distance
-from botorch_transfer.model import TransferModel
+from botorch_transfer.model import OnSources, TransferModel
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.prior import ConditionedPrior
-
-if TYPE_CHECKING:
-    from botorch_transfer.modular import SourcePosteriorGP
 
 CLEAR_FACTOR = 3.0
 """The log Bayes factor from which a relation counts as real: odds of twenty to one."""
@@ -122,9 +118,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
     return pd.DataFrame([row], index=[ALL_SOURCES], columns=REPORT_COLUMNS)
 
 
-def _report_on_sources(
-    model: TransferModel, informed: SourcePosteriorGP, weight: float
-) -> pd.DataFrame:
+def _report_on_sources(model: TransferModel, informed: OnSources, weight: float) -> pd.DataFrame:
     """The report on a model one of whose members, or which itself, is on :class:`SourceGPs`."""
     sources = informed.prior
     predicted, explained = source_shares(model, sources)

@@ -71,9 +71,9 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_sound_data_pass(n: int) -> None:
-    check_target(X[:n], Y[:n], None, dim=3, task_feature=None)
-    check_target(X[:n], Y[:n], Y[:n].exp(), dim=2, task_feature=-1)
-    check_target(X[:n].expand(2, n, 3), Y[:n].expand(2, n, 1), None, dim=None, task_feature=None)
+    check_target(X[:n], Y[:n])
+    check_target(X[:n], Y[:n], Y[:n].exp(), task_feature=-1)
+    check_target(X[:n].expand(2, n, 3), Y[:n].expand(2, n, 1))
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,10 @@ def test_sound_data_pass(n: int) -> None:
             {"train_Y": X},
             "train_Y has 3: transfer_models.train_X, train_Y, sources. puts",
         ),
-        ({"dim": 5}, "train_X has 3 inputs, but the source tasks have 5"),
-        ({"task_feature": 0}, "train_X has 2 inputs, but the source tasks have 3"),
     ],
 )
 def test_unfit_data_are_refused(bad: dict, message: str) -> None:
-    sound = {"train_X": X, "train_Y": Y, "train_Yvar": None, "dim": 3, "task_feature": None}
+    sound = {"train_X": X, "train_Y": Y, "train_Yvar": None, "task_feature": None}
     with pytest.raises(InputDataError, match=message):
         check_target(**{**sound, **bad})
 
@@ -101,7 +99,7 @@ def test_unfit_data_are_refused(bad: dict, message: str) -> None:
 @pytest.mark.parametrize("column", [3, -4])
 def test_a_task_column_that_is_not_there(column: int) -> None:
     with pytest.raises(ValueError, match=f"task_feature={column} must be the index of one of"):
-        check_target(X, Y, None, dim=2, task_feature=column)
+        check_target(X, Y, None, task_feature=column)
 
 
 FAMILY = ShiftedSines()

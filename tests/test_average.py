@@ -92,7 +92,7 @@ def test_a_mixture_without_variances_has_its_mean():
 
 def test_sums_of_operators_are_mixed(monkeypatch):
     """They cannot be added to a zero, as ``sum`` would."""
-    monkeypatch.setattr("botorch_transfer.model.MAX_JOINT_POINTS", 2)
+    monkeypatch.setattr("botorch_transfer.gp.strategy.MAX_JOINT_POINTS", 2)
     members, shares = [_normal(0), _normal(1)], torch.tensor([0.25, 0.75]).double()
     halves = [
         MultivariateNormal(

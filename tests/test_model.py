@@ -22,12 +22,12 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputPerturbation
 from botorch.models.transforms.outcome import Log
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
-from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from botorch_transfer import (
@@ -306,10 +306,10 @@ def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
 
 
 class ShiftedPredictions(ScaMLGP):
-    """A model of a user's own that predicts otherwise and does not say how points are left out."""
+    """A model of a user's own that predicts otherwise than its exact GP."""
 
-    def _predict(self, X, **kwargs):
-        mvn = super()._predict(X, **kwargs)
+    def _predict(self, X):
+        mvn = super()._predict(X)
         return MultivariateNormal(mvn.mean + 1.0, mvn.lazy_covariance_matrix)
 
 
@@ -317,6 +317,21 @@ def test_left_out_predictions_of_other_models_are_refused():
     model = ShiftedPredictions(*FAMILY.target(3), FAMILY.sources())
     with pytest.raises(UnsupportedError, match="loo_posterior"):
         efficient_loo_cv(model.eval())
+
+
+def test_what_else_is_predicted_follows_from_one_hook():
+    data = (*FAMILY.target(4), FAMILY.sources())
+    models = [model_class(*data).eval() for model_class in (ShiftedPredictions, ScaMLGP)]
+    X, (_, unit) = FAMILY.inputs(3, seed=5), models[0].own_units
+    (mean, variance, _), (exact, variance_of_exact, _) = (each._leave_one_out() for each in models)
+    torch.testing.assert_close(mean, exact + 1.0, atol=1e-6, rtol=0)
+    torch.testing.assert_close(variance, variance_of_exact, atol=1e-8, rtol=1e-5)
+    for sampler in (draw_kernel_feature_paths, draw_matheron_paths):
+        values = []
+        for model in models:
+            torch.manual_seed(0)
+            values.append(sampler(model, torch.Size([2]))(X))
+        torch.testing.assert_close(values[0], values[1] + unit, atol=1e-4, rtol=0)
 
 
 class _Indefinite(Kernel):
@@ -361,15 +376,6 @@ def test_left_out_points_under_a_transform_that_is_not_linear():
     spread = expected.variance.sqrt().squeeze()
     error = (samples.log().mean(dim=0) - expected.mean).squeeze() / spread
     assert error.abs().max() < 0.15
-
-
-def test_a_fit_goes_on_where_a_covariance_is_singular():
-    """It tries other hyperparameters; a prediction says what is wrong."""
-    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources())
-    for mode, error in ((model.train, NotPSDError), (model.eval, InputDataError)):
-        mode()
-        with pytest.raises(error), model._as_exact_gp():
-            raise NotPSDError("broken")
 
 
 def test_one_to_many_inputs_are_not_frozen():

@@ -14,6 +14,7 @@ import torch
 from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
 from botorch.models.model import FantasizeMixin
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.utils import gpt_posterior_settings
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.sampling.pathwise.posterior_samplers import draw_matheron_paths
 from botorch.sampling.pathwise.prior_samplers import draw_kernel_feature_paths
@@ -23,17 +24,17 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import GP
-from gpytorch.settings import skip_posterior_variances
+from gpytorch.settings import prior_mode, skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator, RootLinearOperator
 from torch import Tensor
-from torch.nn import ModuleDict
+from torch.nn import ModuleDict, ModuleList
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
-from botorch_transfer.gp.paths import AveragedPath, model_paths
-from botorch_transfer.model import TargetGP, TransferModel, evaluated, register_paths
-from botorch_transfer.modular import SourcePosteriorGP
+from botorch_transfer.gp.paths import ModelPath, in_users_units
+from botorch_transfer.gp.strategy import evaluated
+from botorch_transfer.model import OnSources, TargetGP, TransferModel, register_paths
 from botorch_transfer.report import transfer_report
 
 PLAIN_MEMBER = "plain"
@@ -158,7 +159,7 @@ class AveragedGP(  # type: ignore[misc]
         return dict(item for item, is_used in pairs if is_used)
 
     @property
-    def member_on_sources(self) -> SourcePosteriorGP | None:
+    def member_on_sources(self) -> OnSources | None:
         """The first member with a posterior of each source task."""
         found = (member.member_on_sources for member in self.members.values())
         return next((member for member in found if member is not None), None)
@@ -337,7 +338,7 @@ class AveragedGP(  # type: ignore[misc]
         for member in self.eval().used_members.values():
             with delattr_ctx(member, "outcome_transform", "input_transform"):
                 paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
-        return model_paths(self, {"average": AveragedPath(self, paths, sample_shape, prior)})
+        return in_users_units(self, AveragedPath(self, paths, sample_shape, prior))
 
     # --------------------------------------------------------------------------------------- fit
 
@@ -429,6 +430,69 @@ class AveragedGP(  # type: ignore[misc]
 
 
 register_paths(AveragedGP)
+
+
+class AveragedPath(ModelPath):
+    r"""Draws of an average of models, which are those of the mixture in the first two moments.
+
+    With shares ``p_k``, means ``μ_k``, mean ``μ = Σ_k p_k μ_k`` and a standard normal ``z_k`` each,
+    they are the mean plus centred draws ``δ_k`` of the members, ``μ + Σ_k √p_k (δ_k + z_k (μ_k -
+    μ))``.
+
+    Args:
+        model: The average, in evaluation mode.
+        paths: A draw from each of its members with a share, their means included, in the member's
+            own units.
+        sample_shape: The sample shape.
+        prior: Whether the draws are from the priors, without the target's data.
+    """
+
+    shares: Tensor
+    scale: Tensor
+    shift: Tensor
+    z: Tensor
+
+    def __init__(
+        self,
+        model: Any,
+        paths: Sequence[SamplePath],
+        sample_shape: torch.Size,
+        prior: bool,
+    ) -> None:
+        super().__init__()
+        members = list(model.used_members.values())
+        # Copies: a path stays what it is when the models' hyperparameters change.
+        self.paths, self.members = ModuleList(paths), ModuleList(deepcopy(members)).eval()
+        shares, self._prior = model.shares.detach()[..., model.used].clone(), prior
+        units = [model._scale_and_shift(member) for member in members]
+        scales, shifts = (
+            torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
+        )
+        self.register_buffer("shares", shares.unsqueeze(-2))  # a dimension of points
+        self.register_buffer("scale", scales)
+        self.register_buffer("shift", shifts)
+        # One z for each function: which model is right does not change from point to point.
+        z = shares.new_empty(*sample_shape, *shares.shape).normal_()
+        self.register_buffer("z", z.unsqueeze(-2))
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Evaluates the draws.
+
+        Args:
+            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
+            **kwargs: Handed through.
+
+        Returns:
+            A ``sample_shape x batch_shape x n`` tensor.
+        """
+        draws = torch.stack([path(x, **kwargs) for path in self.paths], dim=-1)
+        prior = prior_mode(self._prior or prior_mode.on())
+        with gpt_posterior_settings(), skip_posterior_variances(), prior:
+            means = torch.stack([member(x).mean for member in self.members], dim=-1)
+        means = means * self.scale + self.shift
+        mean = (self.shares * means).sum(dim=-1, keepdim=True)
+        deviations = draws * self.scale + self.shift - means + self.z * (means - mean)
+        return mean.squeeze(-1) + (self.shares.sqrt() * deviations).sum(dim=-1)
 
 
 def given_arguments(

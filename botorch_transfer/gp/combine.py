@@ -24,17 +24,24 @@ from torch.nn import Parameter
 from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.gp.conditioned import (
-    MAX_ELEMENTS,
     Conditioned,
     ConditionedBatch,
     ConditionedGPs,
     in_parts,
+    max_elements,
 )
+from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
+from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
-from botorch_transfer.gp.stationary import DenseKernel
+from botorch_transfer.gp.stationary import PriorKernel
 
 # Not zero, because Gamma hyperpriors have no gradient there.
 MIN_WEIGHT = 1e-6
+
+FEW_POINTS, NEGLIGIBLE = 512, 1e-3
+"""Above this many source points, acquisitions skip sources of tiny weights: all of them together
+move neither mean nor deviation by more than this share of the prior's deviation, wherever the
+candidate is."""
 
 
 class SourceWeights(Module, ABC):
@@ -243,7 +250,7 @@ class EnsembleWeights(SourceWeights):
         self.shares.data = (shares / shares.sum(dim=-1, keepdim=True)).to(self.shares)
 
 
-class WeightedSumKernel(DenseKernel):
+class WeightedSumKernel(PriorKernel):
     r"""``Σ_m w_m² Σ_m(x, x')``, the covariance of ``Σ_m w_m f_m`` under the source posteriors.
 
     This is the source part of ScaML-GP's kernel, Eq. (6) of [Tighineanu2023scaml]_.
@@ -301,13 +308,43 @@ class WeightedSumKernel(DenseKernel):
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
         if same and x1.shape[-2] == 1:
             covariances = gps.variance(x1).unsqueeze(-1)
-        elif width * x1.shape[-2] > MAX_ELEMENTS:
+        elif width * x1.shape[-2] > max_elements(x1):
             values = _large_sum(gps, weights, x1, x2, width)
             return values.expand(*batch_shape, *values.shape[-2:])
         else:
             covariances = self._covariances(gps, x1, x2, same)
         values = _weighted_sum(weights, covariances, event_dims=2, power=2)
         return values.expand(*batch_shape, *values.shape[-2:])
+
+    def draw(
+        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
+    ) -> SourcePath:
+        """See :class:`.PriorKernel`."""
+        selected = _selected(self.gps, self.task_weights)
+        return SourcePath(*selected, sample_shape + batch_shape, num_features)
+
+    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
+        """Expands sums of independent source posteriors whose mean has the same weights."""
+        gps, weights = _selected(self.gps, self.task_weights)
+        is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
+        if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):
+            return None
+        weights = gps.alpha.new_ones(gps.num_tasks) if weights is None else weights.double()
+        size = gps.points.shape[-2] + len(T)
+        if len(gps.points) * size * (2 + size) > MAX_NUMBERS:
+            return None
+        constants = rest.constants.clone()
+        constants[0] = weights @ gps.prior_mean
+        constants[1] += weights.square() @ gps.outputscale
+        if gps.alpha.numel() > FEW_POINTS:
+            moves = weights * torch.maximum(gps.summary.reach, gps.outputscale.sqrt())
+            moves, order = moves.sort()
+            is_kept = moves.cumsum(dim=0) > NEGLIGIBLE * constants[1].sqrt()
+            kept = order[is_kept].sort().values
+            if len(kept) < len(weights):
+                gps, weights = gps.select(kept), weights[kept]
+        parts = [Part.of_sources(gps, weights, T)] if len(weights) else []
+        return Expansion([*rest.parts, *parts], constants)
 
     def source_covariances(self, x: Tensor) -> Tensor:
         """Evaluates the covariance of every selected source, and remembers it.
@@ -368,7 +405,22 @@ def _large_sum(
     return cast(Tensor, total)
 
 
-class WeightedSumMean(Mean):
+class SourceMean(Mean, ABC):
+    """Base class of means that are made of source posteriors."""
+
+    @abstractmethod
+    def parts(self, x: Tensor) -> Tensor:
+        """Evaluates each source task's part of the mean, for reports.
+
+        Args:
+            x: An ``n x d`` tensor of inputs.
+
+        Returns:
+            An ``M x n`` tensor; zeros if no part is known to be of one source.
+        """
+
+
+class WeightedSumMean(SourceMean):
     r"""``Σ_m w_m μ_m(x)``, the mean of ``Σ_m w_m f_m`` under the source posteriors.
 
     This is ScaML-GP's prior mean, Eq. (5) of [Tighineanu2023scaml]_; with all weights one, and
@@ -404,6 +456,19 @@ class WeightedSumMean(Mean):
         _, weights = _selected(self.gps, self.task_weights)
         mean = _weighted_sum(weights, self.source_means(x), event_dims=1, power=1)
         return mean.expand(torch.broadcast_shapes(mean.shape, x.shape[:-1]))
+
+    @property
+    def all_weights(self) -> Tensor:
+        """The weights of all tasks, a ``batch_shape x M`` tensor."""
+        if self.task_weights is None:
+            return self.gps.alpha.new_ones(self.gps.num_tasks)
+        return self.task_weights.all_weights
+
+    def parts(self, x: Tensor) -> Tensor:
+        """See :class:`SourceMean`; a hierarchy has no parts of single sources."""
+        if not isinstance(self.gps, ConditionedGPs):
+            return x.new_zeros(self.gps.num_tasks, len(x))
+        return self.all_weights.unsqueeze(-1) * self.gps.mean(x)
 
     def source_means(self, x: Tensor) -> Tensor:
         """Evaluates the mean of every selected source, and remembers it.

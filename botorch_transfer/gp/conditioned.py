@@ -245,12 +245,24 @@ class Conditioned(ABC):
         return (self.prior_variance(x) - known).clamp_min(0.0).to(x.dtype)
 
 
-MAX_ELEMENTS = 2**22
-"""How many elements of a matrix between inputs and others, or of draws, are evaluated at once."""
+MAX_ELEMENTS, MAX_ELEMENTS_ON_DEVICE = 2**22, 2**27
+"""The maximum number of elements of a matrix between inputs and others, or of draws, that are
+evaluated at once: on a CPU, and on other devices, where each block costs the time of its calls."""
 
 
-def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: int = -1) -> Tensor:
-    """Evaluates a function of inputs, at most ``MAX_ELEMENTS`` elements at once.
+def max_elements(x: Tensor) -> int:
+    """Returns the maximum number of elements that are evaluated at once on a tensor's device."""
+    return MAX_ELEMENTS if x.device.type == "cpu" else MAX_ELEMENTS_ON_DEVICE
+
+
+def in_parts(
+    function: Callable[[Tensor], Tensor],
+    x: Tensor,
+    width: int,
+    dim: int = -1,
+    cpu_divisor: int = 1,
+) -> Tensor:
+    """Evaluates a function of inputs, at most :func:`max_elements` elements at once.
 
     The backward pass evaluates each part again, so that memory stays small there, too.
 
@@ -259,6 +271,7 @@ def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: i
         x: A ``batch_shape x n x d`` tensor of inputs.
         width: How many elements an input takes, those of all batches together.
         dim: The dimension of the results that is that of the inputs.
+        cpu_divisor: Divides the blocks on a CPU, so that they fit its cache.
 
     Returns:
         The results of all inputs.
@@ -267,7 +280,8 @@ def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: i
         >>> in_parts(lambda x: x.sum(-1), torch.ones(5, 2), width=2**21)
         tensor([2., 2., 2., 2., 2.])
     """
-    parts = x.split(max(1, MAX_ELEMENTS // max(1, width)), dim=-2)
+    width = max(1, width) * (cpu_divisor if x.device.type == "cpu" else 1)
+    parts = x.split(max(1, max_elements(x) // width), dim=-2)
     if len(parts) == 1:
         return function(x)
     if torch.is_grad_enabled():

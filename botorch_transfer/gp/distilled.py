@@ -28,12 +28,11 @@ from typing import NamedTuple
 
 import torch
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
-from gpytorch.kernels import ScaleKernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.stationary import Stationary, stationary_function
+from botorch_transfer.gp.stationary import Stationary
 
 MAX_CANDIDATES = 4096
 """From how many of the data's inputs the inducing points are chosen, at most."""
@@ -118,13 +117,11 @@ class InducingPoints:
             The inducing points, some of these inputs.
         """
         candidates = X[different_rows(X, MAX_CANDIDATES)]
-        function = stationary_function(kernel.name)
-        unit = ScaleKernel(function.make_kernel(ard_num_dims=X.shape[-1])).to(X)
-        unit.base_kernel.lengthscale = kernel.lengthscale.reshape(1, -1)
         # The allocator stops at 1e-6, in these units.
-        unit.outputscale = 1e-6 / _SMALLEST_PIVOT
+        scale = torch.full_like(kernel.scale, 1e-6 / _SMALLEST_PIVOT)
+        unit = Stationary(kernel.name, kernel.lengthscale, scale).make_kernel()
         points = GreedyVarianceReduction().allocate_inducing_points(
-            candidates, unit.requires_grad_(False), min(most, len(candidates)), torch.Size()
+            candidates, unit, min(most, len(candidates)), torch.Size()
         )
         inducing, enough = cls(kernel, points), ENOUGH
         if noise is not None:

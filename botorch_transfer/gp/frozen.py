@@ -14,26 +14,28 @@ the prior is written in values of stationary kernels between a candidate and fix
 
 where the fixed inputs ``T`` include those of the target's data. Read it for how parts add up to a
 model's prior, and how that is conditioned on the data. An evaluation is then one distance matrix
-and two matrix products for each part, whatever the model is made of, and a gradient one more. A
-model gives its parts by ``TargetGP.expand``.
+and two matrix products for each part, whatever the model is made of, and a gradient one more.
+:func:`expand` reads the parts from a mean and a kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
+from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.means import ConstantMean, Mean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
-from botorch_transfer.gp.noise import noise_variance
 from botorch_transfer.gp.stationary import (
     FixedPoints,
+    PriorKernel,
     Stationary,
     gradient_in_inputs,
     stationary_function,
@@ -43,7 +45,7 @@ MAX_NUMBERS = 2**26
 """How many numbers a part may take; larger priors are evaluated by the general way."""
 
 SMALL_CHUNKS = 8
-"""By this factor fewer candidates are evaluated at once than memory allows: caches are smaller."""
+"""Divides the block of candidates that a CPU evaluates at once, so that it fits the cache."""
 
 FEW = 8
 """Up to how many candidates a product with a symmetric matrix is faster from the other side."""
@@ -200,6 +202,48 @@ class Expansion:
         return bool(rounding <= MAX_ROUNDING * self.constants[1])
 
 
+def terms_of(kernel: Kernel) -> Iterator[Kernel]:
+    """Yields the kernels that a kernel is the sum of."""
+    if type(kernel) is AdditiveKernel and kernel.active_dims is None:
+        for term in kernel.kernels:
+            yield from terms_of(cast(Kernel, term))
+    else:
+        yield kernel
+
+
+@torch.no_grad()
+def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
+    """Writes a prior in kernel values at fixed inputs.
+
+    Args:
+        mean: The prior's mean.
+        kernel: The prior's kernel.
+        T: The fixed inputs, a ``T x d`` tensor.
+
+    Returns:
+        The expansion; ``None`` unless the kernel is a sum of stationary kernels and at most one
+        :class:`PriorKernel`, and the mean is constant or belongs to the latter.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> len(expand(ConstantMean(), RBFKernel(), torch.rand(3, 2)).parts)
+        1
+    """
+    terms = [(term, Stationary.of(term)) for term in terms_of(kernel)]
+    known = [each for _, each in terms if each is not None]
+    others = [term for term, each in terms if each is None]
+    scale = torch.stack([each.scale.reshape(()) for each in known]).sum() if known else 0.0
+    constants = T.new_zeros(2 + len(T), dtype=torch.double)
+    constants[1] = scale
+    rest = Expansion([Part.of_kernel(each, T) for each in known], constants)
+    if not others and type(mean) is ConstantMean:
+        constants[0] = mean.constant
+        return rest
+    if len(others) == 1 and isinstance(others[0], PriorKernel):
+        return others[0].expand(mean, rest, T)
+    return None
+
+
 class FrozenPosterior:
     """A GP's posterior at single inputs, for hyperparameters and data that stay.
 
@@ -241,7 +285,7 @@ class FrozenPosterior:
         self.expansion = prior.mapped(to_posterior * units)
         self.expansion.constants[0] += mean
         self._draws_from = whitening, Y, noise
-        self._num_points = n
+        self.num_points = n
         self._width = sum(part.points.shape[:-1].numel() for part in prior.parts)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -254,7 +298,7 @@ class FrozenPosterior:
             Means and variances, two ``P`` tensors, and the covariances with those of the fixed
             inputs that are not the data's, ``P x (T - n)``; all in the user's units.
         """
-        values = in_parts(self._evaluate, x, SMALL_CHUNKS * self._width, dim=-2).to(x.dtype)
+        values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)
         return values[:, 0], values[:, 1], values[:, 2:]
 
     def is_too_large(self, X: Tensor) -> bool:
@@ -262,29 +306,51 @@ class FrozenPosterior:
         most = MAX_NUMBERS // SMALL_CHUNKS if torch.is_grad_enabled() else MAX_NUMBERS
         return X.shape[:-1].numel() * self._width > most
 
-    def joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def joint(self, X: Tensor, further: FurtherData | None = None) -> tuple[Tensor, Tensor]:
         """Evaluates the joint posterior, in the units of the expansion.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            further: Further outcomes that the posterior is conditioned on.
 
         Returns:
             Means and covariances, ``batch_shape x q`` and ``batch_shape x q x q`` tensors.
         """
         inputs = JointInputs(self.expansion, X.double())
-        return inputs.columns[..., 0].to(X), inputs.covariance(inputs).to(X)
+        mean, covariance = inputs.columns[..., 0], inputs.covariance(inputs)
+        if further is not None:
+            cross = inputs.covariance(further.points)
+            mean = mean + (cross @ further.weights).squeeze(-1)
+            explained = torch.linalg.solve_triangular(further.root, cross.mT, upper=False)
+            covariance = covariance - explained.mT @ explained
+        return mean.to(X), covariance.to(X)
 
-    def mean_and_whitened(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates means and covariances with the data, whitened.
+    def further(self, X: Tensor, Y: Tensor, noise: Tensor) -> FurtherData:
+        """Prepares further data: a Cholesky factor of their covariance is all that they need.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            Y: A ``[num_fantasies x] batch_shape x q`` tensor of outcomes.
+            noise: A ``batch_shape x q`` tensor of noise variances.
+
+        Returns:
+            The data, with their graph.
+        """
+        points = JointInputs(self.expansion, X.double())
+        root = psd_safe_cholesky(points.covariance(points) + noise.double().diag_embed())
+        residual = (Y.double() - points.columns[..., 0]).unsqueeze(-1)
+        return FurtherData(points, root, torch.cholesky_solve(residual, root))
+
+    def whiten(self, x: Tensor) -> Tensor:
+        """Evaluates the covariances with the data, whitened, for :meth:`draw_update`.
 
         Args:
             x: A ``batch_shape x q x d`` tensor of transformed inputs.
 
         Returns:
-            A ``batch_shape x q`` and a ``batch_shape x q x n`` tensor; see :meth:`draw_update`.
+            A ``batch_shape x q x n`` tensor.
         """
-        columns = JointInputs(self.expansion, x.double()).columns
-        return columns[..., 0], columns[..., 2 : 2 + self._num_points]
+        return JointInputs(self.expansion, x.double()).columns[..., 2 : 2 + self.num_points]
 
     def draw_update(self, values: Tensor) -> Tensor:
         """Turns draws from the prior into draws from the posterior, by Matheron's rule.
@@ -299,7 +365,7 @@ class FrozenPosterior:
         return (Y - values - noise.sqrt() * torch.randn_like(values)) @ whitening
 
     def _evaluate(self, x: Tensor) -> Tensor:
-        value: Any = _Value.apply(self._transform(x), self.expansion, self._num_points)
+        value: Any = _Value.apply(self._transform(x), self.expansion, self.num_points)
         return value
 
 
@@ -387,60 +453,16 @@ class JointInputs:
         return total
 
 
-@dataclass(frozen=True, eq=False)
-class Fantasies:
-    """A frozen posterior, given further outcomes: it takes the place of GPyTorch's strategy.
-
-    What is known of the data stays, and a small Cholesky factor of the covariance of the further
-    points is all that comes in addition. Gradients in inputs and outcomes are complete; there are
-    none in hyperparameters.
+class FurtherData(NamedTuple):
+    """Data beyond those of a frozen posterior, such as fantasies.
 
     Args:
-        strategy: GPyTorch's strategy of the data.
-        posterior: The posterior given the data, in the model's own units.
-        likelihood: Adds the noise of the further points.
-        X: A ``batch_shape x q x d`` tensor of their inputs, transformed.
-        Y: A ``[num_fantasies x] batch_shape x q`` tensor of their outcomes.
-        noise: The known ``noise`` of the further points, if they have any.
+        points: Their inputs.
+        root: A ``batch_shape x q x q`` tensor: the Cholesky factor of their covariance.
+        weights: A ``[num_fantasies x] batch_shape x q x 1`` tensor: the weights of their
+            covariances with other inputs in the mean.
     """
 
-    strategy: Any
-    posterior: FrozenPosterior
-    likelihood: Any
-    X: Tensor
-    Y: Tensor
-    noise: dict[str, Tensor]
-
-    def is_too_large(self, X: Tensor) -> bool:
-        """See :meth:`FrozenPosterior.is_too_large`."""
-        return self.posterior.is_too_large(X)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> None:
-        """Copies of a model compute it anew, as they do GPyTorch's."""
-
-    def general(self, model: Any) -> Any:
-        """Computes GPyTorch's strategy of all data of the model that was conditioned."""
-        (X,), Y, n = model.train_inputs, model.train_targets, len(self.strategy.train_labels)
-        prior = model._get_train_prior_distribution([X])
-        data = [X[..., n:, :]], Y[..., n:], [X], Y
-        return self.strategy.get_fantasy_strategy(*data, prior, **self.noise)
-
-    @cached_property
-    @torch.enable_grad()  # a first evaluation without graph must not forget it
-    def _solution(self) -> tuple[JointInputs, Tensor, Tensor]:
-        """The further points, the Cholesky factor of their covariance, and their weights."""
-        points = JointInputs(self.posterior.expansion, self.X.double())
-        noise = noise_variance(self.likelihood, self.X, **self.noise).detach().diag_embed()
-        root = psd_safe_cholesky(points.covariance(points) + noise)
-        residual = (self.Y.double() - points.columns[..., 0]).unsqueeze(-1)
-        return points, root, torch.cholesky_solve(residual, root)
-
-    def joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the joint posterior given all data, as :meth:`FrozenPosterior.joint` does."""
-        points, root, weights = self._solution
-        inputs = JointInputs(points.posterior, X.double())
-        cross = inputs.covariance(points)
-        mean = inputs.columns[..., 0] + (cross @ weights).squeeze(-1)
-        explained = torch.linalg.solve_triangular(root, cross.mT, upper=False)
-        covariance = inputs.covariance(inputs) - explained.mT @ explained
-        return mean.to(X), covariance.expand(*mean.shape, X.shape[-2]).to(X)
+    points: JointInputs
+    root: Tensor
+    weights: Tensor

@@ -20,14 +20,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import gpytorch
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from botorch.sampling.pathwise.paths import SamplePath
+
+    from botorch_transfer.gp.frozen import Expansion
 
 
 @dataclass(frozen=True)
@@ -259,6 +265,15 @@ class Stationary:
         value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
         return value
 
+    def make_kernel(self) -> ScaleKernel:
+        """Builds the GPyTorch kernel with these hyperparameters, which are not to be fitted."""
+        shape, dim = self.scale.shape, self.lengthscale.shape[-1]
+        make = stationary_function(self.name).make_kernel
+        kernel = ScaleKernel(make(ard_num_dims=dim, batch_shape=shape), batch_shape=shape)
+        kernel = kernel.to(self.lengthscale)
+        kernel.base_kernel.lengthscale, kernel.outputscale = self.lengthscale, self.scale
+        return kernel.requires_grad_(False)
+
     def value_and_derivative(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the kernel between all pairs of inputs.
 
@@ -349,8 +364,12 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: Tensor | None = None) -> Te
     return (products[..., -1:] * x).sub_(products[..., :-1])
 
 
-class DenseKernel(Kernel, ABC):
-    """Base class of kernels on all inputs whose ``forward`` returns tensors."""
+class PriorKernel(Kernel, ABC):
+    """Base class of the package's own kernels: of a prior that is itself a posterior of sources.
+
+    They are on all inputs, and ``forward`` returns tensors. BoTorch draws functions from GPyTorch's
+    kernels, and ``gp.frozen`` expands stationary ones. These kernels define both themselves.
+    """
 
     has_lengthscale = False
 
@@ -367,6 +386,35 @@ class DenseKernel(Kernel, ABC):
         Returns:
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
+
+    @abstractmethod
+    def draw(
+        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
+    ) -> SamplePath:
+        """Draws functions with this covariance and the mean zero.
+
+        Args:
+            sample_shape: The shape of the draws.
+            batch_shape: The batch shape of the model.
+            num_features: The number of random features.
+            **kwargs: Further arguments of BoTorch's ``draw_kernel_feature_paths``.
+
+        Returns:
+            A path over transformed inputs, which does not change with the kernel.
+        """
+
+    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
+        """Expands a prior with this kernel, see :func:`.expand`.
+
+        Args:
+            mean: The prior's mean.
+            rest: The expansion of the stationary kernels that are added to this one.
+            T: The fixed inputs, a ``T x d`` tensor.
+
+        Returns:
+            The expansion of the whole prior; by default ``None``: it has none.
+        """
+        return None
 
 
 def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
@@ -387,7 +435,7 @@ def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tens
     stationary = Stationary.of(kernel)
     if stationary is not None:
         return stationary.between(x1, x2, diag)
-    if isinstance(kernel, DenseKernel):
+    if isinstance(kernel, PriorKernel):
         return kernel.forward(x1, x2, diag=diag)
     if type(kernel) is AdditiveKernel and kernel.active_dims is None:
         values = [evaluate(cast(Kernel, term), x1, x2, diag) for term in kernel.kernels]

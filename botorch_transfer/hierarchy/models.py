@@ -27,8 +27,7 @@ points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
-from typing import Any, cast
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -41,20 +40,16 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from linear_operator import to_linear_operator
 from linear_operator.operators import MatmulLinearOperator
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import HyperparameterChoice
-from botorch_transfer.gp.paths import (
-    RescaledPath,
-    exact_posterior_paths,
-)
+from botorch_transfer.gp.stationary import evaluate
+from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.hierarchy.kernel import BoostedHierarchy
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
-from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior
 
@@ -211,8 +206,8 @@ class MeanHierarchicalGP(HierarchicalGP):
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
         self.deviation_weight = deviation_weight
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        mvn = self.exact_gp(X, **kwargs)
+    def _predict(self, X: Tensor) -> MultivariateNormal:
+        mvn = self.exact_gp(X)
         if self.deviation_weight is None:
             return mvn
         combined = self._combined_variance(mvn.variance, X, self.num_target_points)
@@ -223,49 +218,6 @@ class MeanHierarchicalGP(HierarchicalGP):
     @property
     def _predicts_otherwise(self) -> bool:
         return self.deviation_weight is not None
-
-    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        mean, variance, noise = super()._leave_one_out()
-        if self.deviation_weight is not None:
-            (X,) = self.train_inputs
-            variance = self._combined_variance(variance, X, self.num_target_points - 1)
-        return mean, variance, noise
-
-    def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
-        """Draws from the prior; with combined standard deviations scaled about the mean.
-
-        Args:
-            sample_shape: The shape of the draws.
-            **kwargs: ``num_features``, and what BoTorch knows besides.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        path = super().prior_paths(sample_shape, **kwargs)
-        if self.deviation_weight is None:
-            return path
-        prior: Any = deepcopy(self)
-        (X,), Y = self.train_inputs, self.train_targets
-        prior.set_train_data(X[..., :0, :], Y[..., :0], strict=False)
-        return RescaledPath(path, prior)
-
-    def posterior_paths(
-        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
-    ) -> SamplePath:
-        """Draws from the posterior; with combined standard deviations scaled about the mean.
-
-        Args:
-            prior_sampler: Draws from the model's prior.
-            sample_shape: The shape of the draws.
-            **kwargs: Handed to BoTorch.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        exact = deepcopy(self)
-        exact.deviation_weight = None
-        path = exact_posterior_paths(exact, prior_sampler, sample_shape, **kwargs)
-        return path if self.deviation_weight is None else RescaledPath(path, self)
 
     def _combined_variance(self, residual: Tensor, X: Tensor, num_points: int) -> Tensor:
         """Combines the variances of all levels' differences, the target's residual the last.
@@ -332,36 +284,21 @@ class BoostedHierarchicalGP(HierarchicalGP):
         """MHGP's, and the covariance of the last source task."""
         return self.covar_module, self.source_covar_module
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def _predict(self, X: Tensor) -> MultivariateNormal:
         """Adds ``Cov[f(x) - A(x) f(X)]`` for ``f`` of the last source task."""
-        mvn = self.exact_gp(X, **kwargs)
-        (train_X,) = self.train_inputs
-        batch_shape = torch.broadcast_shapes(train_X.shape[:-2], X.shape[:-2])
-        X = X.expand(*batch_shape, *X.shape[-2:])
-        covariance = evaluated(mvn.lazy_covariance_matrix)
-        covariance = covariance + evaluated(self.source_covar_module(X))
+        mvn = self.exact_gp(X)
+        X, kernel = X.expand(*mvn.batch_shape, *X.shape[-2:]), self.source_covar_module
+        covariance = evaluated(mvn.lazy_covariance_matrix) + evaluated(kernel(X))
         if self.num_target_points > 0:
-            points = train_X.expand(*batch_shape, *train_X.shape[-2:])
-            cross = self.covar_module(points, X).to_dense()
-            A = torch.cholesky_solve(cross, self._residual_root()).mT
-            # Target points are the second argument, whose whitened values are cached and shared by
-            # batches.
-            between = self.source_covar_module(X, points).to_dense()
-            half = 0.5 * A @ self.source_covar_module(train_X).to_dense() - between
+            train_X, root = self.strategy.X, self.strategy.root
+            A = evaluate(self.covar_module, X, train_X) @ root @ root.mT
+            # The second argument's whitened values are cached and shared by batches.
+            between = evaluate(kernel, X, train_X)
+            half = 0.5 * A @ evaluate(kernel, train_X, train_X) - between
             # A C Aᵀ - B Aᵀ - A Bᵀ, with rows of few elements.
             lower = evaluated(MatmulLinearOperator(half, A.mT))
             covariance = covariance + lower + lower.mT
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
-    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Adds ``diag(R C Rᵀ)`` with ``R = K⁻¹``, each row divided by its diagonal element."""
-        mean, variance, noise = super()._leave_one_out()
-        R = torch.cholesky_inverse(self._residual_root())
-        R = R / R.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
-        C = self.source_covar_module(*self.train_inputs).to_dense()
-        return mean, variance + (R @ C * R).sum(dim=-1), noise
-
-    def _residual_root(self) -> Tensor:
-        """The Cholesky factor of the residual's covariance at the target's points, with noise."""
-        covariance = self.covar_module(*self.train_inputs).to_dense()
-        return psd_safe_cholesky(covariance + self._noise_variance().diag_embed())
+    def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
+        return path  # the prior's covariance, hence its draws, include the last source task's

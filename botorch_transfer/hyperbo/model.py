@@ -10,13 +10,11 @@ with a penalty on changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, Kernel
@@ -26,10 +24,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_target
+from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
-from botorch_transfer.gp.paths import RescaledPath
 from botorch_transfer.hyperbo.features import FeatureNetwork, GPParts
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
@@ -104,7 +101,6 @@ class PretrainedGP(ModularTransferGP):
         finetune: bool = False,
         unbiased: bool = False,
     ) -> None:
-        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         pretrained = resolve_prior(PretrainedPrior, prior, input_transform)
         parts = pretrained.gp(train_X.shape[:-2], fit=finetune)
         kernel = parts.covar_module
@@ -129,7 +125,7 @@ class PretrainedGP(ModularTransferGP):
         )
         self.finetune = finetune
         self.unbiased = unbiased
-        self._residual_path = None if covar_module is None else "kernels.0"
+        self._residual_kernel = (covar_module,)
         if finetune:
             # Known noise, or a likelihood of the user's own, was not pre-trained.
             added = isinstance(likelihood, AddedNoiseLikelihood)
@@ -144,7 +140,9 @@ class PretrainedGP(ModularTransferGP):
     @property
     def pretrained_covar_module(self) -> Kernel:
         """The kernel that was pre-trained."""
-        return self.covar_module.kernels[1] if self._residual_path else self.covar_module
+        return (
+            self.covar_module if self._residual_kernel[0] is None else self.covar_module.kernels[1]
+        )
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior at transformed inputs; while fitting, the penalty with it."""
@@ -178,8 +176,8 @@ class PretrainedGP(ModularTransferGP):
             )
         return num_tasks / (num_tasks - 1 - num_points)
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        mvn = self.exact_gp(X, **kwargs)
+    def _predict(self, X: Tensor) -> MultivariateNormal:
+        mvn = self.exact_gp(X)
         if not self.unbiased:
             return mvn
         factor = self._covariance_factor(self.num_target_points)
@@ -202,26 +200,9 @@ class PretrainedGP(ModularTransferGP):
     def _predicts_otherwise(self) -> bool:
         return self.unbiased
 
-    def posterior_paths(
-        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
-    ) -> SamplePath:
-        """Draws from the posterior; those of an unbiased model are scaled about the mean.
-
-        Args:
-            prior_sampler: Draws from the model's prior.
-            sample_shape: The shape of the draws.
-            **kwargs: Handed to BoTorch.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        path = super().posterior_paths(prior_sampler, sample_shape, **kwargs)
-        return RescaledPath(path, self) if self.unbiased else path
-
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()
-        factor = self._covariance_factor(self.num_target_points - 1)
-        return mean, variance * factor, noise * factor
+        return mean, variance, noise * self._covariance_factor(self.num_target_points - 1)
 
 
 def _likelihood(parts: GPParts, train_Yvar: Tensor | None) -> Likelihood | None:

@@ -41,7 +41,7 @@ from gpytorch.priors import UniformPrior
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_target
+from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
@@ -163,7 +163,6 @@ class HyperpriorGP(ModularTransferGP):
         task_feature: int | None = None,
         context: Tensor | None = None,
     ) -> None:
-        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
         hyperprior.check_density()
         batch_shape = train_X.shape[:-2]
@@ -275,7 +274,6 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         num_members: int = 100,
         seed: int = 0,
     ) -> None:
-        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         if train_X.dim() != 2:
             raise InputDataError(
                 f"train_X has shape {tuple(train_X.shape)}: an ensemble has no batches of targets, "

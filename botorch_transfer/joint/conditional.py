@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
 from gpytorch.likelihoods.noise_models import MultitaskHomoskedasticNoise
 from gpytorch.means import Mean
 from gpytorch.module import Module as GPyTorchModule
@@ -36,7 +34,7 @@ from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import Conditioned, naming
 from botorch_transfer.gp.likelihood import log_density
-from botorch_transfer.gp.paths import ModelPath
+from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
 from botorch_transfer.gp.state import (
     Cache,
     NamedState,
@@ -45,6 +43,7 @@ from botorch_transfer.gp.state import (
     select_batch,
     shallow_copy,
 )
+from botorch_transfer.gp.stationary import PriorKernel
 from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints, rows_of_tasks
 
 
@@ -341,7 +340,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return super().covariance(x1, x2, whitened2)
 
 
-class SourceConditionalKernel(Kernel):
+class SourceConditionalKernel(PriorKernel):
     """The target's covariance, given the source data of a joint GP.
 
     Args:
@@ -351,8 +350,6 @@ class SourceConditionalKernel(Kernel):
         >>> model.covar_module(torch.rand(4, 2, dtype=torch.double)).shape
         torch.Size([4, 4])
     """
-
-    has_lengthscale = False
 
     def __init__(self, conditional: SourceConditional) -> None:
         super().__init__(batch_shape=conditional.batch_shape)
@@ -383,6 +380,14 @@ class SourceConditionalKernel(Kernel):
             return self.conditional.variance(x1)
         return self.conditional.covariance(x1, x2).diagonal(dim1=-2, dim2=-1)
 
+    def draw(
+        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
+    ) -> JointPath:
+        """See :class:`.PriorKernel`; ``map_generator`` makes feature maps of kernels."""
+        number = len(self.conditional.kernel.data_kernels)
+        share = max(num_features // number // 2 * 2, MIN_FEATURES)
+        return JointPath(self.conditional, sample_shape, share, **kwargs)
+
 
 class SourceConditionalMean(Mean):
     """The target's mean, given the source data of a joint GP.
@@ -412,7 +417,7 @@ class SourceConditionalMean(Mean):
 
 
 class JointPath(ModelPath):
-    r"""Draws of the target's function in a joint GP, given the source data.
+    r"""Draws of the target's function in a joint GP, given the source data, minus its mean.
 
     A function of all tasks is drawn by random features of each data kernel, ``f(x, i) = Σ_ν
     φ_ν(x)ᵀ θ_ν [F_ν]_i``, and corrected by the source data.
@@ -435,8 +440,7 @@ class JointPath(ModelPath):
         map_generator: Callable[..., Any] = gen_kernel_features,
     ) -> None:
         super().__init__()
-        # A copy: a path stays what it is when the model's hyperparameters change.
-        self.conditional = deepcopy(conditional).eval().requires_grad_(False)
+        self.conditional = conditional.eval().requires_grad_(False)
         kernel, points = self.conditional.kernel, self.conditional.points
         self.feature_maps = ModuleList(
             map_generator(data_kernel, num_inputs=points.X.shape[-1], num_outputs=num_features)
@@ -450,13 +454,13 @@ class JointPath(ModelPath):
         self.register_buffer("correction", self._correct(loadings))
 
     def _correct(self, loadings: Tensor) -> Tensor:
-        """``K⁻¹ (y_s - f(X_s) - ε)``, a ``sample_shape x batch_shape x N_s`` tensor."""
+        """``-K⁻¹ (f(X_s) + ε)``, a ``sample_shape x batch_shape x N_s`` tensor."""
         points, factor = self.conditional.points, self.conditional.factor()
         ((everything, _),) = points.groups(one_a_task=False)
         of_all_tasks = self._combine(points.X, loadings)
         values = (of_all_tasks * everything.one_hot(of_all_tasks.shape[-1])).sum(dim=-1)
         noise = self.conditional.noise.variances(points).sqrt() * torch.randn_like(values)
-        residual = (points.Y - values - noise).unsqueeze(-1).double()
+        residual = -(values + noise).unsqueeze(-1).double()
         solved = [
             torch.cholesky_solve(residual[..., rows, :], root)
             for (_, rows), root in zip(self.conditional.groups, factor.roots, strict=True)

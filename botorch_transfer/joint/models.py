@@ -30,7 +30,6 @@ from typing import Any, cast
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -40,7 +39,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import check_prior, check_target
+from botorch_transfer.arguments import check_prior
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
 from botorch_transfer.data.datasets import check_joint_size, joint_bytes
 from botorch_transfer.gp.combine import TaskWeights
@@ -53,7 +52,6 @@ from botorch_transfer.gp.hyperpriors import (
     target_hyperparameters,
     weight_prior,
 )
-from botorch_transfer.gp.paths import MIN_FEATURES, model_paths
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -64,7 +62,6 @@ from botorch_transfer.gp.tasks import (
 from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.joint import kernels as coregionalization
 from botorch_transfer.joint.conditional import (
-    JointPath,
     SourceConditional,
     SourceConditionalKernel,
     SourceConditionalMean,
@@ -123,7 +120,6 @@ class JointTransferGP(TargetGP):
         hyperparameters: HyperparameterChoice = "cautious",
         max_points: int | None = None,
     ) -> None:
-        check_target(train_X, train_Y, train_Yvar, None, task_feature)
         check_prior(prior)
         if isinstance(prior, TransferPrior):
             raise TypeError(
@@ -222,23 +218,6 @@ class JointTransferGP(TargetGP):
             # An operator, because a tensor would be factorized at once, without the noise.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
-
-    def prior_paths(
-        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
-    ) -> SamplePath:
-        """Draws from the target's prior, given the source data.
-
-        Args:
-            sample_shape: The shape of the draws.
-            num_features: The number of random features.
-            **kwargs: ``map_generator``, which makes feature maps of kernels.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        share = max(num_features // len(self.covar_modules) // 2 * 2, MIN_FEATURES)
-        path = JointPath(self.conditional, sample_shape, share, **kwargs)
-        return model_paths(self, {"joint": path})
 
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any

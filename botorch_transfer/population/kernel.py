@@ -20,18 +20,22 @@ further one uncertain by ten times their range.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 import torch
+from botorch.sampling.pathwise.paths import PathDict
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from gpytorch.module import Module
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.functional import pad
 
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
+from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import (
     ConditionedBatch,
     by_columns,
@@ -40,8 +44,10 @@ from botorch_transfer.gp.conditioned import (
     range_names,
 )
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
+from botorch_transfer.gp.frozen import Expansion, Part
+from botorch_transfer.gp.paths import MeanPath, ScaledPath
 from botorch_transfer.gp.state import collapse_batch, savable, select_batch
-from botorch_transfer.gp.stationary import DenseKernel, Stationary, evaluate
+from botorch_transfer.gp.stationary import PriorKernel, Stationary, evaluate
 from botorch_transfer.prior import Observations
 
 MAX_REFERENCE = 64
@@ -384,7 +390,7 @@ class TargetScale(Module):
         return select_batch(self, index)
 
 
-class PopulationMean(Mean):
+class PopulationMean(SourceMean):
     """``E[b] μ(x)``: the mean of a further task, whose level has the mean zero.
 
     Args:
@@ -407,8 +413,13 @@ class PopulationMean(Mean):
         """
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
+    def parts(self, x: Tensor) -> Tensor:
+        """What each source's outcomes contribute to the mean."""
+        gps = cast(ConditionedPopulation, self.common.gps)
+        return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
 
-class PopulationKernel(DenseKernel):
+
+class PopulationKernel(PriorKernel):
     r"""The covariance of a further task, whose scale ``b`` and level ``a`` are uncertain.
 
     With the posterior ``(μ, Σ)`` of the function that all tasks share, and the covariance ``k`` of
@@ -484,3 +495,61 @@ class PopulationKernel(DenseKernel):
         square, variance, level = (part[(..., *[None] * (2 - diag))] for part in of_scale)
         values = square * self.unscaled(x1, x2, diag) + variance * products + level
         return values.expand(*batch_shape, *values.shape[-1:] if diag else values.shape[-2:])
+
+    def draw(
+        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
+    ) -> PathDict:
+        """See :class:`.PriorKernel`."""
+        scale, gps = self.scale, cast(ConditionedPopulation, self.common.gps)
+        factor, variances = scale.mean_square.sqrt(), (scale.variance, scale.level_variance)
+        z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()
+        # Of a random scale and level: two normal numbers for each function.
+        slope, level = (number * v.sqrt() for number, v in zip(z, variances, strict=True))
+        own = draw_kernel_feature_paths_fallback(
+            num_inputs=gps.dim,
+            mean_module=None,
+            covar_module=self.residual,
+            sample_shape=sample_shape,
+            num_features=num_features,
+            **kwargs,
+        )
+        own_mean = own(gps.reference.to(factor)).mean(dim=-1)
+        common = self.common_covariance.draw(sample_shape, batch_shape, num_features)
+        paths = {
+            "mean": ScaledPath(MeanPath(self.common), slope, level),
+            "residual": ScaledPath(own, factor, -factor * own_mean),
+            "sources": ScaledPath(common, factor),
+        }
+        return PathDict(paths, sum)  # type: ignore[arg-type]
+
+    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
+        """Expands the common function and the task's own, times the random scale, and the level."""
+        residual, gps = Stationary.of(self.residual), cast(ConditionedPopulation, self.common.gps)
+        is_ours = isinstance(mean, PopulationMean) and mean.common is self.common
+        if residual is None or rest.parts or not is_ours:
+            return None
+        scale = self.scale
+        square, variance_of_scale = scale.mean_square.double(), scale.variance.double()
+        common = Part.of_sources(gps, T.new_ones(1), T)
+        alpha, mu = common.columns[..., :1], gps.mean(T)[0]
+        own_alpha = alpha[:, : common.quadratic.shape[-1]]
+        cross = square * common.columns[..., 2:] + (variance_of_scale * alpha) * mu
+        common = replace(
+            common,
+            columns=torch.cat([pad(scale.mean * alpha, (0, 1)), cross], dim=-1),
+            quadratic=common.quadratic - variance_of_scale / square * (own_alpha @ own_alpha.mT),
+            factor=square.reshape(1),
+        )
+        reference = gps.reference.to(T)
+        share = 1 / len(reference)
+        own = Part.of_kernel(residual, T, reference)
+        of_mean = residual.between(T, reference).mean(dim=-1)
+        variance = residual.between(reference, reference).mean()
+        columns, level = square * own.columns, scale.level_variance
+        columns[:, len(T) :, 1] = -2 * share * square
+        columns[:, len(T) :, 2:] = -share * square
+        own = replace(own, columns=columns, factor=square.reshape(1))
+        total = square * (gps.outputscale[0] + residual.scale + variance) + level
+        cross = square * (variance - of_mean) + level
+        constants = torch.cat([torch.stack([gps.prior_mean[0], total]), cross])
+        return Expansion([common, own], constants)

@@ -9,19 +9,14 @@ The posterior of what the sources share is in ``population.kernel``, its fit in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
-from botorch.sampling.pathwise.paths import SamplePath
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from torch import Tensor
-from torch.nn.functional import pad
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.frozen import Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
@@ -29,14 +24,6 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
 from botorch_transfer.gp.noise import added_variance
-from botorch_transfer.gp.paths import (
-    ModelPath,
-    ScaledPath,
-    SourcePath,
-    kernel_paths,
-    model_paths,
-)
-from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale
 from botorch_transfer.population.prior import SourcePopulation
@@ -143,60 +130,6 @@ class PopulationGP(SourcePosteriorGP):
         """The moments of the target's scale and level."""
         return self.covar_module.scale
 
-    def expand(self, T: Tensor) -> Expansion | None:
-        """The common function and the task's own, times the random scale, and the level."""
-        residual, gps, scale = Stationary.of(self.residual_covar_module), self.prior.gps, self.scale
-        if residual is None:
-            return None
-        square, variance_of_scale = scale.mean_square.double(), scale.variance.double()
-        common = Part.of_sources(gps, T.new_ones(1), T)
-        alpha, mu = common.columns[..., :1], gps.mean(T)[0]
-        own_alpha = alpha[:, : common.quadratic.shape[-1]]
-        cross = square * common.columns[..., 2:] + (variance_of_scale * alpha) * mu
-        common = replace(
-            common,
-            columns=torch.cat([pad(scale.mean * alpha, (0, 1)), cross], dim=-1),
-            quadratic=common.quadratic - variance_of_scale / square * (own_alpha @ own_alpha.mT),
-            factor=square.reshape(1),
-        )
-        reference = gps.reference.to(T)
-        share = 1 / len(reference)
-        own = Part.of_kernel(residual, T, reference)
-        of_mean = residual.between(T, reference).mean(dim=-1)
-        variance = residual.between(reference, reference).mean()
-        columns, level = square * own.columns, scale.level_variance
-        columns[:, len(T) :, 1] = -2 * share * square
-        columns[:, len(T) :, 2:] = -share * square
-        own = replace(own, columns=columns, factor=square.reshape(1))
-        total = square * (gps.outputscale[0] + residual.scale + variance) + level
-        cross = square * (variance - of_mean) + level
-        constants = torch.cat([torch.stack([gps.prior_mean[0], total]), cross])
-        return Expansion([common, own], constants)
-
-    def prior_paths(
-        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
-    ) -> SamplePath:
-        """Draws from the prior: of random level and scale, common function and own function.
-
-        Args:
-            sample_shape: The shape of the draws.
-            num_features: The number of random features.
-            **kwargs: Handed to BoTorch.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        size: Any = {"sample_shape": sample_shape, "num_features": num_features}
-        shape, factor = sample_shape + self.batch_shape, self.scale.mean_square.sqrt()
-        own = kernel_paths(self, self.residual_covar_module, **size, **kwargs)
-        sources = SourcePath(self.prior.gps, None, shape, num_features)
-        paths = {
-            "mean": PopulationMeanPath(self.covar_module, sample_shape),
-            "residual": ScaledPath(own, factor, self.prior.gps.reference.to(self.train_targets)),
-            "sources": ScaledPath(sources, factor),
-        }
-        return model_paths(self, paths)
-
     @torch.no_grad()
     def update_scale(self) -> None:
         """Computes the moments of scale and level anew from the target's data.
@@ -266,41 +199,3 @@ class PopulationGP(SourcePosteriorGP):
 
     def _after_fit(self) -> None:
         self.update_scale()
-
-    def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """What each source's outcomes contribute to the mean, if these are the prior's sources."""
-        if list(names) != list(self.prior.task_names):
-            return super().source_parts(X, names)
-        gps = self.prior.gps
-        return self.scale.mean * gps.parts @ gps.flat_cross(X.double())[0].mT
-
-
-class PopulationMeanPath(ModelPath):
-    """Draws of ``a + b μ(x)``, of random level and scale: two normal numbers each.
-
-    Args:
-        kernel: The target's kernel, which knows ``μ`` and the moments.
-        sample_shape: The sample shape.
-    """
-
-    slope: Tensor
-    level: Tensor
-
-    def __init__(self, kernel: PopulationKernel, sample_shape: torch.Size) -> None:
-        super().__init__()
-        self.common, scale = kernel.common, kernel.scale
-        z = scale.mean.new_empty(2, *sample_shape, *kernel.batch_shape).normal_()
-        self.register_buffer("slope", (scale.mean + scale.variance.sqrt() * z[0]).detach())
-        self.register_buffer("level", (scale.level_variance.sqrt() * z[1]).detach())
-
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws.
-
-        Args:
-            x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: Ignored.
-
-        Returns:
-            A ``sample_shape x batch_shape x n`` tensor.
-        """
-        return self.level.unsqueeze(-1) + self.slope.unsqueeze(-1) * self.common(x)

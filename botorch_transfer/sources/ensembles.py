@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from botorch.sampling.pathwise.paths import PathDict, SamplePath
@@ -30,18 +30,11 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import MAX_ELEMENTS
+from botorch_transfer.gp.conditioned import max_elements
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
-from botorch_transfer.gp.paths import (
-    MeanPath,
-    ScaledPath,
-    SourcePath,
-    centred_posterior_paths,
-    kernel_paths,
-    model_paths,
-)
+from botorch_transfer.gp.paths import ScaledPath
+from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.gp.tasks import lexical_order
-from botorch_transfer.model import evaluated
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
@@ -96,9 +89,8 @@ class EnsembleGP(SourcePosteriorGP):
         self.update_weights()
 
     @property
-    def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor."""
-        return self.ensemble_weights.weights
+    def _source_mean(self) -> Mean:
+        return self.source_mean_module
 
     @property
     def target_weight(self) -> Tensor:
@@ -129,8 +121,8 @@ class EnsembleGP(SourcePosteriorGP):
     def _after_fit(self) -> None:
         self.update_weights()
 
-    def _predict(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        mvn = self.exact_gp(X, **kwargs)
+    def _predict(self, X: Tensor) -> MultivariateNormal:
+        mvn = self.exact_gp(X)
         X = X.expand(*mvn.batch_shape, *X.shape[-2:])
         own = self.target_weight.unsqueeze(-1)
         mean = own * mvn.mean + self.source_mean_module(X)
@@ -140,62 +132,12 @@ class EnsembleGP(SourcePosteriorGP):
         covariance = covariance + evaluated(self.source_covar_module(X))
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
-    def prior_paths(
-        self, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
-    ) -> PathDict:
-        """Draws from the ensemble's prior: its mean plus centred draws of the members.
-
-        Args:
-            sample_shape: The shape of the draws.
-            num_features: The number of random features.
-            **kwargs: Handed to BoTorch.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        size: Any = {"sample_shape": sample_shape, "num_features": num_features}
-        paths = {"own": kernel_paths(self, self.covar_module, **size, **kwargs)}
-        if self.has_source_covariance:
-            shape = sample_shape + self.batch_shape
-            paths["sources"] = SourcePath(
-                self.prior.gps, self.ensemble_weights, shape, num_features
-            )
-        return self._sum_of_members(paths, prior=True)
-
-    def posterior_paths(
-        self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
-    ) -> SamplePath:
-        """Draws from the ensemble's posterior: its mean plus centred draws of the members.
-
-        Args:
-            prior_sampler: Draws from the model's prior.
-            sample_shape: The shape of the draws.
-            **kwargs: Ignored.
-
-        Returns:
-            Paths over the user's inputs, in the user's units.
-        """
-        prior_paths = prior_sampler(model=self, sample_shape=sample_shape)
-        if self.num_target_points == 0:
-            return prior_paths
-        own = centred_posterior_paths(self, prior_paths["own"].path)
-        return self._sum_of_members({**dict(prior_paths.items()), "own": own}, prior=False)
-
-    def _sum_of_members(self, paths: dict[str, SamplePath], prior: bool) -> PathDict:
-        """Adds up the ensemble's mean and the centred draws of its members."""
-        weight = self.target_weight
+    def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
         if not self.has_source_covariance:
-            weight = torch.ones_like(weight)
-        own = ScaledPath(paths["own"], weight)
-        return model_paths(self, {**paths, "own": own, "mean": MeanPath(self, prior)})
-
-    def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        mean, variance, noise = super()._leave_one_out()
-        (X,) = self.train_inputs
-        own = self.target_weight.unsqueeze(-1)
-        if self.has_source_covariance:
-            variance = own.square() * variance + self.source_covar_module(X, diag=True)
-        return own * mean + self.source_mean_module(X), variance, noise
+            return super()._draws(path, draw)
+        sources = draw(self.source_mean_module, self.source_covar_module)
+        paths = {"own": ScaledPath(path, self.target_weight), "sources": sources}
+        return PathDict(paths, sum)  # type: ignore[arg-type]
 
 
 def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
@@ -300,7 +242,7 @@ class RankWeightedGP(EnsembleGP):
         root = symmetric_root(self.prior.gps.covariance(X))
         values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
         own_losses = []
-        size = max(MAX_ELEMENTS // (Y.numel() * Y.shape[-1]), 1)
+        size = max(max_elements(Y) // (Y.numel() * Y.shape[-1]), 1)
         for latent, observed in zip(own.split(size), error.split(size), strict=True):
             draws = leave_one_out_draws(covariance, noise, Y - mean, latent, observed)
             draws = draws + mean[..., None, None, :]

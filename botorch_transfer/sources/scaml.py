@@ -23,13 +23,11 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
-from torch.nn.functional import pad
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
 from botorch_transfer.gp.hyperpriors import (
     HyperparameterChoice,
     weight_prior,
@@ -42,11 +40,6 @@ from botorch_transfer.gp.tasks import lexical_order, typical_rows
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
-
-FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-"""Above this many source points, acquisitions skip sources of tiny weights: all of them together
-move neither mean nor deviation by more than this share of the prior's deviation, wherever the
-candidate is."""
 
 
 class ScaMLGP(SourcePosteriorGP):
@@ -168,29 +161,6 @@ class ScaMLGP(SourcePosteriorGP):
         """Selects source tasks if there are too many."""
         if self.task_weights.raw_weights.requires_grad:
             self._select_sources()
-
-    def expand(self, T: Tensor) -> Expansion | None:
-        """The residual kernel plus the weighted sum of the source posteriors."""
-        residual = Stationary.of(self.residual_covar_module)
-        if residual is None:
-            return None
-        gps, weights = self.task_weights.selected(self.prior.gps)
-        weights, size = weights.double(), gps.points.shape[-2] + len(T)
-        if len(gps.points) * size * (2 + size) > MAX_NUMBERS:
-            return None
-        mean = weights @ gps.prior_mean
-        variance = residual.scale + weights.square() @ gps.outputscale
-        if gps.alpha.numel() > FEW_POINTS:
-            moves = weights * torch.maximum(gps.summary.reach, gps.outputscale.sqrt())
-            moves, order = moves.sort()
-            is_kept = moves.cumsum(dim=0) > NEGLIGIBLE * variance.sqrt()
-            kept = order[is_kept].sort().values
-            if len(kept) < len(weights):
-                gps, weights = cast(ConditionedGPs, gps).select(kept), weights[kept]
-        parts = [Part.of_kernel(residual, T)]
-        if len(weights):
-            parts.append(Part.of_sources(gps, weights, T))
-        return Expansion(parts, pad(torch.stack([mean, variance]), (0, len(T))))
 
     @property
     def weights(self) -> Tensor:

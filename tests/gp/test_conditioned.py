@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 
 from botorch_transfer.gp import conditioned
-from botorch_transfer.gp.conditioned import ConditionedGPs, inverse_cholesky, pad_inputs
+from botorch_transfer.gp.conditioned import ConditionedGPs, in_parts, inverse_cholesky, pad_inputs
 from botorch_transfer.gp.stationary import stationary_function
 from tests.gp.padded import KERNELS, Task, condition, draw_tasks, points
 
@@ -368,3 +368,17 @@ def test_inverse_cholesky_names_what_fails(bad: float) -> None:
         InputDataError, match=r"task '2, row 1' is not positive definite: check the inputs"
     ):
         inverse_cholesky(covariance, lambda task, row: f"{task}, row {row}")
+
+
+def test_blocks_are_larger_on_a_device(device, monkeypatch) -> None:
+    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 40)
+    for place, expected in (("cpu", [2] * 50), (device, [100])):
+        sizes: list[int] = []
+
+        def function(x: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(len(x))
+            return x.sum(dim=-1)
+
+        total = in_parts(function, torch.ones(100, 2, device=place), width=10, cpu_divisor=2)
+        assert total.cpu().tolist() == [2.0] * 100
+        assert sizes == expected

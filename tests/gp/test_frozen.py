@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
-from botorch.exceptions.errors import UnsupportedError
+from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log
@@ -27,11 +27,11 @@ from torch.autograd.functional import hessian
 
 from botorch_transfer.acquisition import AveragedImprovement, SingleInputs, noisy_improvement
 from botorch_transfer.average.base import PlainGP
-from botorch_transfer.gp import frozen
-from botorch_transfer.model import TargetGP
+from botorch_transfer.gp import combine, frozen
+from botorch_transfer.gp.frozen import expand
+from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP, TransferGP
 from botorch_transfer.pretraining import SourceGPs, SourcePopulation
-from botorch_transfer.sources import scaml
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
 
@@ -114,29 +114,34 @@ FANTASIES = [((1, 2), (3, 1), (3, 4)), ((2, 2, 2), (3, 2, 2), (2, 4)), ((3, 1, 2
 @pytest.mark.parametrize("noise", [None, 0.01])
 @pytest.mark.parametrize("kind", ["plain", "scaml", "distilled population"])
 def test_fantasies_are_gpytorchs(kind, noise, monkeypatch) -> None:
+    """Those of the closed form, of the general way, and of GPyTorch given all data."""
     options = {} if noise is None else {"train_Yvar": torch.full_like(Y, noise)}
-    found: dict[bool, list[Any]] = {True: [], False: []}
+    found: dict[Any, list[Any]] = {True: [], False: [], None: []}
     model = build(kind, **options).eval()
     for fast, values in found.items():
         if not fast:
-            monkeypatch.setattr(TargetGP, "_frozen", lambda *args: None)
+            monkeypatch.setattr(Strategy, "frozen_at", lambda *args: None)
             model._clear_cache()
-        model.posterior(X)
         for new, outcomes, at in FANTASIES:
             data = points(*new, seed=8), points(*outcomes, seed=9), points(*at, 2, seed=10)
             x, y, others = inputs = tuple(part.requires_grad_() for part in data)
             known = {} if noise is None else {"noise": torch.full_like(x[..., 0], 0.3)}
             with detach_test_caches(False), propagate_grads(True):
                 fantasies = model.get_fantasy_model(x, y, **known)
-                assert isinstance(fantasies.prediction_strategy, frozen.Fantasies) is fast
-                mvn = fantasies(others)
-                again = fantasies.get_fantasy_model(x / 2, y, **known)(others)
+                assert (fantasies.strategy.given is not None) is bool(fast)
+                models = fantasies, fantasies.get_fantasy_model(x / 2, y, **known)
+                if fast is None:
+                    for each in models:
+                        each.prediction_strategy = None
+                    models = tuple(partial(ExactGP.__call__, each) for each in models)
+                mvn, again = (each(others) for each in models)
             total = mvn.mean.sin().sum() + mvn.covariance_matrix.sin().sum()
             values += [fantasies.train_inputs[0], fantasies.train_targets, mvn.mean]
             values += [mvn.covariance_matrix, again.mean, again.covariance_matrix]
             values += torch.autograd.grad(total, inputs)
-    for ours, theirs in zip(found[True], found[False], strict=True):
+    for ours, general, theirs in zip(*found.values(), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-7)
+        torch.testing.assert_close(general, theirs, atol=1e-8, rtol=1e-7)
 
 
 def test_large_fantasies_are_evaluated_by_the_general_way(monkeypatch) -> None:
@@ -146,7 +151,7 @@ def test_large_fantasies_are_evaluated_by_the_general_way(monkeypatch) -> None:
         monkeypatch.setattr(frozen, "MAX_NUMBERS", most)
         fantasies = model.get_fantasy_model(x, x.sum(-1))
         means.append(fantasies(X).mean)
-        assert isinstance(fantasies.prediction_strategy, frozen.Fantasies) is (most > 1)
+        assert ("_solution" in vars(fantasies.strategy)) is (most == 1)
     torch.testing.assert_close(*means, atol=1e-8, rtol=0)
 
 
@@ -154,39 +159,40 @@ def test_sources_of_tiny_weights_are_left_out(monkeypatch) -> None:
     model, x = build("scaml"), points(50, 2, seed=8)
     model.weights = torch.tensor([0.4, 1e-6, 0.3])
     exact = model.frozen(FIXED)(x)
-    monkeypatch.setattr(scaml, "FEW_POINTS", 0)
-    assert len(model.expand(X).parts[1].points) == 2
+    monkeypatch.setattr(combine, "FEW_POINTS", 0)
+    assert len(expand(model.mean_module, model.covar_module, X).parts[1].points) == 2
     for found, expected in zip(model.frozen(FIXED)(x), exact, strict=True):
-        torch.testing.assert_close(found, expected, atol=scaml.NEGLIGIBLE, rtol=0)
+        torch.testing.assert_close(found, expected, atol=combine.NEGLIGIBLE, rtol=0)
         assert not torch.equal(found, expected)
     model.weights = torch.full((3,), 1e-6)
-    assert len(model.expand(X).parts) == 1
-    monkeypatch.setattr(scaml, "NEGLIGIBLE", 1e-9)
-    assert len(model.expand(X).parts[1].points) == 3
+    assert len(expand(model.mean_module, model.covar_module, X).parts) == 1
+    monkeypatch.setattr(combine, "NEGLIGIBLE", 1e-9)
+    assert len(expand(model.mean_module, model.covar_module, X).parts[1].points) == 3
 
 
 def test_sources_left_out_are_negligible_together(monkeypatch) -> None:
-    monkeypatch.setattr(scaml, "FEW_POINTS", 0)
+    monkeypatch.setattr(combine, "FEW_POINTS", 0)
     model = build("scaml")
     model.weights = weights = torch.full((3,), 1e-6).double()
-    expansion, reach = model.expand(X), model.prior.gps.summary.reach
+    expansion = expand(model.mean_module, model.covar_module, X)
+    reach = model.prior.gps.summary.reach
     assert len(expansion.parts) == 1
     moves = weights * torch.maximum(reach, model.prior.gps.outputscale.sqrt())
     # Each by itself is below the limit, but not all three.
     shares = (moves / expansion.constants[1].sqrt()).detach()
     limit = 0.9 * float(shares.sum())
     assert limit > float(shares.max())
-    monkeypatch.setattr(scaml, "NEGLIGIBLE", limit)
-    (_, kept) = model.expand(X).parts
+    monkeypatch.setattr(combine, "NEGLIGIBLE", limit)
+    (_, kept) = expand(model.mean_module, model.covar_module, X).parts
     assert len(kept.points) == 1
 
 
 def test_what_the_sources_say_is_summed_up_once(monkeypatch) -> None:
-    monkeypatch.setattr(scaml, "FEW_POINTS", 0)
+    monkeypatch.setattr(combine, "FEW_POINTS", 0)
     model = build("scaml")
     model.weights = torch.tensor([0.4, 1e-6, 0.3])
     summary = model.prior.gps.summary
-    assert len(model.expand(X).parts[1].points) == 2
+    assert len(expand(model.mean_module, model.covar_module, X).parts[1].points) == 2
     assert model.prior.gps.summary is summary
     assert model.prior.to(torch.float).gps.summary is summary
 
@@ -261,7 +267,7 @@ def test_predictions_are_gpytorchs(kind, shape) -> None:
     model, x = build(kind).eval(), points(*shape, seed=8).requires_grad_()
     found = []
     for predict in (model, partial(ExactGP.__call__, model)):
-        with gpt_posterior_settings(), fast_pred_var(predict is model), model._as_exact_gp():
+        with gpt_posterior_settings(), fast_pred_var(predict is model):
             mvn = predict(x)
         model.prediction_strategy = None
         total = mvn.mean.sum() + mvn.covariance_matrix.sum()
@@ -324,7 +330,7 @@ def _by_inputs() -> Any:
 def test_noise_of_any_likelihood(make) -> None:
     model = PlainGP(X, Y, None, *_modules(), likelihood=make()).eval()
     x = FIXED.clone().requires_grad_()
-    assert model._frozen_data() is not None
+    assert model.strategy.frozen is not None
     found, likelihood, kernel = model(x), model.likelihood, model.covar_module
     K = likelihood(MultivariateNormal(X[:, 0], kernel(X)), [X]).covariance_matrix
     cross = kernel(FIXED, X).to_dense()
@@ -347,5 +353,5 @@ def test_fantasies_keep_their_graph_and_have_none_of_hyperparameters() -> None:
 
 
 def test_fantasies_of_another_number_of_outcomes_are_refused() -> None:
-    with pytest.raises(RuntimeError, match="mismatched"):
+    with pytest.raises(BotorchTensorDimensionError, match="There are 3 inputs, but 1 outcomes"):
         build("plain").get_fantasy_model(FIXED, torch.ones(1).double())

@@ -12,7 +12,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling.normal import SobolQMCNormalSampler
 from linear_operator.operators import DenseLinearOperator
 
-from botorch_transfer import model as target
+from botorch_transfer.gp import strategy
 from tests.families import SCALE, ShiftedSines
 from tests.models.contract import MINIMAL, noise_in_users_units, outcome_scale, variants
 
@@ -61,7 +61,7 @@ def test_variances_of_many_points_need_no_joint_covariance(case, n, monkeypatch)
     model, inputs = case.target(n), (FAMILY.inputs(6), FAMILY.inputs(2, 6))
     close = {"rtol": 1e-6, "atol": 1e-8 * float(outcome_scale(model)) ** 2}
     wanted = [model.posterior(X) for X in inputs]
-    monkeypatch.setattr(target, "MAX_JOINT_POINTS", 5)
+    monkeypatch.setattr(strategy, "MAX_JOINT_POINTS", 5)
     for X, expected in zip(inputs, wanted, strict=True):
         posterior = model.posterior(X)
         torch.testing.assert_close(posterior.variance, expected.variance)

@@ -5,7 +5,8 @@ import torch
 from botorch.sampling.pathwise import draw_matheron_paths
 
 from botorch_transfer import GuardedTransferGP, PopulationGP, ScaMLGP
-from botorch_transfer.gp.paths import MeanPath, ScaledPath, centred_posterior_paths, kernel_paths
+from botorch_transfer.gp.paths import MeanPath, ScaledPath
+from botorch_transfer.gp.strategy import Strategy
 from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()
@@ -17,34 +18,11 @@ def build(n=4):
 
 
 @torch.no_grad()
-def test_means_with_and_without_data():
-    model = build()
-    torch.testing.assert_close(MeanPath(model)(TEST_X), model(TEST_X).mean)
-    prior = MeanPath(model.transfer, prior=True)(TEST_X)
-    torch.testing.assert_close(prior, model.transfer.mean_module(TEST_X))
-
-
-@torch.no_grad()
 def test_factors_are_one_a_draw():
-    mean = MeanPath(build())
+    mean = MeanPath(build().transfer.mean_module)
     factor = torch.tensor([1.0, -2.0], dtype=torch.double)
-    draws = ScaledPath(mean, factor)(TEST_X)
-    torch.testing.assert_close(draws, factor.unsqueeze(-1) * mean(TEST_X))
-
-
-@torch.no_grad()
-def test_centred_paths_have_the_plain_gps_covariance():
-    model = build().plain
-    torch.manual_seed(0)
-    prior = kernel_paths(
-        model, model.covar_module, sample_shape=torch.Size([2000]), num_features=2048
-    )
-    draws = centred_posterior_paths(model, prior)(TEST_X)
-    expected = model(TEST_X).covariance_matrix
-    scale = expected.diagonal().sqrt()
-    assert (draws.mean(0) / scale).abs().max() < 0.1
-    error = (torch.cov(draws.mT) - expected) / (scale.unsqueeze(-1) * scale)
-    assert error.abs().max() < 0.15
+    draws = ScaledPath(mean, factor, 2 * factor)(TEST_X)
+    torch.testing.assert_close(draws, factor.unsqueeze(-1) * (mean(TEST_X) + 2))
 
 
 @pytest.mark.parametrize("model_class", [PopulationGP, ScaMLGP])
@@ -57,7 +35,8 @@ def test_draws_are_those_of_botorch(model_class, monkeypatch):
         torch.manual_seed(0)
         value = draw_matheron_paths(model, shape)(X)
         found.append((value, *torch.autograd.grad(value.sin().sum(), X)))
-        monkeypatch.setattr(model_class, "_frozen_data", lambda self: None)
+        model._clear_cache()
+        monkeypatch.setattr(Strategy, "frozen_at", lambda *args: None)
     for ours, reference in zip(*found, strict=True):
         torch.testing.assert_close(ours, reference, rtol=0, atol=1e-7)
 
@@ -66,4 +45,4 @@ def test_members_without_a_share_are_not_drawn():
     model = build()
     model.transfer_weight.data.fill_(1.0)
     path = draw_matheron_paths(model, torch.Size([2]))
-    assert len(path["average"].paths) == 1
+    assert len(path["own units"].paths) == 1

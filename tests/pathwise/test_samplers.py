@@ -24,7 +24,8 @@ from botorch_transfer import (
     SourceHierarchy,
     TwoStageTransferGP,
 )
-from botorch_transfer.gp.paths import AveragedPath, MeanPath
+from botorch_transfer.average.base import AveragedPath
+from botorch_transfer.gp.paths import ModelPath, RescaledPath
 from tests import members
 from tests.families import ShiftedSines
 from tests.models.contract import bounds
@@ -72,9 +73,9 @@ def test_moments_of_prior_paths(model_class):
 
 
 def test_sources_deviate_where_they_are_part_of_the_covariance():
-    parts = [draw_matheron_paths(build(c, 3), torch.Size([2])).paths for c in CLASSES]
-    assert set(parts[0]) == {"own", "sources", "mean"}
-    assert set(parts[1]) == {"own", "mean"}
+    ours, theirs = (draw_matheron_paths(build(c, 3), torch.Size([2]))["own units"] for c in CLASSES)
+    assert set(ours.paths) == {"own", "sources"}
+    assert isinstance(theirs, RescaledPath)
 
 
 def test_without_points_the_prior_is_all():
@@ -105,9 +106,20 @@ def test_moments_of_guarded_prior_paths():
     assert_moments(draws, guarded(0, 0.4).posterior(TEST_X), tolerance=0.15)
 
 
+class Predicted(ModelPath):
+    """A model's mean."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x).mean
+
+
 def test_which_model_is_right_is_drawn_once_a_function():
     model = guarded(3, 0.5, inverted=True)
-    means = [MeanPath(each) for each in model.members.values()]
+    means = [Predicted(each) for each in model.members.values()]
     path = AveragedPath(model, means, torch.Size([200]), prior=False)
     with torch.no_grad():
         draws, (transfer, plain) = path(TEST_X), (mean(TEST_X) for mean in means)

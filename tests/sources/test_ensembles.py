@@ -8,6 +8,7 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import RankWeightedGP, SourceGPs, TwoStageTransferGP
+from botorch_transfer.gp import conditioned
 from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.sources import ensembles as ensemble
 from botorch_transfer.sources.ensembles import (
@@ -225,7 +226,7 @@ def test_many_points_are_drawn_for_in_parts(monkeypatch):
     X, Y = FAMILY.target(6)
     Y = Y + 3 * torch.sin(20 * X[:, :1])
     whole = RankWeightedGP(X, Y, PRIOR).weights
-    monkeypatch.setattr(ensemble, "MAX_ELEMENTS", 36 * 50)
+    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 36 * 50)
     torch.testing.assert_close(RankWeightedGP(X, Y, PRIOR).weights, whole)
 
 

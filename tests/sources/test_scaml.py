@@ -25,9 +25,10 @@ from botorch_transfer import (
     SourceGPs,
     SourceHierarchy,
 )
+from botorch_transfer.gp import combine
+from botorch_transfer.gp.frozen import expand
 from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import TransferPrior
-from botorch_transfer.sources import scaml as room
 from tests.families import ShiftedSines
 from tests.models.test_contract_acquisition import EVERYTHING
 from tests.sources.scaml_twin import botorch_twin, rbf, sources_of, twin_of
@@ -415,6 +416,6 @@ def test_weights_can_be_set():
 
 def test_large_sums_of_kernels_are_not_expanded(monkeypatch):
     model, X = make_model(2, 1, 3)
-    assert model.expand(X) is not None
-    monkeypatch.setattr(room, "MAX_NUMBERS", 1)
-    assert model.expand(X) is None
+    assert expand(model.mean_module, model.covar_module, X) is not None
+    monkeypatch.setattr(combine, "MAX_NUMBERS", 1)
+    assert expand(model.mean_module, model.covar_module, X) is None

@@ -1,0 +1,279 @@
+r"""The posterior of a model's exact GP, and everything that is prepared once for its data.
+
+Read it for how a model predicts. With the prior mean ``m``, the kernel ``k``, data ``(X, y)`` and
+their noise,
+
+.. code-block:: text
+
+    K = k(X, X) + noise = L Lᵀ
+    mean(x)           = m(x) + k(x, X) K⁻¹ (y - m(X))
+    covariance(x, x') = k(x, x') - k(x, X) L⁻ᵀ L⁻¹ k(X, x')
+
+Where the prior has an expansion (``gp.frozen``), gradients and fantasies take the shorter way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch import settings
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator, MatmulLinearOperator, ZeroLinearOperator
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+
+from botorch_transfer.gp.combine import sharing_inputs
+from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand, terms_of
+from botorch_transfer.gp.stationary import PriorKernel, evaluate
+
+MAX_JOINT_POINTS = 512
+"""The maximum number of points whose joint covariance is evaluated eagerly."""
+
+
+def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
+    """Evaluates the covariance of predictions, unless it is large.
+
+    Selecting from a lazy kernel, as noisy acquisitions do, evaluates it again. But variances of
+    thousands of points, as plots ask for, need no joint covariance.
+
+    Args:
+        covariance: A ``batch_shape x q x q`` operator.
+
+    Returns:
+        A tensor; the operator itself if it is of more than ``MAX_JOINT_POINTS`` points.
+    """
+    return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
+
+
+class Strategy:
+    """The posterior of an exact GP, prepared once for its data and its hyperparameters.
+
+    It takes the place of GPyTorch's prediction strategy: GPyTorch drops it when the model's data
+    are replaced or the model is trained. Copies and pickles of a model prepare it anew. Gradients
+    in hyperparameters stop at what is prepared, as with GPyTorch's ``detach_test_caches``.
+
+    Args:
+        mean: The prior mean.
+        kernel: The prior kernel.
+        X: A ``batch_shape x n x d`` tensor of transformed inputs.
+        Y: A ``[num_fantasies x] batch_shape x n`` tensor of transformed outcomes.
+        noise: Computes their noise variances, a tensor that broadcasts to the shape of ``Y``.
+        given: The closed form of the posterior given the first points, if the others were added
+            to them.
+    """
+
+    def __init__(
+        self,
+        mean: Mean,
+        kernel: Kernel,
+        X: Tensor,
+        Y: Tensor,
+        noise: Callable[[], Tensor],
+        given: FrozenPosterior | None = None,
+    ) -> None:
+        self.mean, self.kernel, self._noise = mean, kernel, noise
+        self.X, self.Y, self.given = X, Y, given
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+    # ---------------------------------------------------------------------------- prepared once
+
+    @cached_property
+    def noise(self) -> Tensor:
+        """The noise variances of the data."""
+        return self._noise().detach()
+
+    @property
+    def _has_graph(self) -> bool:
+        return self.X.requires_grad or self.Y.requires_grad
+
+    @cached_property
+    def _solution(self) -> tuple[Tensor, Tensor]:
+        # A first prediction without gradients must not forget the graph of fantasies.
+        with torch.set_grad_enabled(self._has_graph):
+            covariance = evaluate(self.kernel, self.X, self.X) + self.noise.diag_embed()
+            try:
+                root = psd_safe_cholesky(covariance)
+            except NotPSDError as error:
+                raise InputDataError(
+                    "The covariance matrix of the target's data is not positive definite: give "
+                    "inputs in the unit cube, and outcomes in the unit of the source tasks'."
+                ) from error
+            eye = torch.eye(root.shape[-1]).to(root).expand_as(root)
+            inverse = torch.linalg.solve_triangular(root, eye, upper=False)
+            residual = (self.Y - self.mean(self.X)).unsqueeze(-1)
+            return inverse.mT, (inverse.mT @ (inverse @ residual)).squeeze(-1)
+
+    @property
+    def root(self) -> Tensor:
+        """``L⁻ᵀ``, a ``batch_shape x n x n`` tensor."""
+        return self._solution[0]
+
+    @property
+    def weights(self) -> Tensor:
+        """``K⁻¹ (y - m(X))``, a ``[num_fantasies x] batch_shape x n`` tensor."""
+        return self._solution[1]
+
+    @cached_property
+    def frozen(self) -> FrozenPosterior | None:
+        """The closed form of the posterior in the model's own units, if it has one."""
+        return self.frozen_at(self.X.double())
+
+    @torch.no_grad()
+    def frozen_at(self, T: Tensor, *options: Any) -> FrozenPosterior | None:
+        """Prepares the closed form of the posterior.
+
+        Args:
+            T: A tensor of fixed inputs, which starts with the data's.
+            *options: Further arguments of :class:`.FrozenPosterior`.
+
+        Returns:
+            The posterior; ``None`` if it has no closed form, is a batch, or has no data.
+        """
+        if self.Y.dim() > 1 or len(self.Y) == 0 or self._has_graph:
+            return None
+        prior = expand(self.mean, self.kernel, T)
+        if prior is None or not prior.is_exact:
+            return None
+        return FrozenPosterior(prior, T, self.Y.double(), self.noise.double(), *options)
+
+    @cached_property
+    @torch.enable_grad()  # a first prediction without gradients must not forget their graph
+    def _further(self) -> FurtherData | None:
+        """The points that were added, if the posterior given the others has a closed form."""
+        if self.given is None:
+            return None
+        added = slice(self.given.num_points, None)
+        X, Y, noise = self.X[..., added, :], self.Y[..., added], self.noise[..., added]
+        return self.given.further(X, Y, noise)
+
+    # ------------------------------------------------------------------------------ predictions
+
+    def __call__(self, X: Tensor) -> MultivariateNormal:
+        """Predicts, without GPyTorch's lazy tensors.
+
+        Unlike in GPyTorch, training and test inputs stay apart: so the former carry no graph, and
+        what the sources say of them is remembered.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+
+        Returns:
+            The posterior; the prior without data, or in GPyTorch's ``prior_mode``.
+        """
+        is_prior = self.Y.shape[-1] == 0 or settings.prior_mode.on()
+        without_variance = settings.skip_posterior_variances.on()
+        is_large = X.shape[-2] > MAX_JOINT_POINTS
+        if not (is_prior or is_large or without_variance):
+            found = self._closed_form(X)
+            if found is not None:
+                return MultivariateNormal(found[0], to_linear_operator(found[1]))
+        batch_shape = torch.broadcast_shapes(self.X.shape[:-2], self.Y.shape[:-1], X.shape[:-2])
+        X = X.expand(*batch_shape, *X.shape[-2:])
+        covariance: Any
+        with sharing_inputs(self.mean, X):
+            mean = self.mean(X)
+            if is_large:  # variances alone need no joint covariance
+                covariance = self.kernel(X)
+            elif X.shape[-2] == 1:
+                covariance = evaluate(self.kernel, X, X, diag=True).unsqueeze(-1)
+            else:
+                covariance = evaluate(self.kernel, X, X)
+            cross = None if is_prior else evaluate(self.kernel, X, self.X)
+        if cross is None:
+            # A prior may be the same everywhere; optimizers ask for its derivative all the same.
+            return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
+        mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
+        if without_variance:
+            kind: Any = {"dtype": mean.dtype, "device": mean.device}
+            none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
+            return MultivariateNormal(mean, none)
+        if self.root.dim() == 3 < cross.dim():  # without a copy of the roots for each batch
+            explained = torch.einsum("...mqn,mnk->...mqk", cross, self.root)
+        else:
+            explained = cross @ self.root
+        if is_large:
+            covariance = covariance + MatmulLinearOperator(explained, -explained.mT)
+        else:
+            covariance = covariance - explained @ explained.mT
+        return MultivariateNormal(mean, to_linear_operator(covariance))
+
+    def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Mean and covariance given added points, or while inputs are optimized."""
+        posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
+        # Of GPyTorch's kernels alone, the general way is as fast.
+        has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
+        if posterior is None and optimized and has_sources:
+            posterior = self.frozen
+        if posterior is None or posterior.is_too_large(X):
+            return None
+        mean, covariance = posterior.joint(X, self._further)
+        return mean, covariance.expand(*mean.shape, mean.shape[-1])
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor]:
+        """Predicts every point from the others.
+
+        Returns:
+            Means, and variances without noise, two ``batch_shape x n`` tensors.
+        """
+        variance = 1 / self.root.square().sum(dim=-1)
+        return self.Y - self.weights * variance, variance - self.noise
+
+    # ------------------------------------------------------------------------------- other data
+
+    def with_data(self, X: Tensor, Y: Tensor, noise: Tensor) -> Strategy:
+        """Adds data.
+
+        Args:
+            X: A ``batch_shape x q x d`` tensor of transformed inputs.
+            Y: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
+            noise: A tensor of their noise variances, which broadcasts to the shape of ``Y``.
+
+        Returns:
+            The posterior given all data.
+        """
+        given = self.frozen if self.given is None else self.given
+        of_all = joined(self.noise, noise, event_dims=1)
+        return Strategy(
+            self.mean,
+            self.kernel,
+            joined(self.X, X, event_dims=2),
+            joined(self.Y, Y, event_dims=1),
+            lambda: of_all,
+            given,
+        )
+
+    def without_each(self) -> Strategy:
+        """Leaves out every point in turn: the posteriors have a batch dimension of points first."""
+        n = self.Y.shape[-1]
+        others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].reshape(n, n - 1)
+        others = others.to(self.Y.device)
+        X = self.X[..., others, :].movedim(-3, 0)
+        both = self.Y, self.noise.expand_as(self.Y)
+        Y, noise = (values[..., others].movedim(-2, 0) for values in both)
+        return Strategy(self.mean, self.kernel, X, Y, lambda: noise)
+
+
+def joined(first: Tensor, second: Tensor, event_dims: int) -> Tensor:
+    """Joins points of tensors whose batch shapes broadcast.
+
+    Args:
+        first: A ``batch_shape x n [x d]`` tensor.
+        second: A ``batch_shape x q [x d]`` tensor.
+        event_dims: The number of dimensions that are not of the batch.
+
+    Returns:
+        A ``batch_shape x (n + q) [x d]`` tensor.
+    """
+    batch = torch.broadcast_shapes(first.shape[:-event_dims], second.shape[:-event_dims])
+    parts = [part.expand(*batch, *part.shape[-event_dims:]) for part in (first, second)]
+    return torch.cat(parts, dim=-event_dims)
