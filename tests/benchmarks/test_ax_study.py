@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 pytest.importorskip("ax")
 pytest.importorskip("sklearn")
@@ -15,12 +14,10 @@ from benchmarks.ax_study import (
     REFERENCE,
     Setting,
     ax_space,
-    counted_pretraining,
     old_experiment,
     report,
 )
 from benchmarks.history_spaces import SPACES
-from botorch_transfer import SourceGPs
 from botorch_transfer.datasets import tuning_search_space
 
 
@@ -43,23 +40,6 @@ def test_old_runs_are_of_other_data_sets_and_paired_by_seed():
     assert not runs.equals(Setting("gbm", 6).runs())
 
 
-def test_old_experiments_hold_the_runs():
-    runs = Setting("svm", 0).runs().head(3)
-    client = old_experiment("old", ax_space("svm"), runs)
-    found = client.summarize()
-    assert found[METRIC].tolist() == runs[METRIC].tolist()
-    assert found["C"].tolist() == pytest.approx(runs["C"].tolist())
-
-
-def test_pretrainings_are_counted():
-    X = torch.rand(5, 1, dtype=torch.double)
-    with counted_pretraining() as made:
-        SourceGPs.fit({"a": (X, X)}, num_restarts=0)
-    assert len(made) == 1
-    SourceGPs.fit({"a": (X, X)}, num_restarts=0)
-    assert len(made) == 1
-
-
 def test_report():
     names = list(METHODS)
     values = {names[0]: [0.5, 0.4, 0.3], names[1]: [0.4, 0.2, 0.1], names[2]: [0.9, 0.8, 0.7]}
@@ -79,3 +59,11 @@ def test_report():
     assert cells[REFERENCE][9:12] == ["3", "3", "100%"]
     assert cells[names[1]][9:12] == ["2", "2", "100%"]
     assert cells[names[2]][9:12] == ["> 12", "inf", "0%"]
+
+
+def test_old_experiments_hold_the_runs():
+    runs = Setting("svm", 0).runs().head(3)
+    client = old_experiment("old", ax_space("svm"), runs)
+    found = client.summarize()
+    assert found[METRIC].tolist() == runs[METRIC].tolist()
+    assert found["C"].tolist() == pytest.approx(runs["C"].tolist())
