@@ -80,6 +80,9 @@ def test_sound_data_pass(n: int) -> None:
     ("bad", "message"),
     [
         ({"train_X": X.tolist()}, "train_X is a list: pass a torch.Tensor"),
+        ({"train_X": None}, "train_X is a NoneType: pass a torch.Tensor; .*torch.empty"),
+        ({"train_Y": None}, "train_Y is a NoneType: pass a torch.Tensor"),
+        ({"train_Y": 1e200 * Y}, r"train_Y has a value beyond 1e\+100, .*another unit"),
         ({"train_Y": Y.long()}, "train_Y has the type torch.int64: convert it by"),
         ({"train_Y": Y.squeeze(-1)}, r"train_Y has shape \(4,\): it needs a dimension"),
         ({"train_X": X / 0}, "train_X has NaN or infinite values: leave out failed"),

@@ -63,6 +63,12 @@ def test_a_dimension_that_is_not_there_is_refused(index):
         Domain(tasks(), discrete_dims=[index])
 
 
+@pytest.mark.parametrize("dims", [3, ["a"]])
+def test_dimensions_are_indices(dims):
+    with pytest.raises(TypeError, match="list of indices"):
+        Domain(tasks(), discrete_dims=dims)
+
+
 def test_unfit_source_data_are_refused():
     with pytest.raises(InputDataError, match="no source tasks"):
         Domain([])

@@ -8,7 +8,7 @@ import torch
 from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
-from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_mixed
+from botorch.optim import optimize_acqf
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -318,14 +318,6 @@ def test_fixed_features_are_the_unordered_choices():
     assert single.fixed_features_list() == [{1: 0.5}]
 
 
-def test_rounding_keeps_shape_and_type():
-    X = torch.rand(4, 2, 6, generator=torch.Generator().manual_seed(0))
-    rounded = SVM.round(X)
-    assert rounded.shape == X.shape
-    assert rounded.dtype == X.dtype
-    torch.testing.assert_close(SVM.round(rounded), rounded)
-
-
 def test_spaces_are_hashable_and_picklable():
     assert pickle.loads(pickle.dumps(SVM)) == SVM
     assert hash(SVM) == hash(pickle.loads(pickle.dumps(SVM)))
@@ -412,18 +404,6 @@ def acquisition(space):
 OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1}
 
 
-def test_mixed_optimizer_takes_fixed_features():
-    candidate, _ = optimize_acqf_mixed(
-        acquisition(SVM),
-        SVM.bounds,
-        fixed_features_list=SVM.fixed_features_list(),
-        post_processing_func=SVM.round,
-        options={"maxiter": 5},
-        **OPTIONS,
-    )
-    torch.testing.assert_close(SVM.encode(SVM.decode(candidate)), candidate)
-
-
 def test_alternating_optimizer_takes_discrete_dims():
     space = SearchSpace(
         [
@@ -468,17 +448,40 @@ def test_optimizers_respect_fractions(step):
     assert SVM.equality_constraints == []
 
 
-def test_discrete_optimizer_takes_the_grid():
-    choices = NESTED.encode(NESTED.grid())
-    candidate, _ = optimize_acqf_discrete(acquisition(NESTED), q=1, choices=choices)
-    assert (choices == candidate).all(dim=-1).sum() == 1
+ROW = SVM.sample(1, seed=0)
+TWICE = pd.concat([ROW, ROW[["C"]]], axis=1)
 
 
-def test_anything_but_a_list_of_parameters_is_refused():
-    with pytest.raises(TypeError, match=r"use SearchSpace\.from_dict"):
-        SearchSpace({"C": (0, 1)})
-    with pytest.raises(TypeError, match=r"not FloatParameter\(.*: put .* into a list"):
-        SearchSpace(FloatParameter("C", 0.0, 1.0))
+@pytest.mark.parametrize(
+    ("misuse", "error", "message"),
+    [
+        (lambda: SVM.encode({"C": [0.1]}), InputDataError, "a dict: make"),
+        (lambda: SVM.encode(ROW.iloc[0]), InputDataError, "a Series: make"),
+        (lambda: SVM.encode(TWICE), InputDataError, "several columns 'C': keep one"),
+        (lambda: SVM.place({"C": 0.1}), InputDataError, "a dict: make"),
+        (lambda: SVM.place(TWICE), InputDataError, "several columns 'C'"),
+        (lambda: SVM.decode([[0.1] * 6]), TypeError, "is a list: decode takes"),
+        (lambda: SVM.decode(torch.rand(6)), ValueError, "decode takes n x 6"),
+        (lambda: SVM.sample(-1, 0), ValueError, "n is -1: give a whole number"),
+        (lambda: SVM.sample(2.5, 0), ValueError, "n is 2.5: give a whole number"),
+        (lambda: SearchSpace("lr"), TypeError, "takes a list of parameters, not 'lr': pu"),
+        (lambda: SearchSpace(None), TypeError, "takes a list of parameters, not None"),
+        (lambda: SearchSpace([("lr", 0, 1)]), TypeError, "put FloatParameter"),
+        (lambda: SearchSpace({"C": (0, 1)}), TypeError, r"use SearchSpace\.from_dict"),
+        (lambda: SearchSpace(SVM.parameters[0]), TypeError, "into a list"),
+        (lambda: SearchSpace.from_dict([1]), TypeError, "is a list: give a dictionary"),
+        (lambda: SearchSpace.from_dict({"a": 3}), ValueError, "use one of float"),
+        (lambda: FloatParameter("a", "0", 1), TypeError, "'0' and 1: give numbers"),
+        (lambda: IntegerParameter("a", None, 3), TypeError, "None and 3: give numbers"),
+        (lambda: IntegerParameter("a", 0, 1, log="1-x"), ValueError, "parameter has True or False"),
+        (lambda: FloatParameter("a", 0, 1, active_if="b"), TypeError, "'b': give a dictionary"),
+        (lambda: CategoricalParameter("a", 3), TypeError, "give a list of"),
+        (lambda: OrdinalParameter("a", 3), TypeError, "3 as its values: give"),
+    ],
+)
+def test_misuse_is_refused(misuse, error, message):
+    with pytest.raises(error, match=message):
+        misuse()
 
 
 CHANGED = SearchSpace(
