@@ -8,7 +8,6 @@ import pytest
 import torch
 from botorch.acquisition import (
     LogExpectedImprovement,
-    LogNoisyExpectedImprovement,
     UpperConfidenceBound,
     qLogExpectedImprovement,
     qLogNoisyExpectedImprovement,
@@ -200,15 +199,6 @@ def test_candidates_are_evaluated_together_and_do_not_count_for_one_another(monk
     for name in ("mean", "variance"):
         expected = torch.cat([getattr(each, name) for each in alone])
         torch.testing.assert_close(getattr(found, name).flatten(0, 1), expected)
-
-
-def test_it_agrees_with_botorchs_of_a_single_task():
-    model = noisy_model()
-    found = noisy_improvement(model, ONE, OBSERVED)
-    torch.manual_seed(0)
-    expected = LogNoisyExpectedImprovement(model, OBSERVED, num_fantasies=256)
-    assert found is not None
-    torch.testing.assert_close(found(TEST_X).exp(), expected(TEST_X).exp(), atol=2e-2, rtol=0.2)
 
 
 def test_a_sum_of_outcomes_and_gradients():

@@ -69,13 +69,6 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
         assert torch.equal(task.Yvar, Y.exp())
 
 
-@pytest.mark.parametrize("n", [0, 1, 4])
-def test_sound_data_pass(n: int) -> None:
-    check_target(X[:n], Y[:n], None, dim=3, task_feature=None)
-    check_target(X[:n], Y[:n], Y[:n].exp(), dim=2, task_feature=-1)
-    check_target(X[:n].expand(2, n, 3), Y[:n].expand(2, n, 1), None, dim=None, task_feature=None)
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

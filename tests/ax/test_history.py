@@ -120,12 +120,3 @@ def test_columns_that_json_does_not_hold_are_left_out(caplog):
     with caplog.at_level("INFO"):
         assert read(frame, "task") == read(TABLE, "task")
     assert "columns without numbers or text: ['took', 'when']" in caplog.text
-
-
-def test_an_empty_history_has_no_runs():
-    assert len(TransferHistory.from_frame(TABLE)) == 2
-    for history in (
-        TransferHistory.from_frame(TABLE.head(0)),
-        TransferHistory.from_tensors({}),
-    ):
-        assert len(history) == 0

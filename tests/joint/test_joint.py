@@ -152,18 +152,6 @@ def test_the_default_transform_fits_the_scale():
         JointHierarchicalGP(X, Y, history, outcome_scale="own")
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("batch_shape", [(2, 3)])
-def test_batches_of_inputs(name, batch_shape):
-    model = build(name)
-    X = FAMILY.inputs(*batch_shape, 4)
-    posterior = model.posterior(X)
-    mean, covariance = JointTwin(model).posterior(X[(-1,) * len(batch_shape)])
-    index = (-1,) * len(batch_shape)
-    torch.testing.assert_close(posterior.mean[index].squeeze(-1), mean)
-    torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
-
-
 @pytest.mark.parametrize(("name", "n"), [("MTGP", 4), ("HGP", 0), ("ScaML", 4)])
 def test_batch_models(name, n):
     """Every member has its own data and hyperparameters, the source data are common."""
@@ -223,17 +211,6 @@ def test_known_noise_of_sources_is_standardized(name):
     for Yvar, (_, Y, _) in zip(points.Yvar.split(points.sizes), tasks.values(), strict=True):
         assert (Yvar * Y.var() >= 0.5 - 1e-12).all()
         assert (Yvar * Y.var() <= 1.5 + 1e-12).all()
-
-
-def test_target_without_data_leans_on_its_sources(name):
-    model_class, options = MODELS[name]
-    history = {key: (X, FAMILY.value(X)) for key, (X, _) in FAMILY.sources((20, 20)).items()}
-    model = model_class(*FAMILY.target(0), history, **options)
-    truth = FAMILY.value(TEST_X)
-    error = (model.posterior(TEST_X).mean - truth).square().mean().sqrt()
-    assert error < 0.75 * truth.std()
-    correlation = torch.corrcoef(torch.cat([model.posterior(TEST_X).mean, truth], dim=-1).mT)
-    assert correlation[0, 1] > 0.9
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -384,19 +361,6 @@ def objective(model):
     return value
 
 
-def test_fit_improves_the_joint_likelihood(name):
-    model_class, options = MODELS[name]
-    model = model_class(*FAMILY.target(5), sources(2), **options)
-    before, start = JointTwin(model).log_likelihood(), objective(model)
-    state = {key: value.clone() for key, value in model.named_parameters()}
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 5}})
-    assert objective(model) > start
-    assert JointTwin(model).log_likelihood() > before
-    for key, value in model.named_parameters():
-        assert not torch.equal(value, state[key]), key
-
-
 @pytest.mark.parametrize("name", BLOCKS)
 def test_fit_keeps_to_the_bounds(name):
     """The source noise would leave them: the data have a hundred times the largest allowed."""
@@ -472,15 +436,6 @@ def test_source_factor_follows_the_hyperparameters(name, way):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_source_part_follows_without_training_mode(name):
-    model, other = build(name, n=0), scattered(build(name, n=0), seed=1)
-    model.posterior(TEST_X)
-    for key, parameter in model.named_parameters():
-        parameter.data.copy_(other.get_parameter(key).data)
-    torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
 def test_other_source_data_can_be_loaded(name):
     model_class, options = MODELS[name]
     other_sources = {key: (X, Y.flip(0)) for key, (X, Y) in sources(2).items()}
@@ -492,36 +447,6 @@ def test_other_source_data_can_be_loaded(name):
     model.load_state_dict(other.state_dict())
     torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
     assert torch.equal(twin.posterior(TEST_X).mean, before)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("n", [0, 3])
-def test_copies(name, n):
-    model = build(name, n=n)
-    expected = model.posterior(TEST_X.clone().requires_grad_())
-    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        posterior = twin.posterior(TEST_X)
-        torch.testing.assert_close(posterior.mean, expected.mean.detach())
-        torch.testing.assert_close(posterior.variance, expected.variance.detach())
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_training_mode_outside_of_forward_has_the_gradient(name):
-    """Whoever evaluates mean and kernel by hand gets the same graph."""
-    model = build(name)
-    (X,) = model.train_inputs
-    value = marginal_likelihood(model)
-    by_hand = model.mean_module(X).sum() + model.covar_module(X).to_dense().sum()
-    prior = model(X)
-    together = prior.mean.sum() + prior.covariance_matrix.sum()
-    parameters = list(model.conditional.kernel.parameters())
-    for left, right in zip(
-        torch.autograd.grad(by_hand, parameters),
-        torch.autograd.grad(together, parameters),
-        strict=True,
-    ):
-        torch.testing.assert_close(left, right)
-    assert value.isfinite()
 
 
 @pytest.mark.parametrize(

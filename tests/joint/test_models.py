@@ -11,7 +11,6 @@ from botorch.models import MultiTaskGP, SingleTaskGP
 from gpytorch.kernels import IndexKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior
 
 from botorch_transfer import (
     IntrinsicCoregionalizationGP,
@@ -301,15 +300,6 @@ def test_starts_are_those_of_the_modular_model():
         source.base_kernel.lengthscale, torch.full((1, 2), 0.5, dtype=torch.double)
     )
     torch.testing.assert_close(joint.source_noise, torch.full((2,), 1e-3, dtype=torch.double))
-
-
-def test_weights_have_their_hyperprior():
-    model = JointScaMLGP(*FAMILY.target(3), FAMILY.sources((6, 6)))
-    priors = {name: prior for name, _, prior, _, _ in model.named_priors()}
-    (name,) = [name for name in priors if name.endswith("weights_prior")]
-    assert isinstance(priors[name], GammaPrior)
-    # Lengthscale and outputscale of three kernels, target's noise, sources' noise, weights.
-    assert len(priors) == 3 * 2 + 3
 
 
 @pytest.mark.parametrize("model_class", [JointScaMLGP, ScaMLGP])

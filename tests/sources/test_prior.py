@@ -10,8 +10,6 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize, Warp
 from botorch.utils.datasets import SupervisedDataset
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from botorch_transfer.data import datasets
@@ -20,7 +18,6 @@ from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import SourceGPs, clear_memos
 from tests.gp.padded import plain_kernel, points
 from tests.gp.sources import DATA, X, check_predictions, count_fits, fit
-from tests.gp.tasks import draw_data
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
@@ -50,32 +47,6 @@ def test_predictions_in_the_users_units() -> None:
         torch.testing.assert_close(ours, expected, atol=1e-8, rtol=1e-8)
 
 
-def test_describes_itself() -> None:
-    sources = fit()
-    assert (sources.num_tasks, sources.dim) == (3, 2)
-    assert sources.num_points.tolist() == [6, 3, 8]
-    assert sources.task_names == ("task 0", "task 1", "task 2")
-    assert sources.outcome_scale == "per_task"
-    assert sources.log_posterior.isfinite().all()
-
-
-def test_shapes() -> None:
-    sources = fit()
-    batch = points(4, 2, 5, 2)
-    assert sources.mean(batch).shape == sources.variance(batch).shape == (4, 2, 3, 5)
-    assert sources.covariance(batch).shape == (4, 2, 3, 5, 5)
-    diagonal = sources.covariance(batch).diagonal(dim1=-2, dim2=-1)
-    torch.testing.assert_close(sources.variance(batch), diagonal, atol=1e-10, rtol=0)
-
-
-def test_gradients() -> None:
-    x = X.clone().requires_grad_()
-    transform = Normalize(2, bounds=torch.tensor([[-1.0, 0.0], [1.0, 3.0]]).double())
-    for sources in (fit(), fit(input_transform=transform)):
-        for function in (sources.mean, sources.variance, sources.covariance):
-            assert torch.autograd.gradcheck(function, (x,))
-
-
 def test_questions_in_single_precision_change_nothing() -> None:
     sources = fit(input_transform=Normalize(2, bounds=torch.tensor([[-0.1, 0], [1.3, 3]]).double()))
     before, expected = deepcopy(sources.state_dict()), sources.mean(X)
@@ -86,22 +57,6 @@ def test_questions_in_single_precision_change_nothing() -> None:
     for name, tensor in sources.state_dict().items():
         assert tensor.dtype == before[name].dtype
         assert torch.equal(tensor, before[name])
-
-
-@settings(max_examples=15)
-@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.integers(1, 4))
-def test_outcomes_come_back(sizes: list[int], dim: int) -> None:
-    data = draw_data(sizes, dim)
-    expected = torch.cat([Y.squeeze(-1) for _, Y in data.values()])
-    for scale in ("per_task", "pooled", "raw"):
-        sources = SourceGPs.fit(data, outcome_scale=scale, num_restarts=0, max_iter=2)
-        torch.testing.assert_close(sources.outcomes(), expected)
-
-
-def test_interpolates() -> None:
-    sources = SourceGPs.fit({"a": (DATA["task 2"][0], DATA["task 2"][1])})
-    predicted = sources.outcome_mean + sources.outcome_std * sources.mean(DATA["task 2"][0])[0]
-    assert (predicted - DATA["task 2"][1].squeeze(-1)).abs().max() < 0.5
 
 
 def test_forms_of_source_data() -> None:
@@ -188,15 +143,6 @@ def test_input_transforms_with_parameters_are_refused() -> None:
         fit(input_transform=warp)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_dtype_is_that_of_the_data(dtype: torch.dtype) -> None:
-    sources = fit({name: tuple(t.to(dtype) for t in data) for name, data in DATA.items()})
-    x = X.to(dtype)
-    for tensor in (sources.mean(x), sources.variance(x), sources.covariance(x), sources.outcomes()):
-        assert tensor.dtype is dtype
-    torch.testing.assert_close(sources.mean(x).double(), fit().mean(X), atol=1e-3, rtol=1e-3)
-
-
 def test_odd_tasks() -> None:
     odd = {
         "constant": (points(4, 2), torch.full((4, 1), 3.0).double()),
@@ -222,12 +168,6 @@ def test_fit_leaves_the_data_and_the_random_numbers_alone() -> None:
     for name, data in DATA.items():
         for tensor, expected in zip(data, copies[name], strict=True):
             assert torch.equal(tensor, expected)
-
-
-def test_same_seed_same_numbers() -> None:
-    first = fit(num_restarts=3, seed=5)
-    clear_memos()
-    check_predictions(fit(num_restarts=3, seed=5), first, tolerance=0.0)
 
 
 def test_progress(capsys, caplog) -> None:
