@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pickle
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +7,9 @@ import pytest
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import UnsupportedError
-from botorch.fit import fit_gpytorch_mll
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from botorch_transfer.hierarchy.models import HierarchicalGP
@@ -25,7 +20,6 @@ from botorch_transfer.models import (
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from botorch_transfer.pretraining import SourceGPs
 from tests.families import ShiftedSines
 from tests.gp.padded import Task, draw_tasks, points
 from tests.hierarchy.twin import (
@@ -35,7 +29,6 @@ from tests.hierarchy.twin import (
     boosted,
     climb,
     draw_model,
-    joint,
     levels_of,
     means_only,
     moments_and_gradient,
@@ -43,7 +36,7 @@ from tests.hierarchy.twin import (
     sequential,
     target_of,
 )
-from tests.models.contract import assert_same_posterior, copy_hyperparameters
+from tests.models.contract import assert_same_posterior
 
 MODELS: list[tuple[type[HierarchicalGP], Step]] = [
     (SequentialHierarchicalGP, sequential),
@@ -143,19 +136,6 @@ def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) ->
 
 
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_twin_after_fitting(model_class: type[HierarchicalGP], step: Step) -> None:
-    model, levels = draw_model(model_class, SIZES[1], 6)
-    before = model.residual_covar_module.outputscale.clone()
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
-    assert not torch.equal(model.residual_covar_module.outputscale, before)
-    A = points(5, 2)
-    posterior = model.posterior(A)
-    mean, covariance = _twin(step, model, levels).at(A)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean)
-    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_paths(model_class: type[HierarchicalGP], step: Step) -> None:
     model, _ = draw_model(model_class, SIZES[2], 4)
     A, num = points(5, 2), 1024
@@ -180,14 +160,6 @@ def test_other_propagation_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_other_priors_are_refused(model_class: type[HierarchicalGP], step: Step) -> None:
-    family = ShiftedSines()
-    prior = SourceGPs.fit(family.sources(), num_restarts=0)
-    with pytest.raises(TypeError, match=r"Expected a SourceHierarchy or source data"):
-        model_class(*family.target(2), prior)
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_source_data_are_fitted_once(model_class: type[HierarchicalGP], step: Step) -> None:
     family = ShiftedSines()
     first = model_class(*family.target(2), family.sources((4, 3)))
@@ -195,18 +167,6 @@ def test_source_data_are_fitted_once(model_class: type[HierarchicalGP], step: St
     assert first.prior is not second.prior
     assert first.prior.gps.alpha is second.prior.gps.alpha
     assert first.prior.propagate == model_class.propagate
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_sequential_is_joint_formula(sizes: tuple[int, ...]) -> None:
-    model, levels = draw_model(SequentialHierarchicalGP, sizes, 5)
-    A = points(6, 2)
-    posterior = model.posterior(A)
-    mean, covariance = joint([*levels, target_of(model)]).at(A)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-8, atol=1e-9)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance, rtol=1e-8, atol=1e-9
-    )
 
 
 @pytest.mark.parametrize("num_points", [0, 4])
@@ -229,14 +189,6 @@ def test_sequential_is_joint_model(num_points: int) -> None:
         kernel.base_kernel.lengthscale = level.lengthscale
     whole.likelihood.noise = model.likelihood.noise.detach()
     assert_same_posterior(model.posterior(points(6, 2)), whole.posterior(points(6, 2)))
-
-
-def test_is_as_unsure_as_its_sources() -> None:
-    model, _ = draw_model(SequentialHierarchicalGP, SIZES[1], 0)
-    A = points(20, 2)
-    residual = model.residual_covar_module.outputscale
-    expected = model.prior.variance(A) + residual
-    torch.testing.assert_close(model.posterior(A).variance.squeeze(-1), expected)
 
 
 def _model(
@@ -281,13 +233,6 @@ def test_combined_deviation(sizes: tuple[int, ...], num_points: int, weight: flo
     correlation = own / own.diagonal().outer(own.diagonal()).sqrt()
     covariance = posterior.distribution.covariance_matrix
     torch.testing.assert_close(covariance, correlation * expected.outer(expected))
-
-
-def test_without_target_data_the_sources_deviation_is_kept() -> None:
-    model, levels = _model((6,), 0, 1.0)
-    A = points(4, 2)
-    expected = levels[0].posterior_covariance(A, A).diagonal()
-    torch.testing.assert_close(model.posterior(A).variance.squeeze(-1), expected)
 
 
 def test_large_weight_is_the_residuals_deviation() -> None:
@@ -344,26 +289,6 @@ def test_fantasies() -> None:
     torch.testing.assert_close(posterior.mean[2, 1], conditioned.posterior(A).mean)
 
 
-def test_copies_keep_the_weight() -> None:
-    model, _ = _model(SIZES[1], 3, 2.0)
-    A = points(4, 2)
-    variance = model.posterior(A).variance
-    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        torch.testing.assert_close(twin.posterior(A).variance, variance, rtol=0, atol=0)
-
-
-def test_mean_is_the_boosted_models() -> None:
-    model, levels = _model(SIZES[2], 4, None)
-    boosted = BoostedHierarchicalGP(
-        *model.train_inputs, model.train_targets.unsqueeze(-1), prior_of(levels, "mean")
-    )
-    A = points(6, 2)
-    torch.testing.assert_close(
-        model.posterior(A).mean, boosted.posterior(A).mean, rtol=0, atol=1e-12
-    )
-    assert bool((model.posterior(A).variance < boosted.posterior(A).variance).all())
-
-
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
 def test_weight_must_be_positive(weight: float) -> None:
     with pytest.raises(ValueError, match=f"deviation_weight must be positive, not {weight}"):
@@ -392,43 +317,6 @@ def test_covariance_is_the_spread_over_source_draws(sizes: tuple[int, ...]) -> N
     assert error.abs().max() < 4 * (2 / num) ** 0.5
     error = (posterior.mean.squeeze(-1) - means.mean(dim=0)) / deviation
     assert error.abs().max() < 4 / num**0.5
-
-
-@given(
-    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
-    num_points=st.integers(0, 5),
-    seed=st.integers(0, 50),
-)
-def test_variance_is_at_least_the_mean_models(sizes: list[int], num_points: int, seed: int) -> None:
-    prior = prior_of(draw_tasks(sizes, 2, seed=seed), "mean")
-    X, A = points(num_points, 2, seed=seed + 1), points(20, 2, seed=seed + 2)
-    data = (X, X[:, :1].sin(), prior)
-    variance = BoostedHierarchicalGP(*data).posterior(A).variance
-    assert bool((variance >= MeanHierarchicalGP(*data).posterior(A).variance - 1e-10).all())
-
-
-def test_without_target_data_the_top_sources_covariance_is_added() -> None:
-    levels, A = draw_tasks(SIZES[1], 2), points(5, 2)
-    model = BoostedHierarchicalGP(points(0, 2), points(0, 1), prior_of(levels, "mean"))
-    residual = model.residual_covar_module(A).to_dense()
-    expected = climb(boosted, levels).covariance(A, A) + residual
-    torch.testing.assert_close(model.posterior(A).distribution.covariance_matrix, expected)
-
-
-def test_batches_of_targets_and_inputs() -> None:
-    prior = prior_of(draw_tasks(SIZES[1], 2), "mean")
-    X, A = points(3, 4, 2, seed=3), points(2, 3, 5, 2)
-    covariance = BoostedHierarchicalGP(X, X[..., :1], prior).posterior(A).distribution
-    for i, b in ((0, 0), (1, 2)):
-        alone = BoostedHierarchicalGP(X[b], X[b, :, :1], prior).posterior(A[i, b]).distribution
-        torch.testing.assert_close(covariance.covariance_matrix[i, b], alone.covariance_matrix)
-
-
-def test_covariance_is_positive_semi_definite() -> None:
-    prior, X = prior_of(draw_tasks(SIZES[2], 1), "mean"), points(4, 1, seed=3)
-    grid = torch.linspace(-1, 2, 60, dtype=torch.double).unsqueeze(-1)
-    covariance = BoostedHierarchicalGP(X, X, prior).posterior(grid).distribution.covariance_matrix
-    assert torch.linalg.eigvalsh(covariance).min() > -1e-10
 
 
 KINDS: list[tuple[type[HierarchicalGP], dict[str, Any]]] = [
@@ -488,51 +376,6 @@ def test_botorchs_leave_one_out(weight: float | None) -> None:
     else:
         with pytest.raises(UnsupportedError, match=r"call its loo_posterior\(\)"):
             loo_cv(model)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_leave_one_out_in_users_units(
-    kind: tuple[type[HierarchicalGP], dict[str, Any]],
-) -> None:
-    family = ShiftedSines()
-    X, Y = family.target(4)
-    prior = SourceHierarchy.fit(family.sources(), "mean", num_restarts=0)
-    model = kind[0](X, Y, prior, **kind[1]).eval()
-    transform, loo = model.outcome_transform, model.loo_posterior()
-    for i in range(4):
-        keep = torch.arange(4) != i
-        refit = kind[0](X[keep], transform(Y[keep])[0], prior, outcome_transform=None, **kind[1])
-        copy_hyperparameters(model, refit)
-        posterior = refit.posterior(X[i : i + 1], observation_noise=True)
-        mean = transform.untransform(posterior.mean)[0]
-        torch.testing.assert_close(loo.mean[i], mean)
-        torch.testing.assert_close(loo.variance[i], posterior.variance * transform.stdvs[0] ** 2)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_leave_one_out_in_batches(
-    kind: tuple[type[HierarchicalGP], dict[str, Any]],
-) -> None:
-    prior, X = prior_of(draw_tasks(SIZES[1], 2), "mean"), points(3, 4, 2, seed=3)
-    Y = (3 * X).sin().sum(-1, keepdim=True)
-    loo = _build(kind, X, Y, prior).loo_posterior()
-    assert loo.mean.shape == (3, 4, 1, 1)
-    for b in range(3):
-        alone = _build(kind, X[b], Y[b], prior).loo_posterior()
-        torch.testing.assert_close(loo.mean[b], alone.mean)
-        torch.testing.assert_close(loo.variance[b], alone.variance)
-
-
-def test_boosted_leave_one_out_identity() -> None:
-    levels, X = draw_tasks(SIZES[1], 2), points(6, 2, seed=3)
-    prior, Y = prior_of(levels, "mean"), X[:, :1].sin()
-    boosted, plain = (_build(kind, X, Y, prior) for kind in KINDS[:2])
-    kernel = boosted.residual_covar_module(X).to_dense()
-    inverse = torch.linalg.inv(kernel + boosted.likelihood.noise * torch.eye(6))
-    R = inverse / inverse.diagonal().unsqueeze(-1)
-    expected = (R @ prior.gps.covariance(X)[0] @ R.mT).diagonal()
-    difference = boosted.loo_posterior().variance - plain.loo_posterior().variance
-    torch.testing.assert_close(difference.flatten(), expected)
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]])

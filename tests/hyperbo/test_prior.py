@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -11,7 +9,6 @@ from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
-from gpytorch.priors import GammaPrior
 
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.models import PretrainedGP
@@ -163,19 +160,6 @@ def test_fitting_again_goes_on():
     assert prior.outcome_scale == "raw"
 
 
-def test_on_a_device(preset, device):
-    X = FAMILY.inputs(8)
-    sources = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.8)]
-    there = [(X.to(device), Y.to(device)) for X, Y in sources]
-    options = {"steps": 4, "batch_size": 50, "objective": "nll+ekl"}
-    expected = deepcopy(preset).fit(sources, **options)
-    prior = preset.fit(there, **options)
-    assert {tensor.device.type for tensor in prior.state_dict().values()} == {device}
-    torch.testing.assert_close(
-        prior.covariance(TEST_X.to(device)).cpu(), expected.covariance(TEST_X), rtol=1e-5, atol=1e-7
-    )
-
-
 NEAR = (0.0, 6e-8, -6e-8)
 
 
@@ -213,11 +197,6 @@ def test_impossible_options_are_refused(change, message):
         PretrainedPrior.stationary(2).fit(history, "ekl", steps=1, **change)
 
 
-def test_a_prior_in_single_precision_can_be_trained():
-    prior = PretrainedPrior.hyperbo(2, hidden=(4,)).float().fit(FAMILY.sources(), steps=2)
-    assert prior.noise.dtype == torch.double
-
-
 def test_counts_are_part_of_the_state():
     X = FAMILY.inputs(8)
     many, few = (
@@ -249,15 +228,6 @@ def test_mean_and_kernel_read_one_network():
     assert len(names) == 2
 
 
-def test_what_the_user_froze_stays():
-    kernel = RBFKernel()
-    kernel.lengthscale = 0.7
-    kernel.requires_grad_(False)
-    prior = fit(PretrainedPrior(ConstantMean(), kernel, dim=2))
-    torch.testing.assert_close(prior.parts.covar_module.lengthscale.item(), 0.7)
-    assert float(prior.parts.mean_module.constant) != 0
-
-
 def test_nothing_to_fit():
     modules = ConstantMean(), RBFKernel()
     for module in modules:
@@ -267,13 +237,6 @@ def test_nothing_to_fit():
     fit(prior)
     assert prior.learning_curve.loss == []
     assert float(prior.noise) == pytest.approx(1e-2)
-
-
-def test_hyperpriors_are_not_kept():
-    kernel = ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0)))
-    prior = fit(PretrainedPrior(ConstantMean(), kernel, dim=2))
-    model = PretrainedGP(*FAMILY.target(3), prior)
-    assert list(model.named_priors()) == []
 
 
 def test_each_member_of_a_batch_has_a_gp_of_its_own(preset):
@@ -311,13 +274,6 @@ def test_inputs_of_another_dimension_are_refused(preset):
 
 def test_repr():
     assert "tasks=3, points=27, inputs=2" in repr(fit(PRESETS["stationary"]()))
-
-
-def test_a_prior_has_nothing_to_fit(preset):
-    for prior in (preset, fit(preset)):
-        assert list(prior.parameters()) == []
-        assert not any("prior" in name for name, _ in prior.parts.named_modules())
-        assert not prior.mean(TEST_X).requires_grad
 
 
 def test_zero_means(preset):

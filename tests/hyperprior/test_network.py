@@ -117,12 +117,6 @@ def test_density_is_that_of_each_inputs_gamma(trained):
     assert isinstance(prior, GammaPrior)
 
 
-def test_nothing_of_the_network_is_left_to_fit(trained):
-    prior = ContextGammaPrior(trained, SEEN)
-    assert list(prior.parameters()) == []
-    assert not prior.concentration.requires_grad
-
-
 @pytest.mark.parametrize("dim", [1, 3])
 def test_on_a_kernel(trained, dim):
     X = torch.rand(4, dim, dtype=torch.double)
@@ -178,19 +172,6 @@ def test_objective_equals_a_direct_evaluation(bounded_head):
         strict=True,
     ):
         torch.testing.assert_close(left, right)
-
-
-@pytest.mark.parametrize("bounded_head", [False, True])
-def test_derivatives_in_the_network_are_those_of_differences(bounded_head):
-    network = ContextNetwork(CONTEXT, FITTED_BASE, hidden=(4,), bounded_head=bounded_head)
-    parameters = dict(network.named_parameters())
-
-    def loss(*values):
-        moved = dict(zip(parameters, values, strict=True))
-        output = torch.func.functional_call(network, moved, (CONTEXT,))
-        return -torch.distributions.Gamma(*output).log_prob(LENGTHSCALE).sum()
-
-    assert torch.autograd.gradcheck(loss, tuple(parameters.values()))
 
 
 def test_training_improves_and_freezes():

@@ -514,14 +514,3 @@ def test_the_objective_is_that_of_the_sources(name):
     )
     expected = (JointTwin(model).log_likelihood() + hyperparameters) / sum(SIZES[2])
     torch.testing.assert_close(source_objective(model), expected, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_with_nothing_to_fit_nothing_changes(name):
-    model = build(name, n=0)
-    for parameter in model.parameters():
-        parameter.requires_grad_(False)
-    state = {key: value.clone() for key, value in model.state_dict().items()}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-    assert not any(parameter.requires_grad for parameter in model.parameters())

@@ -243,15 +243,6 @@ def test_selecting_nothing_is_refused():
 # ------------------------------------------------------------------------------ states and copies
 
 
-def test_immutable():
-    before = {name: tensor.clone() for name, tensor in PRIOR.state_dict().items()}
-    PopulationGP(X[:3], X[:3, :1], PRIOR).float().posterior(X.float())
-    PRIOR.select([0])
-    for name, tensor in PRIOR.state_dict().items():
-        assert torch.equal(tensor.nan_to_num(), before[name].nan_to_num()), name
-    assert not any(parameter.requires_grad for parameter in PRIOR.parameters())
-
-
 # --------------------------------------------------------------------------------------- refusals
 
 
