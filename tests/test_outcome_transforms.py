@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.outcome import Standardize
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
@@ -65,13 +64,6 @@ def test_standardizes_outcomes_and_variances() -> None:
     again, Yvar = transform.untransform(ours, Yvar)
     torch.testing.assert_close(again, Y)
     torch.testing.assert_close(Yvar, column(0.1, 0.2))
-
-
-def test_equals_standardize_of_all_outcomes() -> None:
-    Y = torch.cat([SOURCES, column(4.0, 8.0).flatten()]).unsqueeze(-1)
-    expected, _ = Standardize(m=1)(Y)
-    ours, _ = PooledStandardize(SOURCES)(Y[4:])
-    torch.testing.assert_close(ours, expected[4:])
 
 
 def test_learns_in_training_mode_only() -> None:
@@ -154,13 +146,6 @@ def test_posterior_in_the_users_units() -> None:
     torch.testing.assert_close(posterior.mean.squeeze(), transform.means.item() + scale * mvn.mean)
     covariance = posterior.distribution.covariance_matrix
     torch.testing.assert_close(covariance, scale**2 * mvn.covariance_matrix)
-
-
-@pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
-def test_in_a_model() -> None:
-    X, Y = torch.rand(4, 2).double(), torch.rand(4, 1).double() + 5
-    model = SingleTaskGP(X, Y, outcome_transform=PooledStandardize(SOURCES))
-    assert model.posterior(X).mean.mean().item() == pytest.approx(Y.mean().item(), abs=1.0)
 
 
 def test_untransform_needs_a_scale() -> None:
@@ -399,8 +384,3 @@ def test_nothing_but_failures():
     Y = torch.full((3, 1), math.nan, dtype=torch.double)
     assert compress_failures(Y).tolist() == [[-2.0]] * 3
     assert compress_failures(Y[:0]).shape == (0, 1)
-
-
-def test_order_is_kept():
-    Y = torch.randn(50, 1, dtype=torch.double)
-    assert torch.equal(Y.argsort(dim=0), compress_failures(Y).argsort(dim=0))

@@ -289,16 +289,6 @@ def test_a_state_carries_the_choice():
         assert_same(twin, model)
 
 
-@pytest.mark.filterwarnings("ignore:The model inputs are of type")
-def test_in_single_precision():
-    model = fit(build(5))
-    before = model.posterior(TEST_X).mean
-    assert used(model.float()) == used(fit(build(5)))
-    torch.testing.assert_close(
-        model.posterior(TEST_X.float()).mean.double(), before, rtol=1e-3, atol=1e-3
-    )
-
-
 def test_the_models_of_a_batch_share_their_choice():
     g = torch.Generator().manual_seed(0)
     X = torch.rand(3, 5, 2, generator=g).double()
