@@ -152,28 +152,6 @@ def test_the_default_transform_fits_the_scale():
         JointHierarchicalGP(X, Y, history, outcome_scale="own")
 
 
-@pytest.mark.parametrize(("name", "n"), [("MTGP", 4), ("HGP", 0), ("ScaML", 4)])
-def test_batch_models(name, n):
-    """Every member has its own data and hyperparameters, the source data are common."""
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.target(n)
-    batch_X, batch_Y = torch.stack([X, 0.9 * X.flip(0)]), torch.stack([Y, Y + 1])
-    model = scattered(model_class(batch_X, batch_Y, sources(2), **options))
-    posterior = model.posterior(TEST_X)
-    batched = model.posterior(FAMILY.inputs(3, 1, 2))
-    assert batched.mean.shape == (3, 2, 2, 1)
-    for index in range(2):
-        single = model_class(batch_X[index], batch_Y[index], sources(2), **options)
-        values = dict(model.named_parameters())
-        for key, parameter in single.named_parameters():
-            parameter.data.copy_(values[key][index])
-        expected = single.posterior(TEST_X)
-        torch.testing.assert_close(posterior.mean[index], expected.mean)
-        covariance = expected.distribution.covariance_matrix
-        torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
-        expected = single.posterior(FAMILY.inputs(3, 1, 2)[1, 0])
-        torch.testing.assert_close(batched.mean[1, index], expected.mean)
-        torch.testing.assert_close(batched.variance[1, index], expected.variance)
 
 
 @pytest.mark.parametrize("name", ["MTGP", "ScaML"])
@@ -223,24 +201,6 @@ def test_a_constant_source(name):
     assert (posterior.variance > 0).all()
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_input_transform_is_that_of_all_tasks(name):
-    model_class, options = MODELS[name]
-    bounds = torch.tensor([[-3.0, 10.0], [1.0, 30.0]], dtype=torch.double)
-
-    def raw(X):
-        return bounds[0] + X * (bounds[1] - bounds[0])
-
-    X, Y = FAMILY.target(4)
-    history = {key: (raw(task[0]), *task[1:]) for key, task in sources(2).items()}
-    transform = Normalize(2, bounds=bounds)
-    model = model_class(raw(X), Y, history, input_transform=transform, **options)
-    expected = model_class(X, Y, sources(2), **options).posterior(TEST_X)
-    posterior = model.posterior(raw(TEST_X))
-    torch.testing.assert_close(posterior.mean, expected.mean)
-    torch.testing.assert_close(posterior.variance, expected.variance)
-    value = marginal_likelihood(model)
-    torch.testing.assert_close(value, marginal_likelihood(model_class(X, Y, sources(2), **options)))
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -59,23 +59,6 @@ def test_questions_in_single_precision_change_nothing() -> None:
         assert torch.equal(tensor, before[name])
 
 
-def test_forms_of_source_data() -> None:
-    expected = fit()
-    datasets = [
-        SupervisedDataset(
-            data[0],
-            data[1],
-            Yvar=data[2] if len(data) > 2 else None,
-            feature_names=["a", "b"],
-            outcome_names=[name],
-        )
-        for name, data in DATA.items()
-    ]
-    assert fit(datasets).task_names == expected.task_names
-    check_predictions(fit(datasets), expected, tolerance=0.0)
-    unnamed = fit(list(DATA.values()))
-    assert unnamed.task_names == ("source task 0", "source task 1", "source task 2")
-    check_predictions(unnamed, expected, tolerance=0.0)
 
 
 def test_order_of_tasks_does_not_matter() -> None:
