@@ -11,12 +11,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from botorch_transfer.models import PopulationGP, ScaMLGP
-from botorch_transfer.pretraining import (
-    SourceGPs,
-    SourceHierarchy,
-    SourcePopulation,
-    TransferPrior,
-)
+from botorch_transfer.pretraining import SourceGPs, SourceHierarchy, SourcePopulation, TransferPrior
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
 

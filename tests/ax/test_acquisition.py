@@ -11,26 +11,13 @@ import torch
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
 from ax.generators.utils import mk_discrete_choices
-from botorch.acquisition import (
-    LogExpectedImprovement,
-    PosteriorMean,
-    qLogNoisyExpectedImprovement,
-)
+from botorch.acquisition import LogExpectedImprovement, PosteriorMean, qLogNoisyExpectedImprovement
 from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 
 from botorch_transfer import models
-from botorch_transfer.ax.acquisition import (
-    AvoidingAcquisition,
-    TransferAcquisition,
-)
-from tests.ax.conftest import (
-    bowl,
-    bowls,
-    corner_space,
-    dependent_space,
-    plain_loss,
-)
+from botorch_transfer.ax.acquisition import AvoidingAcquisition, TransferAcquisition
+from tests.ax.conftest import bowl, bowls, corner_space, dependent_space, plain_loss
 from tests.ax.signatures import parameters
 from tests.devices import DEVICE
 

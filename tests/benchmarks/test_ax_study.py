@@ -9,7 +9,6 @@ pytest.importorskip("statsmodels")
 from benchmarks.ax_study import (
     METHODS,
     METRIC,
-    OLD_RUNS,
     OLD_TASKS,
     REFERENCE,
     Setting,
@@ -28,16 +27,6 @@ def test_spaces_are_those_of_the_history(space):
     runs = Setting(space, 0).runs()
     assert set(names) <= set(runs.columns)
     assert runs["task"].nunique() == OLD_TASKS
-
-
-def test_old_runs_are_of_other_data_sets_and_paired_by_seed():
-    setting = Setting("gbm", 5)
-    runs = setting.runs()
-    assert setting.target == "digits_3_vs_8"
-    assert not runs["task"].str.startswith("digits").any()
-    assert (runs.groupby("task").size() == OLD_RUNS).all()
-    assert runs.equals(Setting("gbm", 5).runs())
-    assert not runs.equals(Setting("gbm", 6).runs())
 
 
 def test_report():

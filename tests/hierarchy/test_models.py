@@ -94,29 +94,6 @@ def test_users_units(model_class: type[HierarchicalGP], step: Step) -> None:
     )
 
 
-def test_models_agree_where_sources_are_certain() -> None:
-    x = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
-    source = Task(
-        X=x,
-        Y=(6 * x).sin().squeeze(-1),
-        noise=torch.full((40,), 1e-7, dtype=torch.double),
-        lengthscale=torch.tensor([0.3], dtype=torch.double),
-        outputscale=torch.ones((), dtype=torch.double),
-        mean=torch.zeros((), dtype=torch.double),
-        kernel="rbf",
-    )
-    X = x[[3, 20, 33]]
-    posteriors = [
-        model_class(X, (4 * X).cos(), prior_of([source], model_class.propagate)).posterior(x)
-        for model_class, _ in MODELS
-    ]
-    for posterior in posteriors[1:]:
-        close = {"rtol": 0.0, "atol": 1e-5}
-        torch.testing.assert_close(posterior.mean, posteriors[0].mean, **close)
-        covariances = [p.distribution.covariance_matrix for p in (posterior, posteriors[0])]
-        torch.testing.assert_close(*covariances, **close)
-
-
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) -> None:
     model, levels = draw_model(model_class, SIZES[1], 6)
@@ -293,30 +270,6 @@ def test_fantasies() -> None:
 def test_weight_must_be_positive(weight: float) -> None:
     with pytest.raises(ValueError, match=f"deviation_weight must be positive, not {weight}"):
         _model(SIZES[0], 2, weight)
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_covariance_is_the_spread_over_source_draws(sizes: tuple[int, ...]) -> None:
-    # Proposition 2: each draw of the source function is a certain prior mean of the target.
-    levels, num = draw_tasks(sizes, 2), 40_000
-    X, A = points(4, 2, seed=3), points(5, 2)
-    model = BoostedHierarchicalGP(X, X[:, :1].sin(), prior_of(levels, "mean"))
-    target, source = target_of(model), climb(boosted, levels)
-    at_both = torch.cat([A, X])
-    mean, covariance = source.at(at_both)
-    draws = torch.distributions.MultivariateNormal(mean, covariance + 1e-10 * torch.eye(9))
-    f, f_X = draws.sample((num,)).split([5, 4], dim=-1)
-    gram = target.prior(X, X) + target.noise.diag()
-    weights = torch.linalg.solve(gram, target.prior(X, A)).mT
-    means = f + (target.Y - f_X) @ weights.mT
-    expected = target.posterior_covariance(A, A) + means.mT.cov()
-    posterior = model.posterior(A)
-    deviation = posterior.variance.squeeze(-1).sqrt()
-    error = (posterior.distribution.covariance_matrix - expected) / deviation.outer(deviation)
-    # Four standard errors of a variance.
-    assert error.abs().max() < 4 * (2 / num) ** 0.5
-    error = (posterior.mean.squeeze(-1) - means.mean(dim=0)) / deviation
-    assert error.abs().max() < 4 / num**0.5
 
 
 KINDS: list[tuple[type[HierarchicalGP], dict[str, Any]]] = [

@@ -21,15 +21,7 @@ from botorch_transfer.gp.hyperpriors import (
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
 from tests.families import ShiftedSines
 from tests.gp.padded import Task, points
-from tests.hierarchy.twin import (
-    NOTHING,
-    Process,
-    Step,
-    boosted,
-    climb,
-    levels_of,
-    sequential,
-)
+from tests.hierarchy.twin import NOTHING, Process, Step, boosted, climb, levels_of, sequential
 
 KINDS: list[tuple[Propagate, Step]] = [("covariance", sequential), ("mean", boosted)]
 DEFAULTS = (SOURCE_HYPERPARAMETERS, RESIDUAL_HYPERPARAMETERS)

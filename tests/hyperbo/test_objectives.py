@@ -52,12 +52,6 @@ def naive_ekl(mean, covariance, Y, rank):
     return 0.5 * (np.trace(inverse) + m @ inverse @ m + np.log(np.linalg.det(S)) - rank)
 
 
-def test_nll_is_the_density():
-    mean, covariance, Y = draw(3, 5), covariances(3, 5), draw(3, 5, seed=2)
-    expected = [naive_nll(*parts) for parts in zip(mean, covariance, Y, strict=True)]
-    np.testing.assert_allclose(nll(mean, covariance, Y), expected, rtol=1e-10)
-
-
 def test_nll_of_ragged_tasks():
     mean, covariance, Y = draw(3, 5), covariances(3, 5), draw(3, 5, seed=2)
     sizes = torch.tensor([5, 1, 3])

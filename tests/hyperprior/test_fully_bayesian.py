@@ -27,10 +27,7 @@ from scipy import stats
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import datasets, default_context
 from botorch_transfer.hyperprior.fit import log_likelihoods
-from botorch_transfer.hyperprior.models import (
-    effective_sample_size,
-    systematic_resample,
-)
+from botorch_transfer.hyperprior.models import effective_sample_size, systematic_resample
 from botorch_transfer.pretraining import NetworkOptions
 from tests.families import ShiftedSines
 from tests.hyperprior.domains import draw_domain, draw_domains

@@ -9,7 +9,6 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -152,8 +151,6 @@ def test_the_default_transform_fits_the_scale():
         JointHierarchicalGP(X, Y, history, outcome_scale="own")
 
 
-
-
 @pytest.mark.parametrize("name", ["MTGP", "ScaML"])
 def test_batch_models_are_fitted_member_by_member(name):
     model_class, options = MODELS[name]
@@ -199,8 +196,6 @@ def test_a_constant_source(name):
     posterior = model.posterior(TEST_X)
     assert posterior.mean.isfinite().all()
     assert (posterior.variance > 0).all()
-
-
 
 
 @pytest.mark.parametrize("name", BLOCKS)

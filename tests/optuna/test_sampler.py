@@ -17,10 +17,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
-from optuna.distributions import (
-    CategoricalDistribution,
-    FloatDistribution,
-)
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe

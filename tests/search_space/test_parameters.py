@@ -6,9 +6,7 @@ from botorch.exceptions.errors import InputDataError
 from pandas import Series
 
 from botorch_transfer.search_space import FloatParameter, IntegerParameter
-from botorch_transfer.search_space.parameters import (
-    refuse_where,
-)
+from botorch_transfer.search_space.parameters import refuse_where
 
 
 def conditional(active_if):

@@ -9,7 +9,6 @@ from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
-from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -402,33 +401,6 @@ def acquisition(space):
 
 
 OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1}
-
-
-def test_alternating_optimizer_takes_discrete_dims():
-    space = SearchSpace(
-        [
-            FloatParameter("a", 0.0, 1.0),
-            IntegerParameter("b", 1, 30, log=True),
-            OrdinalParameter("c", (1, 2, 9)),
-        ]
-    )
-    candidate, _ = optimize_acqf_mixed_alternating(
-        acquisition(space),
-        space.bounds,
-        discrete_dims=space.discrete_dims,
-        post_processing_func=space.round,
-        **OPTIONS,
-    )
-    torch.testing.assert_close(space.encode(space.decode(candidate)), candidate)
-    with_choices, _ = optimize_acqf_mixed_alternating(
-        acquisition(SVM),
-        SVM.bounds,
-        discrete_dims=SVM.discrete_dims,
-        fixed_features=SVM.fixed_features_list()[1],
-        **OPTIONS,
-    )
-    assert SVM.decode(with_choices)["kernel"][0] == "poly"
-    torch.testing.assert_close(SVM.encode(SVM.decode(with_choices)), with_choices)
 
 
 @pytest.mark.parametrize("step", [None, 0.1])

@@ -59,8 +59,6 @@ def test_questions_in_single_precision_change_nothing() -> None:
         assert torch.equal(tensor, before[name])
 
 
-
-
 def test_order_of_tasks_does_not_matter() -> None:
     names = ["task 2", "task 0", "task 1"]
     ours, expected = fit({name: DATA[name] for name in names}), fit()

@@ -28,13 +28,7 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import (
-    Outcome,
-    Suggestion,
-    read_study,
-    search,
-    suggest_rows,
-)
+from botorch_transfer.suggestion import Outcome, Suggestion, read_study, search, suggest_rows
 from botorch_transfer.suggestion.search import SAME_ROW
 from tests.suggestion.brief_search import brief_search
 

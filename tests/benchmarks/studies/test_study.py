@@ -8,7 +8,7 @@ from joblib import parallel_config
 
 from benchmarks.studies import LiveProblem, Study, run_study
 from benchmarks.studies.methods import RandomSearch
-from benchmarks.studies.study import RESULTS, _groups, gather, plan, run_missing
+from benchmarks.studies.study import RESULTS, gather, plan, run_missing
 from tests.benchmarks.studies.toy import BUDGET, CHEAP, live, study, table
 
 TIMES = ["suggest_seconds", "evaluate_seconds", "cpu_seconds"]
@@ -42,18 +42,6 @@ def test_number_of_processes_does_not_change_results(tmp_path):
     with parallel_config(backend="threading", n_jobs=2):
         two = run_study(planned, tmp_path / "two")
     pd.testing.assert_frame_equal(without_times(one), without_times(two))
-
-
-def test_seeds_are_finished_one_after_another(tmp_path):
-    planned = study(CHEAP, seeds=2)
-    groups = _groups(plan(planned, tmp_path))
-    assert [(group[0].seed, group[0].problem.name) for group in groups] == [
-        (0, "bowl"),
-        (0, "grid"),
-        (1, "bowl"),
-        (1, "grid"),
-    ]
-    assert all([run.method_name for run in group] == list(CHEAP) for group in groups)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,7 @@ from benchmarks.studies.methods import optimization
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
 from benchmarks.studies.methods.models import plain_gp, transfer
 from benchmarks.studies.methods.optimization import THRIFTY, BayesianOptimization, Fitting
-from botorch_transfer import (
-    JointHierarchicalGP,
-    PopulationGP,
-    TransferGP,
-)
+from botorch_transfer import JointHierarchicalGP, PopulationGP, TransferGP
 from tests.benchmarks.studies.toy import live, table
 
 
