@@ -267,9 +267,6 @@ def test_raw_domains_serve_other_search_spaces(model_class):
     torch.testing.assert_close(model_class(X, Y, hyperprior).posterior(X).mean, unit.mean)
 
 
-BATCH = torch.Size([3])
-
-
 def test_a_uniform_mean_stays_within_its_bounds():
     mean = hyperprior_mean(hyperpriors.specified(constant=UniformPrior(-1.0, 5.0)), torch.Size())
     assert mean.constant.item() == pytest.approx(2.0)
