@@ -102,29 +102,16 @@ def old_studies(
     return studies
 
 
-def _transfer(studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
-    return TransferSampler(studies, seed=seed)
-
-
-def _tpe(studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
-    return TPESampler(seed=seed)
-
-
-def _gp(studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
-    return GPSampler(seed=seed)
-
-
 TRANSFER, WARM_STARTED = "TransferSampler", "TPE, best of history enqueued"
 # TPE compares ranks, so that it does not matter for it.
 OF_LOGARITHMS = ("TransferSampler of the logarithm", "GPSampler of the logarithm")
-METHODS: dict[str, Callable[[Sequence[optuna.Study], int], BaseSampler]] = {
-    TRANSFER: _transfer,
-    "TPE": _tpe,
-    "GPSampler": _gp,
-    WARM_STARTED: _tpe,
-    OF_LOGARITHMS[0]: _transfer,
-    OF_LOGARITHMS[1]: _gp,
-}
+METHODS = (TRANSFER, *REFERENCES, WARM_STARTED, *OF_LOGARITHMS)
+
+
+def _sampler(method: str, studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
+    if method.startswith("TransferSampler"):
+        return TransferSampler(studies, seed=seed)
+    return GPSampler(seed=seed) if method.startswith("GPSampler") else TPESampler(seed=seed)
 
 
 def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
@@ -158,7 +145,7 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
     start = time.process_time()
     with isolated():
         own_seed = zlib.crc32(f"{space}/{target}/{seed}".encode())
-        study = optuna.create_study(sampler=METHODS[method](old, own_seed))
+        study = optuna.create_study(sampler=_sampler(method, old, own_seed))
         if method == WARM_STARTED:
             for number in np.random.default_rng(own_seed).permutation(len(old)):
                 study.enqueue_trial(old[number].best_params)
@@ -270,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--spaces", nargs="+", choices=SPACES, default=SPACES)
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     options.out.mkdir(parents=True, exist_ok=True)
