@@ -168,27 +168,6 @@ def test_batch_models_are_fitted_member_by_member(name):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_sources_are_standardized_one_by_one(name):
-    model = build(name, num_tasks=5)
-    points = model.conditional.points
-    raw = [task[1].squeeze(-1) for task in sources(5).values()]
-    for Y, expected in zip(points.Y.split(points.sizes), standardized(raw), strict=True):
-        torch.testing.assert_close(Y, expected)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_known_noise_of_sources_is_standardized(name):
-    model = build(name, noise="known")
-    torch.manual_seed(0)
-    tasks = sources(2, "known")
-    points = model.conditional.points
-    assert model.source_noise.shape == (0,)
-    for Yvar, (_, Y, _) in zip(points.Yvar.split(points.sizes), tasks.values(), strict=True):
-        assert (Yvar * Y.var() >= 0.5 - 1e-12).all()
-        assert (Yvar * Y.var() <= 1.5 + 1e-12).all()
-
-
-@pytest.mark.parametrize("name", BLOCKS)
 def test_a_constant_source(name):
     model_class, options = MODELS[name]
     X, Y = FAMILY.sources((5,))["task 0"]
@@ -204,14 +183,6 @@ def test_too_many_points_are_refused(name):
     X, Y = torch.zeros(1, 2).double().expand(40_000, 2), torch.zeros(40_000, 1).double()
     with pytest.raises(InputDataError, match=r"40,004 points together.*GiB.*ScaMLGP"):
         model_class(*FAMILY.target(4), [(X, Y)], **options)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_limit_on_memory(name):
-    model_class, options = MODELS[name]
-    with pytest.raises(InputDataError, match="raise max_bytes"):
-        model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 9**2)
-    model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 15**2)
 
 
 def test_block_diagonal_sources_take_less_memory():
