@@ -338,10 +338,7 @@ def test_options(folder, capsys):
         ([*COMMAND, "runs.csv"], "There is no table in runs.csv"),
         ([*COMMAND, "--append"], "--append needs the table of runs"),
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
-        (
-            [*COMMAND, *LOSS, "--constraint", "size"],
-            "'size' is not a linear one of",
-        ),
+        ([*COMMAND, *LOSS, "--constraint", "size"], "'size' is not a linear one of"),
         ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
         ([*COMMAND, *LOSS, "--model", "GP"], "There is no model 'GP': choose one of"),
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),

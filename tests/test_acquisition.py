@@ -386,8 +386,7 @@ def test_what_lies_beyond_the_sources_counts_less():
     X = torch.tensor([[0.5, 0.3], [0.2, 0.6], [0.9, 0.1]], dtype=torch.double)
     model = TransferGP(X, family.value(X), sources)
     torch.testing.assert_close(
-        model.source_range(),
-        torch.tensor([[-math.inf] * 2, [math.inf, 0.7]], dtype=torch.double),
+        model.source_range(), torch.tensor([[-math.inf] * 2, [math.inf, 0.7]], dtype=torch.double)
     )
     shares = torch.tensor([0.6, 0.2, 0.2], dtype=torch.double)
     model.improvement_shares.data = shares

@@ -282,13 +282,7 @@ def test_without_own_formulas_it_is_botorchs(model_class):
         assert_same_posterior(model.loo_posterior(observation_noise), theirs)
 
 
-CLASSES = [
-    RankWeightedGP,
-    TwoStageTransferGP,
-    GuardedTransferGP,
-    TransferGP,
-    BoostedHierarchicalGP,
-]
+CLASSES = [RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, TransferGP, BoostedHierarchicalGP]
 
 
 @pytest.mark.parametrize("n", [3, 4])

@@ -27,13 +27,7 @@ from botorch_transfer.test_functions import (
     TaskFamily,
 )
 
-FAMILIES = [
-    AlpineFamily,
-    BraninFamily,
-    ForresterFamily,
-    Hartmann3Family,
-    Hartmann6Family,
-]
+FAMILIES = [AlpineFamily, BraninFamily, ForresterFamily, Hartmann3Family, Hartmann6Family]
 
 
 class Parabola(TaskFamily):

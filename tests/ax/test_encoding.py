@@ -58,10 +58,7 @@ def test_runs_outside_the_new_bounds_are_kept():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"kind": ["d", "e", "d"]},
-            "No run is left, as all have a value",
-        ),
+        ({"kind": ["d", "e", "d"]}, "No run is left, as all have a value"),
         ({"depth": ["deep", 2, 3]}, "'depth' is 'deep' in row 0, not a number"),
         (
             {"loss_sem": [0.1, -0.2, 0.1]},

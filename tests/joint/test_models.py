@@ -119,11 +119,7 @@ def test_order_of_tasks_matters():
     other = JointHierarchicalGP(*FAMILY.target(4), history[::-1])
     for model in (one, other):
         model.covar_modules[1].outputscale = 0.01
-    assert not torch.allclose(
-        one.posterior(TEST_X).mean,
-        other.posterior(TEST_X).mean,
-        rtol=1e-3,
-    )
+    assert not torch.allclose(one.posterior(TEST_X).mean, other.posterior(TEST_X).mean, rtol=1e-3)
 
 
 def test_levels_that_add_nothing_are_one_task():
@@ -171,10 +167,7 @@ def test_is_the_sequential_model(n, sizes):
     sequential = SequentialHierarchicalGP(X, own_Y, stack, outcome_transform=None)
     sequential.residual_covar_module.load_state_dict(joint.residual_covar_module.state_dict())
     sequential.likelihood.load_state_dict(joint.likelihood.state_dict())
-    posterior, expected = (
-        joint.posterior(TEST_X),
-        sequential.posterior(TEST_X),
-    )
+    posterior, expected = (joint.posterior(TEST_X), sequential.posterior(TEST_X))
     mean = expected.mean * transform.stdvs + transform.means
     torch.testing.assert_close(posterior.mean, mean, rtol=1e-6, atol=1e-6)
     covariance = expected.distribution.covariance_matrix * transform.stdvs.square()
@@ -204,10 +197,7 @@ def test_normalization_is_a_rescaling_of_kernels():
     model, normalized = build(), build(normalize=True)
     for kernel, weight in zip(normalized.covar_modules[:-1], normalized.weights, strict=True):
         kernel.outputscale = kernel.outputscale.detach() * (1 + weight.detach())
-    posterior, expected = (
-        normalized.posterior(TEST_X),
-        model.posterior(TEST_X),
-    )
+    posterior, expected = (normalized.posterior(TEST_X), model.posterior(TEST_X))
     torch.testing.assert_close(posterior.mean, expected.mean)
     torch.testing.assert_close(posterior.variance, expected.variance)
 

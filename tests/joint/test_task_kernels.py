@@ -32,10 +32,7 @@ class TestIntrinsicAsGPyTorchDoes(TaskKernelTestCase, unittest.TestCase):
     def create_kernel_no_ard(self, batch_shape=None, active_dims=None, **kwargs):
         shape = torch.Size() if batch_shape is None else batch_shape
         return IntrinsicCoregionalizationKernel(
-            RBFKernel(batch_shape=shape),
-            self.num_tasks,
-            batch_shape=shape,
-            active_dims=active_dims,
+            RBFKernel(batch_shape=shape), self.num_tasks, batch_shape=shape, active_dims=active_dims
         )
 
 

@@ -163,10 +163,7 @@ def test_derivatives_of_acquisitions(case, name):
     torch.testing.assert_close(change, expected, rtol=1e-2, atol=1e-2 * scale + 1e-14)
 
 
-@variants(
-    "name, n",
-    representatives=[("LogEI", 0), ("qUCB", 2), ("qKG", 0)],
-)
+@variants("name, n", representatives=[("LogEI", 0), ("qUCB", 2), ("qKG", 0)])
 def test_first_steps(case, name, n):
     acquisition = EVERYTHING[name](case.target(n))
     with flat_acquisitions(case, n):

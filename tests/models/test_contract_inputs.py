@@ -168,9 +168,7 @@ def test_no_sources_are_refused(representative):
 
 
 @variants(
-    "n, said_twice",
-    everywhere=[(4, False)],
-    representatives=[(0, False), (0, True), (4, True)],
+    "n, said_twice", everywhere=[(4, False)], representatives=[(0, False), (0, True), (4, True)]
 )
 def test_raw_inputs(case, n, said_twice):
     X, Y = FAMILY.target(n)

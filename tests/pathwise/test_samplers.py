@@ -132,9 +132,7 @@ def test_moments(n):
     ratio = posterior.variance / combined(n, None).posterior(TEST_X).variance
     assert ((ratio - 1).abs() > 0.3).any()  # or the exact model's draws would do
     assert_moments(
-        draw_matheron_paths(combined(n), NUM_COMBINED)(TEST_X),
-        posterior,
-        tolerance=0.15,
+        draw_matheron_paths(combined(n), NUM_COMBINED)(TEST_X), posterior, tolerance=0.15
     )
 
 

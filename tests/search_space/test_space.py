@@ -234,10 +234,7 @@ def test_points_of_another_shape_or_scale_are_refused():
             [FloatParameter("a", 0, 1), SimplexParameter("s", ("a", "b"))],
             "more than one column 'a'",
         ),
-        (
-            [CategoricalParameter("a", (1, "1"))],
-            "more than one feature 'a=1'",
-        ),
+        ([CategoricalParameter("a", (1, "1"))], "more than one feature 'a=1'"),
         ([FloatParameter("a", 0, 1, active_if={"b": 1})], "'a' .* 'b', which is not in the search"),
         (
             [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
@@ -252,10 +249,7 @@ def test_points_of_another_shape_or_scale_are_refused():
             "'b' depends on 'a', which is continuous",
         ),
         (
-            [
-                CategoricalParameter("a", ("x", "y")),
-                FloatParameter("b", 0, 1, active_if={"a": 1}),
-            ],
+            [CategoricalParameter("a", ("x", "y")), FloatParameter("b", 0, 1, active_if={"a": 1})],
             "'b' is active if 'a' is 1, which is not one of its values",
         ),
         (

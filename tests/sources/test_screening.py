@@ -194,9 +194,7 @@ def test_it_is_the_model_of_the_chosen_tasks(n, hyperparameters, monkeypatch):
     sizes = []
     cross = ConditionedGPs.flat_cross
     monkeypatch.setattr(
-        ConditionedGPs,
-        "flat_cross",
-        lambda self, x: sizes.append(self.num_tasks) or cross(self, x),
+        ConditionedGPs, "flat_cross", lambda self, x: sizes.append(self.num_tasks) or cross(self, x)
     )
     fit(model), fit(expected)
     assert_same(model, expected)
