@@ -88,11 +88,6 @@ def test_constant_outcomes(value: float, dtype: torch.dtype) -> None:
         torch.testing.assert_close(Y, torch.zeros_like(Y), atol=1e-4 * max(1, abs(value)), rtol=0)
 
 
-def test_constant_sources_and_another_target() -> None:
-    transform = PooledStandardize(torch.ones(3).double())
-    assert learned(transform, column(5.0)) == pytest.approx((2.0, 2.0))
-
-
 def test_one_outcome_in_all() -> None:
     transform = PooledStandardize(torch.tensor([4.0]).double())
     assert learned(transform, column()) == (4.0, 1.0)
@@ -121,18 +116,6 @@ def test_batch(n: int) -> None:
     assert transform.means.shape == transform.stdvs.shape == (3, 2, 1, 1)
     alone, _ = PooledStandardize(SOURCES)(Y[1, 0])
     torch.testing.assert_close(ours[1, 0], alone)
-
-
-@pytest.mark.parametrize("include_target", [True, False])
-def test_shapes_in_the_state_dict_do_not_depend_on_the_target(include_target: bool) -> None:
-    transforms = [PooledStandardize(SOURCES, include_target) for _ in range(3)]
-    for n, transform in enumerate(transforms):
-        transform(torch.rand(n, 1, dtype=torch.double))
-    first, *others = [transform.state_dict() for transform in transforms]
-    for state in others:
-        assert {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in first.items()}
-    transforms[2].eval().load_state_dict(first)
-    assert torch.equal(transforms[2](column(1.0))[0], transforms[0].eval()(column(1.0))[0])
 
 
 def test_posterior_in_the_users_units() -> None:
@@ -193,12 +176,6 @@ def test_outcomes_in_any_unit_have_a_scale(unit: float, pooled: bool) -> None:
         return OwnStandardize(sources.mean(), sources.std())(Y)[0]
 
     torch.testing.assert_close(standardized(unit), standardized(1.0))
-
-
-def test_on_a_device(device: str) -> None:
-    transform, Y = PooledStandardize(SOURCES.to(device)), column(4.0, 8.0)
-    expected, _ = PooledStandardize(SOURCES)(Y)
-    torch.testing.assert_close(transform(Y.to(device))[0].cpu(), expected)
 
 
 # ----------------------------------------------------------------------------- OwnStandardize

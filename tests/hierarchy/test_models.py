@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import UnsupportedError
-from botorch.sampling import SobolQMCNormalSampler
-from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
@@ -16,7 +13,6 @@ from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
-    JointHierarchicalGP,
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
@@ -29,14 +25,12 @@ from tests.hierarchy.twin import (
     boosted,
     climb,
     draw_model,
-    levels_of,
     means_only,
     moments_and_gradient,
     prior_of,
     sequential,
     target_of,
 )
-from tests.models.contract import assert_same_posterior
 
 MODELS: list[tuple[type[HierarchicalGP], Step]] = [
     (SequentialHierarchicalGP, sequential),
@@ -80,21 +74,6 @@ def test_known_noise(model_class: type[HierarchicalGP], step: Step) -> None:
 
 
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_users_units(model_class: type[HierarchicalGP], step: Step) -> None:
-    family, A = ShiftedSines(), points(5, 2)
-    prior = SourceHierarchy.fit(family.sources(), model_class.propagate, num_restarts=0)
-    model = model_class(*family.target(4), prior)
-    mean, covariance = _twin(step, model, levels_of(prior)).at(A)
-    posterior, transform = model.posterior(A), model.outcome_transform
-    outcomes = torch.cat([Y for _, Y in (*family.sources().values(), family.target(4))])
-    torch.testing.assert_close(transform.stdvs.squeeze(), outcomes.std())
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean * outcomes.std() + outcomes.mean())
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance * outcomes.var()
-    )
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) -> None:
     model, levels = draw_model(model_class, SIZES[1], 6)
     target = target_of(model)
@@ -112,21 +91,6 @@ def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) ->
     torch.testing.assert_close(value, expected.log_prob(target.Y))
 
 
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_paths(model_class: type[HierarchicalGP], step: Step) -> None:
-    model, _ = draw_model(model_class, SIZES[2], 4)
-    A, num = points(5, 2), 1024
-    draws = draw_matheron_paths(model, torch.Size([num]))(A)
-    posterior = model.posterior(A)
-    mean, covariance = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
-    deviation = covariance.diagonal().sqrt()
-    error = (draws.mean(dim=0) - mean) / deviation * num**0.5
-    assert error.abs().max() < 4.5
-    error = (draws.mT.cov() - covariance) / (deviation * deviation.unsqueeze(-1))
-    # 4.5 standard errors of a variance, 0.2, and what random features are off.
-    assert error.abs().max() < 0.23
-
-
 def test_other_propagation_is_refused() -> None:
     levels, X = draw_tasks([4], 2), points(3, 2)
     with pytest.raises(ValueError, match=r"needs a SourceHierarchy with propagate='covariance'"):
@@ -134,38 +98,6 @@ def test_other_propagation_is_refused() -> None:
     for model_class in (MeanHierarchicalGP, BoostedHierarchicalGP):
         with pytest.raises(ValueError, match=r"this one has 'covariance': fit it with propagate="):
             model_class(X, X[:, :1], prior_of(levels, "covariance"))
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_source_data_are_fitted_once(model_class: type[HierarchicalGP], step: Step) -> None:
-    family = ShiftedSines()
-    first = model_class(*family.target(2), family.sources((4, 3)))
-    second = model_class(*family.target(3), family.sources((4, 3)))
-    assert first.prior is not second.prior
-    assert first.prior.gps.alpha is second.prior.gps.alpha
-    assert first.prior.propagate == model_class.propagate
-
-
-@pytest.mark.parametrize("num_points", [0, 4])
-def test_sequential_is_joint_model(num_points: int) -> None:
-    # The joint model standardizes each source task and gives no means to levels.
-    levels = [
-        replace(
-            task,
-            Y=(task.Y - task.Y.mean()) / task.Y.std(),
-            mean=torch.zeros((), dtype=torch.double),
-        )
-        for task in draw_tasks(SIZES[1], 2)
-    ]
-    X = points(num_points, 2, seed=3)
-    model = SequentialHierarchicalGP(X, X[:, :1].sin(), prior_of(levels, "covariance"))
-    sources = [(task.X, task.Y.unsqueeze(-1), task.noise.unsqueeze(-1)) for task in levels]
-    whole = JointHierarchicalGP(X, X[:, :1].sin(), sources, outcome_transform=None)
-    for kernel, level in zip(whole.covar_modules, [*levels, target_of(model)], strict=True):
-        kernel.initialize(outputscale=level.outputscale)
-        kernel.base_kernel.lengthscale = level.lengthscale
-    whole.likelihood.noise = model.likelihood.noise.detach()
-    assert_same_posterior(model.posterior(points(6, 2)), whole.posterior(points(6, 2)))
 
 
 def _model(
@@ -212,13 +144,6 @@ def test_combined_deviation(sizes: tuple[int, ...], num_points: int, weight: flo
     torch.testing.assert_close(covariance, correlation * expected.outer(expected))
 
 
-def test_large_weight_is_the_residuals_deviation() -> None:
-    combined, plain = (
-        _model(SIZES[1], 5, weight)[0].posterior(points(4, 2)) for weight in (1e9, None)
-    )
-    torch.testing.assert_close(combined.variance, plain.variance, rtol=1e-6, atol=0)
-
-
 @pytest.mark.parametrize("num_points", [0, 4])
 @pytest.mark.parametrize("weight", [None, 1.0])
 def test_gradient(num_points: int, weight: float | None) -> None:
@@ -253,17 +178,6 @@ def test_conditioning_counts_the_new_points(num_points: int) -> None:
     A = points(4, 2)
     torch.testing.assert_close(conditioned.posterior(A).mean, rebuilt.posterior(A).mean)
     torch.testing.assert_close(conditioned.posterior(A).variance, rebuilt.posterior(A).variance)
-
-
-def test_fantasies() -> None:
-    model, _ = _model(SIZES[1], 3, 1.0)
-    X, A = points(4, 1, 2, seed=7), points(5, 2)
-    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3]), seed=0))
-    posterior = fantasies.posterior(A)
-    assert posterior.mean.shape == (3, 4, 5, 1)
-    conditioned = model.condition_on_observations(X[1], fantasies.train_targets[2, 1, -1:, None])
-    torch.testing.assert_close(posterior.variance[2, 1], conditioned.posterior(A).variance)
-    torch.testing.assert_close(posterior.mean[2, 1], conditioned.posterior(A).mean)
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -176,18 +175,6 @@ def test_maximum_likelihood_takes_the_starts_of_the_papers() -> None:
     with_priors, without = _fit(), _fit(hyperparameters=None, num_restarts=3)
     assert not torch.equal(with_priors.gps.lengthscale, without.gps.lengthscale)
     assert bool((without.log_posterior != with_priors.log_posterior).all())
-
-
-def test_fit_once_recalls() -> None:
-    sources = ShiftedSines().sources((5, 4))
-    fit = partial(SourceHierarchy.fit_once, num_restarts=0, max_iter=2)
-    first = fit(sources, propagate="mean")
-    assert fit(sources, propagate="mean") is first
-    other = fit(sources, propagate="covariance")
-    assert other is not first
-    assert other.propagate == "covariance"
-    swapped = dict(reversed(sources.items()))
-    assert fit(swapped, propagate="mean") is not first
 
 
 def _models() -> list[SingleTaskGP]:

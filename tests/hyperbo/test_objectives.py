@@ -117,15 +117,6 @@ def test_ekl_of_full_rank_is_the_divergence(P, N):
     np.testing.assert_allclose(value, [naive_ekl(mean, covariance, Y, P)], rtol=1e-8)
 
 
-@pytest.mark.parametrize(("P", "N", "rank"), [(6, 3, 2), (5, 5, 4), (7, 2, 1)])
-def test_ekl_of_few_tasks_is_on_their_support(P, N, rank):
-    Y, mean, covariance = draw(P, N), draw(P, seed=3), covariances(P)
-    empirical = EmpiricalGaussian.of([Y])
-    assert empirical.rank.tolist() == [rank]
-    value = ekl(mean[None], covariance[None], empirical)
-    np.testing.assert_allclose(value, [naive_ekl(mean, covariance, Y, rank)], rtol=1e-8)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_rounding_errors_are_no_rank(seed):
     """Rounding leaves singular values of five to ten ε, relative to the largest, besides three."""
@@ -307,14 +298,6 @@ def test_full_nll(known_noise, chunk_elements, monkeypatch):
         expected_gradient = torch.zeros_like(parameter) if gradient is None else gradient
         found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         torch.testing.assert_close(found, expected_gradient, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("known_noise", [(), ("task 0",)])
-def test_a_sample_of_everything_is_everything(known_noise):
-    gp, tasks = parts(), ragged(known_noise)
-    loss = TaskNLL(tasks, batch_size=50, task_batch_size=50)
-    sampled = loss.sampled(gp, step=7)
-    torch.testing.assert_close(sampled, torch.cat(list(loss.of_tasks(gp))).mean())
 
 
 def test_ekl_of_groups_of_different_sizes_and_noise():

@@ -12,7 +12,7 @@ from gpytorch.means import ConstantMean
 
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.models import PretrainedGP
-from botorch_transfer.pretraining import PretrainedPrior, SourceGPs, clear_memos
+from botorch_transfer.pretraining import PretrainedPrior, SourceGPs
 from tests.hyperbo.pretrained_priors import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules
 
 
@@ -52,15 +52,6 @@ def test_outcome_scales(scale):
     torch.testing.assert_close(transform(Y[:0])[0], Y[:0])
     torch.testing.assert_close(transform.means.squeeze(), outcomes.mean())
     torch.testing.assert_close(transform.stdvs.squeeze(), outcomes.std())
-
-
-def test_raw_inputs():
-    bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
-    transform = Normalize(2, bounds=bounds)
-    raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = fit(PRESETS["hyperbo"]())
-    raw_prior = PRESETS["hyperbo"]().fit(raw, steps=15, input_transform=transform)
-    torch.testing.assert_close(raw_prior.mean(transform.untransform(TEST_X)), prior.mean(TEST_X))
 
 
 def test_single_precision_data_are_trained_on_in_double():
@@ -126,15 +117,6 @@ def test_known_noise_is_taken_as_it_is():
 
 
 # --------------------------------------------------------------------------- once, and again
-
-
-def test_fit_once_recalls_by_content():
-    clear_memos()
-    first = PretrainedPrior.fit_once(FAMILY.sources(), steps=3)
-    assert PretrainedPrior.fit_once(FAMILY.sources(), steps=3, progress=False) is first
-    assert PretrainedPrior.fit_once(FAMILY.sources(), steps=4) is not first
-    with pytest.raises(TypeError, match="Expected a PretrainedPrior"):
-        PretrainedGP(*FAMILY.target(2), SourceGPs.fit(FAMILY.sources(), num_restarts=0))
 
 
 def test_fit_once_holds_out_a_quarter_of_many_tasks():
@@ -274,14 +256,6 @@ def test_inputs_of_another_dimension_are_refused(preset):
 
 def test_repr():
     assert "tasks=3, points=27, inputs=2" in repr(fit(PRESETS["stationary"]()))
-
-
-def test_zero_means(preset):
-    prior = fit(preset)
-    if preset._preset["name"] != "hyperbo":
-        assert prior.mean(TEST_X).abs().max() == 0
-    else:
-        assert prior.mean(TEST_X).abs().max() > 0
 
 
 def test_ablr_s_kernel():

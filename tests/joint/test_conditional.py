@@ -107,13 +107,6 @@ def test_hyperparameters_of_a_batch_share_unbatched_inputs(kind):
     torch.testing.assert_close(covariance[1], dense(conditional[1], x, x)[1])
 
 
-def test_no_points(kind):
-    conditional = build(kind)
-    assert conditional.mean(inputs(0)).shape == (0,)
-    assert conditional.covariance(inputs(4), inputs(0)).shape == (4, 0)
-    assert conditional.covariance(inputs(3, 0)).shape == (3, 0, 0)
-
-
 def test_single_precision_is_factorized_in_double(kind):
     conditional = build(kind)
     expected = conditional.mean(inputs(4))

@@ -151,30 +151,7 @@ def test_the_default_transform_fits_the_scale():
         JointHierarchicalGP(X, Y, history, outcome_scale="own")
 
 
-@pytest.mark.parametrize("name", ["MTGP", "ScaML"])
-def test_batch_models_are_fitted_member_by_member(name):
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.target(4)
-    model = model_class(torch.stack([X, X]), torch.stack([Y, 2 * Y]), sources(1), **options)
-    single = model_class(X, Y, sources(1), **options)
-    options = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
-    for either in (model, single):
-        before = objective(either)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(either.likelihood, either), **options)
-        assert (objective(either) > before).all()
-
-
 # ---- data and their units
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_a_constant_source(name):
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.sources((5,))["task 0"]
-    model = model_class(*FAMILY.target(3), [(X, torch.full_like(Y, 7.0)), (X, Y)], **options)
-    posterior = model.posterior(TEST_X)
-    assert posterior.mean.isfinite().all()
-    assert (posterior.variance > 0).all()
 
 
 @pytest.mark.parametrize("name", BLOCKS)

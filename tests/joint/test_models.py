@@ -113,15 +113,6 @@ def test_residual_kernel_is_the_targets():
     torch.testing.assert_close(outputscale, torch.full_like(outputscale, TYPICAL_RESIDUAL))
 
 
-def test_order_of_tasks_matters():
-    history = list(FAMILY.sources((8, 5)).values())
-    one = JointHierarchicalGP(*FAMILY.target(4), history)
-    other = JointHierarchicalGP(*FAMILY.target(4), history[::-1])
-    for model in (one, other):
-        model.covar_modules[1].outputscale = 0.01
-    assert not torch.allclose(one.posterior(TEST_X).mean, other.posterior(TEST_X).mean, rtol=1e-3)
-
-
 def test_levels_that_add_nothing_are_one_task():
     """With the first kernel only, all tasks are observations of one function."""
     kernels = [ScaleKernel(RBFKernel()).double() for _ in range(3)]
@@ -178,19 +169,6 @@ def test_is_the_sequential_model(n, sizes):
 
 def build(**kwargs):
     return WeightedSourceGP(*FAMILY.target(4), FAMILY.sources((8, 5)), **kwargs)
-
-
-def test_weights_start_equal():
-    torch.testing.assert_close(build().weights, torch.full((2,), 0.5, dtype=torch.double))
-
-
-def test_normalization_keeps_the_variance_of_sources():
-    for weight in (0.1, 3.0):
-        model = build(normalize=True)
-        model.conditional.kernel.task_weights.weights = torch.tensor(weight)
-        covariances = model.conditional.kernel.task_covariances()
-        own = covariances[torch.arange(2), torch.arange(2), torch.arange(2)]
-        torch.testing.assert_close(own, torch.ones_like(own))
 
 
 def test_normalization_is_a_rescaling_of_kernels():
@@ -290,13 +268,3 @@ def test_starts_are_those_of_the_modular_model():
         source.base_kernel.lengthscale, torch.full((1, 2), 0.5, dtype=torch.double)
     )
     torch.testing.assert_close(joint.source_noise, torch.full((2,), 1e-3, dtype=torch.double))
-
-
-@pytest.mark.parametrize("model_class", [JointScaMLGP, ScaMLGP])
-def test_hyperpriors_count_once(model_class):
-    """Mean and kernel share modules, which GPyTorch would count twice."""
-    model = model_class(*FAMILY.target(3), FAMILY.sources((6, 6)))
-    hyperparameters = [(id(module), prior) for _, module, prior, _, _ in model.named_priors()]
-    assert len(set(hyperparameters)) == len(hyperparameters)
-    fitted = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    assert len(hyperparameters) == len(fitted)

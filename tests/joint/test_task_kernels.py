@@ -51,12 +51,6 @@ def test_start_of_low_rank_comes_close(rank):
     torch.testing.assert_close(factor @ factor.mT, torch.ones(4, 4), atol=0.2, rtol=0)
 
 
-@pytest.mark.parametrize("rank", [0, 4, -1])
-def test_impossible_ranks_are_refused(rank):
-    with pytest.raises(ValueError, match=f"rank={rank} is no rank .* choose 1 to 3"):
-        IntrinsicCoregionalizationKernel(RBFKernel(), 3, rank)
-
-
 def test_linear_starts_with_unit_variance():
     kernel = LinearCoregionalizationKernel([RBFKernel() for _ in range(3)], 3)
     total = kernel.task_covariances().sum(dim=0)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -659,29 +659,8 @@ def test_a_value_that_old_runs_had_is_given_by_missing(asked: list[dict[str, Any
 # ------------------------------------------------------------------------------- very bad values
 
 
-def _diverging(bad: float) -> Callable[[Trial], float]:
-    def diverging(trial: Trial) -> float:
-        x = trial.suggest_float("x", 0, 1)
-        return bad if x > 0.8 else (x - 0.3) ** 2
-
-    return diverging
-
-
 def _add(study: optuna.Study, x: float, value: float) -> None:
     study.add_trial(create_trial(params={"x": x}, distributions=UNIT, value=value))
-
-
-@pytest.mark.parametrize("bad", [54_321.0, 1e30])
-def test_diverged_old_trials_hardly_matter(bad: float):
-    study = {}
-    for value in (bad, 0.3):
-        old = [old_study(_diverging(value), name, trials=10) for name in ("monday", "tuesday")]
-        assert any(trial.value == value for trial in old[1].trials)
-        study[value] = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-        study[value].optimize(objective, n_trials=3)
-        assert study[value].trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
-    assert study[bad].best_value == pytest.approx(study[0.3].best_value, abs=0.01)
-    assert all(trial.value < 0.1 for trial in study[bad].trials)
 
 
 @pytest.mark.parametrize("bad", [54_321.0, 1e30])

@@ -15,7 +15,7 @@ from torch import Tensor
 from botorch_transfer.data import datasets
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining import SourceGPs, clear_memos
+from botorch_transfer.pretraining import SourceGPs
 from tests.gp.padded import plain_kernel, points
 from tests.gp.sources import DATA, X, check_predictions, count_fits, fit
 
@@ -59,21 +59,6 @@ def test_questions_in_single_precision_change_nothing() -> None:
         assert torch.equal(tensor, before[name])
 
 
-def test_order_of_tasks_does_not_matter() -> None:
-    names = ["task 2", "task 0", "task 1"]
-    ours, expected = fit({name: DATA[name] for name in names}), fit()
-    order = [expected.task_names.index(name) for name in names]
-    torch.testing.assert_close(ours.mean(X), expected.mean(X)[order], atol=1e-5, rtol=1e-5)
-
-
-def test_units_of_the_outcomes_do_not_matter() -> None:
-    scaled = {
-        name: (data[0], 1e3 * data[1] - 7, *(1e6 * Yvar for Yvar in data[2:]))
-        for name, data in DATA.items()
-    }
-    torch.testing.assert_close(fit(scaled).mean(X), fit().mean(X), atol=1e-5, rtol=1e-5)
-
-
 def test_outcome_scales() -> None:
     raw, pooled = fit(outcome_scale="raw"), fit(outcome_scale="pooled")
     assert (raw.outcome_mean == 0).all()
@@ -85,27 +70,10 @@ def test_outcome_scales() -> None:
     torch.testing.assert_close(noise, DATA["task 1"][2].squeeze(-1))
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52"])
-def test_kernels(kernel: str) -> None:
-    sources = fit(kernel=kernel)
-    assert sources.gps.kernel == kernel
-    assert sources.mean(X).isfinite().all()
-
-
 def test_maximum_likelihood() -> None:
     without = SOURCE_HYPERPARAMETERS.without_priors()
     check_predictions(fit(hyperparameters=None), fit(hyperparameters=without), tolerance=0.0)
     assert (fit(hyperparameters=None).log_posterior != fit().log_posterior).all()
-
-
-def test_frozen_input_transform() -> None:
-    bounds = torch.tensor([[-3.0, 10.0], [2.0, 10.3]]).double()
-    raw = {n: (bounds[0] + (bounds[1] - bounds[0]) * d[0], *d[1:]) for n, d in DATA.items()}
-    sources, expected = fit(raw, input_transform=Normalize(2, bounds=bounds)), fit()
-    x = bounds[0] + (bounds[1] - bounds[0]) * X
-    torch.testing.assert_close(sources.mean(x), expected.mean(X), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(sources.covariance(x), expected.covariance(X), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(sources.variance(x), expected.variance(X), atol=1e-5, rtol=1e-5)
 
 
 def test_bounds_are_learned_once_and_said(caplog) -> None:
@@ -266,12 +234,6 @@ def test_append_one_task_in_every_form() -> None:
     torch.testing.assert_close(noise, (0.1 + Y.abs()).squeeze(-1) / Y.var())
 
 
-def test_append_several_tasks() -> None:
-    ours = fit().append({"a": DATA["task 0"], "b": DATA["task 1"]}, num_restarts=0)
-    assert ours.task_names == ("task 0", "task 1", "task 2", "a", "b")
-    torch.testing.assert_close(ours.mean(X)[3:], ours.mean(X)[:2])
-
-
 def test_append_refuses_names_that_are_taken() -> None:
     with pytest.raises(InputDataError, match="has a source task 'task 1' already: give the new"):
         fit().append({"new": DATA["task 0"], "task 1": DATA["task 0"]})
@@ -323,35 +285,6 @@ def test_append_of_bad_data_is_refused() -> None:
 
 
 # ----------------------------------------------------------------------- what all such priors have
-
-
-@pytest.mark.parametrize(
-    ("change", "kwargs"),
-    [
-        ({"task 0": (DATA["task 0"][0] + 1e-12, DATA["task 0"][1])}, {}),
-        ({"task 0": (DATA["task 0"][0], DATA["task 0"][1] + 1e-9)}, {}),
-        ({"task 1": (DATA["task 1"][0], DATA["task 1"][1], 2 * DATA["task 1"][2])}, {}),
-        ({"task 1": DATA["task 1"][:2]}, {}),
-        ({"task 3": DATA["task 0"]}, {}),
-        ({}, {"kernel": "matern52"}),
-        ({}, {"hyperparameters": None}),
-        ({}, {"seed": 1}),
-        ({}, {"outcome_scale": "raw"}),
-        ({}, {"input_transform": Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))}),
-    ],
-)
-def test_fit_once_tells_other_content_apart(change, kwargs) -> None:
-    first = SourceGPs.fit_once(DATA, num_restarts=0, max_iter=2)
-    other = SourceGPs.fit_once({**DATA, **change}, **{"num_restarts": 0, "max_iter": 2, **kwargs})
-    assert other is not first
-
-
-def test_clear_memos_forgets(monkeypatch) -> None:
-    first = SourceGPs.fit_once(DATA, num_restarts=0)
-    clear_memos()
-    calls = count_fits(monkeypatch)
-    assert SourceGPs.fit_once(DATA, num_restarts=0) is not first
-    assert calls
 
 
 def test_how_it_is_computed_is_no_content(monkeypatch) -> None:
