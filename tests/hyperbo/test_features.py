@@ -146,16 +146,6 @@ def X():
     return torch.rand(3, 5, 2, dtype=torch.double)
 
 
-@pytest.mark.parametrize("make", [shared, plain])
-def test_mean_and_covariance_are_those_of_the_modules(make, X):
-    parts = make()
-    for parameter in parts.parameters():
-        parameter.data.add_(0.2)
-    mean, covariance = parts(X)
-    torch.testing.assert_close(mean, parts.mean_module(X))
-    torch.testing.assert_close(covariance, parts.covar_module(X).to_dense())
-
-
 def test_shared_features_are_computed_once(X, monkeypatch):
     parts, calls = shared(), []
     forward = FeatureNetwork.forward

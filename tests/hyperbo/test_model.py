@@ -77,14 +77,6 @@ def test_known_noise_without_points():
     torch.testing.assert_close(added, expected.expand(5, 1))
 
 
-def test_frozen_by_default():
-    model = build(5)
-    assert not any(parameter.requires_grad for parameter in model.parameters())
-    before = deepcopy(model.state_dict())
-    fit(model, num_restarts=3)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
 def test_a_residual_kernel_is_fitted_and_the_rest_is_not():
     residual = ScaleKernel(MaternKernel(ard_num_dims=2)).double()
     model = build(6, covar_module=residual)

@@ -12,7 +12,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
+from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
@@ -60,25 +60,6 @@ def objective(model) -> torch.Tensor:
 
 
 # ------------------------------------------------------------------------------------- hyperpriors
-
-
-def test_hyperpriors_are_on_the_model():
-    model = HyperpriorGP(*data(4, 3), specified())
-    found = {
-        name.rsplit(".", 1)[-1]: (prior, closure(module))
-        for name, module, prior, closure, _ in model.named_priors()
-    }
-    kinds = {
-        "mean_prior": NormalPrior,
-        "lengthscale_prior": GammaPrior,
-        "outputscale_prior": GammaPrior,
-        "noise_prior": GammaPrior,
-    }
-    assert found.keys() == kinds.keys()
-    assert all(isinstance(found[name][0], kind) for name, kind in kinds.items())
-    for prior, value in found.values():
-        torch.testing.assert_close(value, prior.mean.expand_as(value))
-    assert not any(isinstance(part, Prior) for part in model.prior.modules())
 
 
 def test_objective_is_likelihood_and_hyperpriors():

@@ -11,9 +11,8 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation
+from botorch_transfer import PopulationGP, SourcePopulation
 from botorch_transfer.population import model as module
-from botorch_transfer.population.model import PopulationMeanPath
 from tests.gp.padded import points
 from tests.models.contract import assert_same_posterior
 from tests.pathwise.drawn_functions import assert_moments
@@ -228,14 +227,6 @@ def test_two_points_do_not_say_what_the_units_are():
     assert model.posterior(TEST_X).mean.isfinite().all()
 
 
-@pytest.mark.parametrize("factor", [1e-3, 1e-9, 0.0])
-def test_targets_in_smaller_units(factor):
-    X, Y = target(8)
-    posterior = PopulationGP(X, 20 + factor * (Y - 20), PRIOR).posterior(TEST_X)
-    assert posterior.mean.isfinite().all()
-    assert (posterior.variance > 0).all()
-
-
 @pytest.mark.filterwarnings("ignore:A not p.d.")  # eighteen digits between the sources' units
 def test_noise_stays_within_its_bounds():
     """Whatever the spread of the sources' units."""
@@ -317,24 +308,7 @@ def test_functions_drawn_without_points_have_a_random_scale_and_level(known_nois
         assert_moments(paths(TEST_X), model.posterior(TEST_X), tolerance=0.1)
 
 
-def test_drawn_levels_and_scales():
-    model = PopulationGP(*target(0), PRIOR)
-    torch.manual_seed(0)
-    path = PopulationMeanPath(model.covar_module, torch.Size([20_000]))
-    mean, scale = model.covar_module.common(TEST_X), model.scale
-    values = path(TEST_X)
-    expected = scale.variance * torch.outer(mean, mean) + scale.level_variance
-    torch.testing.assert_close(values.mean(dim=0), scale.mean * mean, atol=0.05, rtol=0)
-    torch.testing.assert_close(torch.cov(values.mT), expected, atol=0, rtol=0.05)
-
-
 # ------------------------------------------------------------------------------------- refusals
-
-
-def test_other_priors_are_refused():
-    sources = SourceGPs.fit(HISTORIES["ragged"], num_restarts=0, max_iter=2)
-    with pytest.raises(TypeError, match=r"Expected a SourcePopulation or source data .* SourceGPs"):
-        PopulationGP(*target(3), sources)
 
 
 def test_parts_of_other_sources_and_of_other_kernels_are_not_known():
