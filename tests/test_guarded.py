@@ -145,13 +145,6 @@ def test_whole_weights_select(weight):
     model.condition_on_observations(TEST_X[0], FAMILY.value(TEST_X[0]))
 
 
-def test_fit_is_that_of_both_models():
-    X, Y = FAMILY.target(6)
-    model, transfer = fit(GuardedTransferGP(X, Y, PRIOR), 2), fit(ScaMLGP(X, Y, PRIOR), 2)
-    for left, right in zip(model.transfer.parameters(), transfer.parameters(), strict=True):
-        assert torch.equal(left, right)
-
-
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_evidence_by_refits(known_noise):
     X, Y = FAMILY.target(5)

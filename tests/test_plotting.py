@@ -353,11 +353,6 @@ def test_a_new_method_is_black():
     assert style_of(Own) == style_of("own") == style_of("mine") == Style(plotting.BLACK, "-", "o")
 
 
-def test_a_new_method_joins_with_a_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(STYLES, "mine", Style(plotting.BLACK, "-.", "o"))
-    assert style_of("mine").line == "-."
-
-
 def test_curves_are_drawn_with_the_predicted_end() -> None:
     rows = [("old", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
     old = pd.DataFrame(rows, columns=["task", "loss", "epoch"])

@@ -314,13 +314,6 @@ def test_the_models_of_a_batch_share_their_choice():
     assert TargetObjective.of(mll) is not None  # a fit in closed form
 
 
-def test_a_batch_of_equal_targets_chooses_as_one_target():
-    X, Y = target(5)
-    options = {"max_sources": MOST, "hyperparameters": "paper"}
-    batch = ScaMLGP(X.expand(3, 5, 2), Y.expand(3, 5, 1), standardized_prior(), **options)
-    assert torch.equal(batch.weights, build().weights.expand(3, -1))
-
-
 def test_paths_are_draws_of_the_posterior():
     torch.manual_seed(0)
     model = fit(build(4))
