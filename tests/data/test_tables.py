@@ -155,12 +155,6 @@ def test_standard_errors_become_variances():
     assert datasets["a"].Yvar is None
 
 
-def test_failed_runs_get_the_largest_standard_error():
-    frame = table(sem=[0.1, 0.1, 0.2, 0.1, np.nan], accuracy=[0.1, 0.2, 0.3, 0.4, np.nan])
-    Yvar = read(frame, noise="sem", failed="worst")["b"].Yvar
-    torch.testing.assert_close(Yvar[:, 0], torch.tensor([0.01, 0.04, 0.04]).double())
-
-
 @pytest.mark.parametrize("error", [np.nan, 0.0, "", "0.0"])
 def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
     frame = table(sem=pd.Series([0.1, error, error, 0.1, 0.3], dtype=object))

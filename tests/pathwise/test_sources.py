@@ -12,7 +12,6 @@ from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKer
 
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.paths import MIN_FEATURES, RescaledPath, SourcePath
-from botorch_transfer.hierarchy.prior import Propagate
 from botorch_transfer.hyperbo.features import (
     FeatureKernel,
     FeatureNetwork,
@@ -54,9 +53,8 @@ def test_covariance_of_weighted_paths(kernel: str) -> None:
     )
 
 
-@pytest.mark.parametrize("propagate", ["covariance"])
-def test_covariance_of_a_hierarchys_paths(propagate: Propagate) -> None:
-    gps, X = stack(draw_tasks(SIZES[1], 2), propagate), points(3, 2)
+def test_covariance_of_a_hierarchys_paths() -> None:
+    gps, X = stack(draw_tasks(SIZES[1], 2), "covariance"), points(3, 2)
     draws = SourcePath(gps, None, torch.Size([NUM_PATHS]), MIN_FEATURES)(X)
     expected = gps.covariance(X)[0]
     scale = float(expected.diagonal().max())
