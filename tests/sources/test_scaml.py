@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from gpytorch.settings import detach_test_caches
@@ -23,7 +23,7 @@ from botorch_transfer import (
 from botorch_transfer.sources import scaml as room
 from tests.families import ShiftedSines
 from tests.models.test_contract_acquisition import EVERYTHING
-from tests.sources.scaml_twin import botorch_twin, twin_of
+from tests.sources.scaml_twin import botorch_twin, sources_of, twin_of
 
 SIZES = {1: (9,), 2: (4, 11), 7: (5, 1, 12, 8, 3, 10, 7)}
 FAMILY = ShiftedSines()
@@ -265,6 +265,19 @@ def test_a_relevant_source_outweighs_an_irrelevant_one():
     relevant, irrelevant = model.weights.tolist()
     assert relevant > 0.5
     assert irrelevant < 0.1
+
+
+def test_users_residual_kernel_is_used():
+    kernel = MaternKernel(nu=2.5, ard_num_dims=2).double()
+    kernel.lengthscale = 0.37
+    model = ScaMLGP(*FAMILY.target(0), FAMILY.sources(), covar_module=kernel)
+    X = FAMILY.inputs(4)
+    sources = sources_of(model.prior)
+    expected = kernel(X).to_dense()
+    for source, weight in zip(sources, model.weights, strict=True):
+        expected = expected + weight**2 * source.covariance(X, X)
+    torch.testing.assert_close(model.covar_module(X).to_dense(), expected)
+    assert model.residual_covar_module is kernel
 
 
 def test_weights_can_be_set():
