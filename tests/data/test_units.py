@@ -8,7 +8,7 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer import ScaMLGP, suggest
-from botorch_transfer.data import from_dataframe, units
+from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.units import wrong_outcomes, wrong_units
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (

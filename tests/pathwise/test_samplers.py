@@ -146,10 +146,7 @@ def test_moments_of_combined_prior_paths():
 def test_batches_of_models_and_inputs():
     X, Y = FAMILY.target(3)
     batch = MeanHierarchicalGP(
-        torch.stack([X, 1 - X]),
-        torch.stack([Y, -Y]),
-        STACK,
-        deviation_weight=0.3,
+        torch.stack([X, 1 - X]), torch.stack([Y, -Y]), STACK, deviation_weight=0.3
     ).eval()
     paths = draw_matheron_paths(batch, torch.Size([5]))
     values = paths(TEST_X)
