@@ -28,7 +28,7 @@ import pandas as pd
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
-from benchmarks.history_spaces import SPACES, evaluate
+from benchmarks.history_spaces import evaluate
 from benchmarks.markdown import markdown_table
 from benchmarks.old_runs import METRIC, draw_old_runs, finished
 from benchmarks.studies.metrics import average, complete, normalized, regrets
@@ -256,15 +256,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=["run", "report"])
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--spaces", nargs="+", choices=SPACES, default=SPACES)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     options.out.mkdir(parents=True, exist_ok=True)
     cases = product(range(options.seeds), PROBLEMS, options.methods)
     for seed, (space, task), method in cases if options.what == "run" else ():
-        if space not in options.spaces:
-            continue
         name = f"{space}-{task}-{method.replace(', ', '-').replace(' ', '_')}-{seed}.json"
         finished(options.out / name, partial(run, method, space, task, seed))
     results = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
