@@ -11,12 +11,12 @@ run is one file in DIR, so a study that is interrupted goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,7 +30,7 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from benchmarks.demo import TASKS
 from benchmarks.history_spaces import SPACES, evaluate
 from benchmarks.markdown import markdown_table
-from benchmarks.old_runs import METRIC, draw_old_runs
+from benchmarks.old_runs import METRIC, draw_old_runs, finished
 from botorch_transfer import (
     FloatParameter,
     Hyperprior,
@@ -119,24 +119,23 @@ def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Client
     return client
 
 
-def _strategy(model: type, **options: Any) -> GenerationStrategy:
-    return transfer_generation_strategy(model, optimizer_options=FAST, **options)
+def _transfer(
+    model: type, form: str = "runs", **options: Any
+) -> Callable[[Setting], GenerationStrategy]:
+    """Makes strategies with a model, whose history is what a method of the setting returns."""
+    return lambda setting: transfer_generation_strategy(
+        model, history=getattr(setting, form)(), optimizer_options=FAST, **options
+    )
 
 
 METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
     REFERENCE: lambda setting: transfer_generation_strategy(),
-    "TransferGP (b) table": lambda s: _strategy(TransferGP, history=s.runs()),
-    "ScaMLGP (a) experiments": lambda s: _strategy(ScaMLGP, history=s.experiments()),
-    "ScaMLGP (b) table": lambda s: _strategy(ScaMLGP, history=s.runs()),
-    "SequentialHierarchicalGP (a) experiments": lambda s: _strategy(
-        SequentialHierarchicalGP, history=s.experiments()
-    ),
-    "SequentialHierarchicalGP (b) table": lambda s: _strategy(
-        SequentialHierarchicalGP, history=s.runs()
-    ),
-    "PretrainedGP (b) table": lambda s: _strategy(
-        PretrainedGP, history=s.runs(), pretraining={"steps": STEPS}
-    ),
+    "TransferGP (b) table": _transfer(TransferGP),
+    "ScaMLGP (a) experiments": _transfer(ScaMLGP, "experiments"),
+    "ScaMLGP (b) table": _transfer(ScaMLGP),
+    "SequentialHierarchicalGP (a) experiments": _transfer(SequentialHierarchicalGP, "experiments"),
+    "SequentialHierarchicalGP (b) table": _transfer(SequentialHierarchicalGP),
+    "PretrainedGP (b) table": _transfer(PretrainedGP, pretraining={"steps": STEPS}),
 }
 
 
@@ -144,12 +143,10 @@ METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
 def counted_pretraining() -> Iterator[list[str]]:
     """Counts pre-trainings while it lasts."""
     made: list[str] = []
-    with (
-        mock.patch.multiple(SourceGPs, fit=_counting(SourceGPs.fit, made)),
-        mock.patch.multiple(SourceHierarchy, fit=_counting(SourceHierarchy.fit, made)),
-        mock.patch.multiple(Hyperprior, fit=_counting(Hyperprior.fit, made)),
-        mock.patch.object(PretrainedPrior, "fit", _counting(PretrainedPrior.fit, made)),
-    ):
+    with ExitStack() as stack:
+        for prior in (SourceGPs, SourceHierarchy, Hyperprior, PretrainedPrior):
+            counting = _counting(prior.fit, made)
+            stack.enter_context(mock.patch.object(prior, "fit", counting))
         yield made
 
 
@@ -252,11 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for seed in range(options.seeds):
         for method in options.methods:
             path = options.out / f"{options.space}-{method.replace(' ', '_')}-{seed}.json"
-            if not path.exists():
-                result = run(method, Setting(options.space, seed))
-                path.write_text(json.dumps(result))
-                print(method, seed, f"{min(result['values']):.4f}", flush=True)
-            results.append(json.loads(path.read_text()))
+            results.append(finished(path, partial(run, method, Setting(options.space, seed))))
     print(report(results, options.space))
 
 

@@ -26,7 +26,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from benchmarks.markdown import markdown_table
-from benchmarks.optuna_study import _ask, distributions
+from benchmarks.optuna_study import ask, finished_trial
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.prior import WIDTH_90, Curve
 from botorch_transfer.datasets import load_learning_curves, tuning_search_space
@@ -156,7 +156,6 @@ def old_studies(
         The studies.
     """
     frame, rng = others(load_learning_curves(space), task), np.random.default_rng(seed)
-    found = distributions(space)
     names = rng.choice(frame["task"].unique(), count, replace=False)
     frame = frame[frame["task"].isin(names) & (frame["run"] < runs)]
     owned = [(str(name), rows) for (name, _), rows in frame.groupby(["task", "run"])]
@@ -166,15 +165,10 @@ def old_studies(
     sign = -1.0 if history == "turned" else 1.0
     studies = {str(name): optuna.create_study(study_name=str(name)) for name in names}
     for (name, rows), losses in zip(owned, curves, strict=True):
-        row, steps = rows.iloc[0], rows["step"].astype(int)
-        own = {n: d for n, (d, _) in found.items() if n in row and pd.notna(row[n])}
         if np.isfinite(losses).all():
-            trial = optuna.create_trial(
-                params={n: value_of(d, row[n]) for n, d in own.items()},
-                distributions=own,
-                value=sign * float(losses[-1]),
-                intermediate_values=dict(zip(steps, (sign * losses).tolist(), strict=True)),
-            )
+            row, end = rows.iloc[0].to_dict(), sign * float(losses[-1])
+            curve = dict(zip(rows["step"].astype(int), (sign * losses).tolist(), strict=True))
+            trial = finished_trial(space, row, end, intermediate_values=curve)
             studies[name].add_trial(trial)
     return list(studies.values())
 
@@ -275,11 +269,8 @@ def stopping(
         study = optuna.create_study(study_name=task, sampler=sampler, pruner=pruner)
         steps, least, sampler.used = 0, np.inf, []
         for number in range(1, trials + 1):
-            trial, config = study.ask(), dict[str, Any]()
-            for parameter, (distribution, condition) in distributions(space).items():
-                known = all(config.get(parent) in v for parent, v in condition.items())
-                if parameter in searched.columns and known:
-                    config[parameter] = _ask(trial, parameter, distribution)
+            trial = study.ask()
+            ask(trial, space, searched.columns)
             at, stopped = sampler.used[-1], False
             curve = recorded[at][["step", "log_loss"]].to_numpy()
             for step, loss in curve:

@@ -208,9 +208,7 @@ LOOPS: dict[str, Callable[[Build], Any]] = {
     "TuRBO": trust_region,
     "composite objective": lambda build: optimized(
         qLogExpectedImprovement(
-            both(build),
-            best_f=-1.0,
-            objective=GenericMCObjective(minus_square),
+            both(build), best_f=-1.0, objective=GenericMCObjective(minus_square)
         )
     ),
     "mixed space": lambda build: optimize_acqf_mixed(

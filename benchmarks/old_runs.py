@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
@@ -38,3 +43,21 @@ def draw_old_runs(
     shuffled = chosen.sample(frac=1.0, random_state=seed)
     columns = ["task", *tuning_search_space(space).columns, METRIC]
     return shuffled.groupby("task").head(num_runs).sort_values("task")[columns]
+
+
+def finished(path: Path, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Reads the result of a run; where it is missing, runs and writes it, whole or not at all.
+
+    Args:
+        path: The file of the result.
+        run: The run; its result has the outcomes in their order under `"values"`.
+
+    Returns:
+        The result.
+    """
+    if not path.exists():
+        result, part = run(), path.with_suffix(".part")
+        part.write_text(json.dumps(result))
+        part.rename(path)
+        print(path.stem, f"{min(filter(None, result['values'])):.4f}", flush=True)
+    return json.loads(path.read_text())

@@ -16,7 +16,8 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,9 @@ import pandas as pd
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
-from benchmarks.history_spaces import SPACES, evaluate
+from benchmarks.history_spaces import evaluate
 from benchmarks.markdown import markdown_table
-from benchmarks.old_runs import METRIC, draw_old_runs
+from benchmarks.old_runs import METRIC, draw_old_runs, finished
 from benchmarks.studies.metrics import average, complete, normalized, regrets
 from benchmarks.studies.run import isolated, revision
 from benchmarks.studies.statistics import LEVEL, ratio_of_means, resampled_means
@@ -58,6 +59,26 @@ def distributions(space: str) -> dict[str, tuple[BaseDistribution, ActiveIf]]:
     return {p.name: (distribution_of(p), p.active_if or {}) for p in parameters}
 
 
+def finished_trial(
+    space: str, row: Mapping[Any, Any], value: float, **options: Any
+) -> optuna.trial.FrozenTrial:
+    """A run of the tuning history as a complete trial, with further options of `create_trial`."""
+    found = distributions(space).items()
+    own = {name: d for name, (d, _) in found if name in row and pd.notna(row[name])}
+    params = {name: value_of(d, row[name]) for name, d in own.items()}
+    return optuna.create_trial(params=params, distributions=own, value=value, **options)
+
+
+def ask(trial: optuna.Trial, space: str, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Asks a trial for the active parameters of a search space, maybe some of them only."""
+    config: dict[str, Any] = {}
+    for name, (distribution, condition) in distributions(space).items():
+        active = all(config.get(parent) in values for parent, values in condition.items())
+        if active and (names is None or name in names):
+            config[name] = _ask(trial, name, distribution)
+    return config
+
+
 def old_studies(
     space: str, target: str, seed: int, scale: Callable[[float], float] = float
 ) -> list[optuna.Study]:
@@ -72,43 +93,25 @@ def old_studies(
     Returns:
         One study a task.
     """
-    found = distributions(space)
     studies = []
     for task, runs in draw_old_runs(space, target, seed, OLD_TASKS, OLD_RUNS).groupby("task"):
         study = optuna.create_study(study_name=str(task))
         for row in runs.to_dict("records"):
-            own = {name: d for name, (d, _) in found.items() if pd.notna(row[name])}
-            params = {name: value_of(d, row[name]) for name, d in own.items()}
-            value = scale(row[METRIC])
-            trial = optuna.create_trial(params=params, distributions=own, value=value)
-            study.add_trial(trial)
+            study.add_trial(finished_trial(space, row, scale(row[METRIC])))
         studies.append(study)
     return studies
-
-
-def _transfer(studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
-    return TransferSampler(studies, seed=seed)
-
-
-def _tpe(studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
-    return TPESampler(seed=seed)
-
-
-def _gp(studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
-    return GPSampler(seed=seed)
 
 
 TRANSFER, WARM_STARTED = "TransferSampler", "TPE, best of history enqueued"
 # TPE compares ranks, so that it does not matter for it.
 OF_LOGARITHMS = ("TransferSampler of the logarithm", "GPSampler of the logarithm")
-METHODS: dict[str, Callable[[Sequence[optuna.Study], int], BaseSampler]] = {
-    TRANSFER: _transfer,
-    "TPE": _tpe,
-    "GPSampler": _gp,
-    WARM_STARTED: _tpe,
-    OF_LOGARITHMS[0]: _transfer,
-    OF_LOGARITHMS[1]: _gp,
-}
+METHODS = (TRANSFER, *REFERENCES, WARM_STARTED, *OF_LOGARITHMS)
+
+
+def _sampler(method: str, studies: Sequence[optuna.Study], seed: int) -> BaseSampler:
+    if method.startswith("TransferSampler"):
+        return TransferSampler(studies, seed=seed)
+    return GPSampler(seed=seed) if method.startswith("GPSampler") else TPESampler(seed=seed)
 
 
 def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
@@ -126,16 +129,13 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
         What was run, the outcomes in their order (`None` if a run failed), and the seconds of
         processor time that evaluations and all else took.
     """
-    found, evaluating = distributions(space), 0.0
+    evaluating = 0.0
     scale: Callable[[float], float] = math.log if method in OF_LOGARITHMS else float
     losses: list[float] = []
 
     def objective(trial: optuna.Trial) -> float:
         nonlocal evaluating
-        config: dict[str, Any] = {}
-        for name, (distribution, condition) in found.items():
-            if all(config.get(parent) in values for parent, values in condition.items()):
-                config[name] = _ask(trial, name, distribution)
+        config = ask(trial, space)
         start = time.process_time()
         losses.append(evaluate(space, target, config)[METRIC])
         evaluating += time.process_time() - start
@@ -145,7 +145,7 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
     start = time.process_time()
     with isolated():
         own_seed = zlib.crc32(f"{space}/{target}/{seed}".encode())
-        study = optuna.create_study(sampler=METHODS[method](old, own_seed))
+        study = optuna.create_study(sampler=_sampler(method, old, own_seed))
         if method == WARM_STARTED:
             for number in np.random.default_rng(own_seed).permutation(len(old)):
                 study.enqueue_trial(old[number].best_params)
@@ -256,23 +256,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=["run", "report"])
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--spaces", nargs="+", choices=SPACES, default=SPACES)
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     options.out.mkdir(parents=True, exist_ok=True)
     cases = product(range(options.seeds), PROBLEMS, options.methods)
     for seed, (space, task), method in cases if options.what == "run" else ():
-        if space not in options.spaces:
-            continue
         name = f"{space}-{task}-{method.replace(', ', '-').replace(' ', '_')}-{seed}.json"
-        if (options.out / name).exists():
-            continue
-        result = run(method, space, task, seed)
-        # A file appears whole, or not at all.
-        (options.out / f"{name}.part").write_text(json.dumps(result))
-        (options.out / f"{name}.part").rename(options.out / name)
-        print(seed, space, task, method, f"{min(filter(None, result['values'])):.4f}", flush=True)
+        finished(options.out / name, partial(run, method, space, task, seed))
     results = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
     evaluations_table(results).to_csv(options.out / "evaluations.csv.gz", index=False)
     print(report(results))

@@ -10,7 +10,14 @@ hands every operation on shells to :func:`_execute`, which
   in either direction, and operations whose result's size depends on values.
 
 So it finds misplaced tensors and needless waits, but no numerical or memory faults, and it measures
-no times. :data:`DIFFERENCES` lists where else it is not like CUDA.
+no times. It differs from CUDA in some more ways:
+
+* its random numbers are the CPU's, from the CPU's default generator, and a generator of the device
+  is not refused among tensors of the host;
+* ``is_cuda`` is False, and ``torch.cuda`` knows nothing of it;
+* moved modules get new parameters; on CUDA they keep theirs, with other values;
+* ``torch.load(map_location=)`` cannot name it; saved tensors come back to it;
+* fused and foreach optimizers are not chosen by default.
 """
 
 from __future__ import annotations
@@ -31,16 +38,6 @@ from torch.utils import backend_registration
 NAME = "sim"
 TESTED_VERSION = "2.13"
 """The minor version of PyTorch that this was tested with; what it uses of it is not stable."""
-
-DIFFERENCES = {
-    "draws": "its random numbers are the CPU's, from the CPU's default generator",
-    "generators of the device among tensors of the host": "are not refused",
-    "is_cuda": "is False, and torch.cuda knows nothing of it",
-    "moved modules": "get new parameters; on CUDA they keep theirs, with other values",
-    "torch.load(map_location=)": "can't name it; saved tensors come back to it",
-    "fused and foreach optimizers": "are not chosen by default",
-}
-"""Where the simulation differs from CUDA, besides times and rounding."""
 
 waits: Counter[str] = Counter()
 """How often a GPU would have made the CPU wait, by reason."""

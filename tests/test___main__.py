@@ -86,25 +86,6 @@ def test_a_table_without_tasks_has_a_space(folder, capsys):
 
 
 @pytest.mark.usefixtures("_brief_search")
-def test_files_with_semicolons_and_decimal_commas(folder, capsys):
-    frame = pd.read_csv("old.csv")
-    frame.to_csv("german.csv", index=False, sep=";", decimal=",")
-    runs = folder / "runs.csv"
-    runs.write_text("C;gamma;log_loss;note\n1,5;0,01;0,5;a, b\n")
-    assert main([*COMMAND, *LOSS, "--model", "ScaMLGP"]) == 0
-    expected = capsys.readouterr().out
-    german = ["suggest", "space.json", "german.csv", *LOSS, "--model", "ScaMLGP"]
-    assert main(german) == 0
-    assert capsys.readouterr().out == expected
-    assert main([*german[:3], "runs.csv", *german[3:], "--append"]) == 0
-    header, first, new = runs.read_text().splitlines()
-    assert (header, first) == ("C;gamma;log_loss;note", "1,5;0,01;0,5;a, b")
-    assert new.count(";") == 3
-    assert "," in new
-    assert "." not in new
-
-
-@pytest.mark.usefixtures("_brief_search")
 def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeypatch):
     command = [*COMMAND, *LOSS, "--cache", "kept", "--model", "ScaMLGP"]
     clear_memos()  # of earlier tests, which kept nothing in this folder
@@ -225,16 +206,6 @@ def test_only_an_empty_cell_is_empty_in_text(folder, capsys):
 
 
 @pytest.mark.usefixtures("_brief_search")
-def test_a_value_that_old_runs_lack_is_one_of_the_choices(folder, caplog):
-    spec = json.loads((folder / "space.json").read_text())
-    spec["bag"] = {"type": "categorical", "choices": [True, False]}
-    (folder / "space.json").write_text(json.dumps(spec))
-    options = [*LOSS, "--missing", "bag=True", "--model", "ScaMLGP", "--no-robust"]
-    assert main([*COMMAND, *options]) == 0
-    assert [f"{text}\n" for text in caplog.messages] == [GOAL]
-
-
-@pytest.mark.usefixtures("_brief_search")
 def test_tables_as_spreadsheets_save_them(folder, capsys):
     runs = Path("runs.csv")
     runs.write_text("C,gamma,log_loss\n1.0,0.01,0.5\n,,\n 2.0,0.02 ,\n")
@@ -325,19 +296,6 @@ def test_log(folder, capsys):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-@pytest.mark.usefixtures("_brief_search")
-def test_what_the_history_lacks_is_told(folder, capsys, caplog):
-    spec = json.loads((folder / "space.json").read_text())
-    spec["decay"] = {"type": "float", "low": 0, "high": 1}
-    (folder / "space.json").write_text(json.dumps(spec))
-    with caplog.at_level("INFO"):
-        assert main([*COMMAND, *LOSS, "--model", "ScaMLGP", "--no-robust"]) == 0
-    # A busy machine is told how long pre-training takes.
-    said = [text for text in caplog.messages if not text.startswith("Pre-training takes")]
-    assert said == [GOAL.strip(), "No old run records 'decay': sources say nothing of it"]
-    assert len(capsys.readouterr().out.splitlines()) == 2
-
-
 def test_the_module_is_the_command(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["botorch_transfer", "--help"])
     with pytest.raises(SystemExit, match="0"):
@@ -380,10 +338,7 @@ def test_options(folder, capsys):
         ([*COMMAND, "runs.csv"], "There is no table in runs.csv"),
         ([*COMMAND, "--append"], "--append needs the table of runs"),
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
-        (
-            [*COMMAND, *LOSS, "--constraint", "size"],
-            "'size' is not a linear one of",
-        ),
+        ([*COMMAND, *LOSS, "--constraint", "size"], "'size' is not a linear one of"),
         ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
         ([*COMMAND, *LOSS, "--model", "GP"], "There is no model 'GP': choose one of"),
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),

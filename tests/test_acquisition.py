@@ -8,7 +8,6 @@ import pytest
 import torch
 from botorch.acquisition import (
     LogExpectedImprovement,
-    LogNoisyExpectedImprovement,
     UpperConfidenceBound,
     qLogExpectedImprovement,
     qLogNoisyExpectedImprovement,
@@ -202,15 +201,6 @@ def test_candidates_are_evaluated_together_and_do_not_count_for_one_another(monk
         torch.testing.assert_close(getattr(found, name).flatten(0, 1), expected)
 
 
-def test_it_agrees_with_botorchs_of_a_single_task():
-    model = noisy_model()
-    found = noisy_improvement(model, ONE, OBSERVED)
-    torch.manual_seed(0)
-    expected = LogNoisyExpectedImprovement(model, OBSERVED, num_fantasies=256)
-    assert found is not None
-    torch.testing.assert_close(found(TEST_X).exp(), expected(TEST_X).exp(), atol=2e-2, rtol=0.2)
-
-
 def test_a_sum_of_outcomes_and_gradients():
     model = ModelListGP(noisy_model(), noisy_model())
     double = noisy_improvement(model, torch.ones(1, 2, dtype=torch.double), OBSERVED)
@@ -396,8 +386,7 @@ def test_what_lies_beyond_the_sources_counts_less():
     X = torch.tensor([[0.5, 0.3], [0.2, 0.6], [0.9, 0.1]], dtype=torch.double)
     model = TransferGP(X, family.value(X), sources)
     torch.testing.assert_close(
-        model.source_range(),
-        torch.tensor([[-math.inf] * 2, [math.inf, 0.7]], dtype=torch.double),
+        model.source_range(), torch.tensor([[-math.inf] * 2, [math.inf, 0.7]], dtype=torch.double)
     )
     shares = torch.tensor([0.6, 0.2, 0.2], dtype=torch.double)
     model.improvement_shares.data = shares

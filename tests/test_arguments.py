@@ -69,17 +69,13 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
         assert torch.equal(task.Yvar, Y.exp())
 
 
-@pytest.mark.parametrize("n", [0, 1, 4])
-def test_sound_data_pass(n: int) -> None:
-    check_target(X[:n], Y[:n])
-    check_target(X[:n], Y[:n], Y[:n].exp(), task_feature=-1)
-    check_target(X[:n].expand(2, n, 3), Y[:n].expand(2, n, 1))
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         ({"train_X": X.tolist()}, "train_X is a list: pass a torch.Tensor"),
+        ({"train_X": None}, "train_X is a NoneType: pass a torch.Tensor; .*torch.empty"),
+        ({"train_Y": None}, "train_Y is a NoneType: pass a torch.Tensor"),
+        ({"train_Y": 1e200 * Y}, r"train_Y has a value beyond 1e\+100, .*another unit"),
         ({"train_Y": Y.long()}, "train_Y has the type torch.int64: convert it by"),
         ({"train_Y": Y.squeeze(-1)}, r"train_Y has shape \(4,\): it needs a dimension"),
         ({"train_X": X / 0}, "train_X has NaN or infinite values: leave out failed"),

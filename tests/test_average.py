@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -233,20 +231,6 @@ def test_each_is_conditioned_by_itself(build, n):
         close(each.posterior(TEST_X).variance, alone.posterior(TEST_X).variance)
 
 
-@pytest.mark.parametrize("n", [0, 1, 4])
-def test_a_prediction_is_the_mixture_of_the_members_own(build, n):
-    model = build(n).eval()
-    every = [each.posterior(TEST_X) for each in model.members.values()]
-    shares, mixture = model.shares.tolist(), model.posterior(TEST_X)
-    mean = sum(p * each.mean for p, each in zip(shares, every, strict=True))
-    second = sum(
-        p * (each.mvn.covariance_matrix + each.mean @ each.mean.mT)
-        for p, each in zip(shares, every, strict=True)
-    )
-    torch.testing.assert_close(mixture.mean, mean)
-    torch.testing.assert_close(mixture.mvn.covariance_matrix, second - mean @ mean.mT)
-
-
 def test_leave_one_out_is_that_of_the_mixture(build):
     model = build(5).eval()
     left_out = model.loo_posterior()
@@ -296,21 +280,3 @@ def test_without_points_known_noise_is_the_mean_of_the_members_stand_ins(build):
         for number, (share, scale) in enumerate(zip(model.shares.tolist(), scales, strict=True))
     )
     torch.testing.assert_close(noisy.variance, latent.variance + expected)
-
-
-def test_copies_have_members_of_their_own(build):
-    model = build()
-    model.posterior(TEST_X)
-    before = model.posterior(TEST_X)
-    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert_same_posterior(twin.posterior(TEST_X), before)
-        assert torch.equal(twin.shares, model.shares)
-        with torch.no_grad():
-            for parameter in list(twin.members.values())[-2].parameters():
-                parameter.add_(0.1)
-        assert_same_posterior(model.posterior(TEST_X), before)
-    single = deepcopy(model).float()
-    tensors = [*single.parameters(), *single.train_inputs, single.train_targets]
-    assert {tensor.dtype for tensor in tensors} == {torch.float}
-    close = partial(torch.testing.assert_close, rtol=1e-3, atol=1.0)
-    close(single.posterior(TEST_X.float()).mean.double(), before.mean)

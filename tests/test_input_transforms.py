@@ -38,11 +38,6 @@ def warp() -> Warp:
     return Warp(d=2, indices=[0, 1], bounds=BOUNDS).double()
 
 
-def test_none_stays_none() -> None:
-    assert frozen_input_transform(None) is None
-    assert resolve_input_transform(None, None) is None
-
-
 @pytest.mark.parametrize(
     "transform",
     [

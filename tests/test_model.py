@@ -144,15 +144,6 @@ def test_a_module_shared_by_mean_and_kernel_counts_once() -> None:
     assert priors.count(kernel.lengthscale_prior) == 1
 
 
-def test_a_task_column_is_no_input() -> None:
-    X, Y = FAMILY.target(3)
-    with_task = torch.cat([X, torch.ones(3, 1).double()], dim=-1)
-    model = PlainTarget(with_task, Y, task_feature=2)
-    assert model.num_inputs == 2
-    at = torch.cat([FAMILY.inputs(4), torch.zeros(4, 1).double()], dim=-1)
-    assert_same_posterior(model.posterior(at), PlainTarget(X, Y).posterior(FAMILY.inputs(4)))
-
-
 def test_inputs_may_be_one_vector() -> None:
     family = ShiftedSines(dim=1)
     model, X = PlainTarget(*family.target(3)).eval(), family.inputs(5)
@@ -193,15 +184,6 @@ def test_attempts_are_starts(model_class: Any) -> None:
         fitted.append(dict(model.named_parameters()))
     for name, parameter in fitted[0].items():
         assert torch.equal(parameter, fitted[1][name]), name
-
-
-def test_arguments_reach_the_optimizer() -> None:
-    mll = _mll()
-    with pytest.raises(TypeError, match="unexpected keyword argument 'maxiter'"):
-        fit_gpytorch_mll(mll, optimizer_kwargs={"maxiter": 5})  # not among the options
-    before = mll.model.covar_module.outputscale.item()
-    fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 1}})
-    assert mll.model.covar_module.outputscale.item() != before
 
 
 def _failing(attempts: list[float], times: int) -> Callable[..., Any]:
@@ -282,13 +264,7 @@ def test_without_own_formulas_it_is_botorchs(model_class):
         assert_same_posterior(model.loo_posterior(observation_noise), theirs)
 
 
-CLASSES = [
-    RankWeightedGP,
-    TwoStageTransferGP,
-    GuardedTransferGP,
-    TransferGP,
-    BoostedHierarchicalGP,
-]
+CLASSES = [RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, TransferGP, BoostedHierarchicalGP]
 
 
 @pytest.mark.parametrize("n", [3, 4])

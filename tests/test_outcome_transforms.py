@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.outcome import Standardize
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
@@ -67,13 +66,6 @@ def test_standardizes_outcomes_and_variances() -> None:
     torch.testing.assert_close(Yvar, column(0.1, 0.2))
 
 
-def test_equals_standardize_of_all_outcomes() -> None:
-    Y = torch.cat([SOURCES, column(4.0, 8.0).flatten()]).unsqueeze(-1)
-    expected, _ = Standardize(m=1)(Y)
-    ours, _ = PooledStandardize(SOURCES)(Y[4:])
-    torch.testing.assert_close(ours, expected[4:])
-
-
 def test_learns_in_training_mode_only() -> None:
     transform = PooledStandardize(SOURCES)
     before = learned(transform, column(4.0))
@@ -94,11 +86,6 @@ def test_constant_outcomes(value: float, dtype: torch.dtype) -> None:
         Y, _ = transform(target.unsqueeze(-1))
         assert transform.stdvs.item() == 1.0
         torch.testing.assert_close(Y, torch.zeros_like(Y), atol=1e-4 * max(1, abs(value)), rtol=0)
-
-
-def test_constant_sources_and_another_target() -> None:
-    transform = PooledStandardize(torch.ones(3).double())
-    assert learned(transform, column(5.0)) == pytest.approx((2.0, 2.0))
 
 
 def test_one_outcome_in_all() -> None:
@@ -131,18 +118,6 @@ def test_batch(n: int) -> None:
     torch.testing.assert_close(ours[1, 0], alone)
 
 
-@pytest.mark.parametrize("include_target", [True, False])
-def test_shapes_in_the_state_dict_do_not_depend_on_the_target(include_target: bool) -> None:
-    transforms = [PooledStandardize(SOURCES, include_target) for _ in range(3)]
-    for n, transform in enumerate(transforms):
-        transform(torch.rand(n, 1, dtype=torch.double))
-    first, *others = [transform.state_dict() for transform in transforms]
-    for state in others:
-        assert {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in first.items()}
-    transforms[2].eval().load_state_dict(first)
-    assert torch.equal(transforms[2](column(1.0))[0], transforms[0].eval()(column(1.0))[0])
-
-
 def test_posterior_in_the_users_units() -> None:
     transform = PooledStandardize(SOURCES)
     transform(column(4.0, 8.0))
@@ -154,13 +129,6 @@ def test_posterior_in_the_users_units() -> None:
     torch.testing.assert_close(posterior.mean.squeeze(), transform.means.item() + scale * mvn.mean)
     covariance = posterior.distribution.covariance_matrix
     torch.testing.assert_close(covariance, scale**2 * mvn.covariance_matrix)
-
-
-@pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
-def test_in_a_model() -> None:
-    X, Y = torch.rand(4, 2).double(), torch.rand(4, 1).double() + 5
-    model = SingleTaskGP(X, Y, outcome_transform=PooledStandardize(SOURCES))
-    assert model.posterior(X).mean.mean().item() == pytest.approx(Y.mean().item(), abs=1.0)
 
 
 def test_untransform_needs_a_scale() -> None:
@@ -208,12 +176,6 @@ def test_outcomes_in_any_unit_have_a_scale(unit: float, pooled: bool) -> None:
         return OwnStandardize(sources.mean(), sources.std())(Y)[0]
 
     torch.testing.assert_close(standardized(unit), standardized(1.0))
-
-
-def test_on_a_device(device: str) -> None:
-    transform, Y = PooledStandardize(SOURCES.to(device)), column(4.0, 8.0)
-    expected, _ = PooledStandardize(SOURCES)(Y)
-    torch.testing.assert_close(transform(Y.to(device))[0].cpu(), expected)
 
 
 # ----------------------------------------------------------------------------- OwnStandardize
@@ -399,8 +361,3 @@ def test_nothing_but_failures():
     Y = torch.full((3, 1), math.nan, dtype=torch.double)
     assert compress_failures(Y).tolist() == [[-2.0]] * 3
     assert compress_failures(Y[:0]).shape == (0, 1)
-
-
-def test_order_is_kept():
-    Y = torch.randn(50, 1, dtype=torch.double)
-    assert torch.equal(Y.argsort(dim=0), compress_failures(Y).argsort(dim=0))

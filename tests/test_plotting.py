@@ -116,6 +116,7 @@ class ConstantMeanGP(SourcePosteriorGP):
 def test_models_without_weights_are_refused():
     for model_class, options in (
         (PopulationGP, {}),
+        (MeanHierarchicalGP, {}),
         (ConstantMeanGP, {}),
         (TransferGP, {"members": {"population": PopulationGP}}),
     ):
@@ -240,9 +241,8 @@ def test_a_task_of_three_rows_does_not_swamp_the_slice(monkeypatch, level):
 
 def test_slices_that_there_are_not():
     model = _of_space()
-    for dimension, message in (("rate", "no parameter 'rate': use one of lr, depth, kind"),):
-        with pytest.raises(ValueError, match=message):
-            plot_slice(model, SPACE, dimension)
+    with pytest.raises(ValueError, match="no parameter 'rate': use one of lr, depth, kind"):
+        plot_slice(model, SPACE, "rate")
     with pytest.raises(ValueError, match="goal is 'low'"):
         plot_slice(model, SPACE, "lr", goal="low")
     mixture = SearchSpace([SimplexParameter("mix", ("a", "b", "c"))])
@@ -262,9 +262,19 @@ def test_a_model_has_its_methods_colour_and_no_source_has_it():
     assert bar.get_facecolor() == colors.to_rgba(style_of("RGPE").color)
 
 
-def test_an_input_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="There is no input 2"):
-        plot_slice(_two_inputs(), UNIT, dimension=2)
+@pytest.mark.parametrize(
+    ("bounds", "options", "message"),
+    [
+        (UNIT, {"dimension": 2}, "There is no input 2: use one of input 0, input 1"),
+        (UNIT, {"dimension": 1.5}, "use one of input 0"),
+        (UNIT, {"anchor": torch.zeros(3)}, "one value an input, 2 in all"),
+        (None, {}, "NoneType: give a search space, or a 2 x d"),
+        (UNIT[0], {}, "or a 2 x d tensor"),
+    ],
+)
+def test_slices_of_other_inputs_are_refused(bounds, options, message):
+    with pytest.raises(ValueError, match=message):
+        plot_slice(_two_inputs(), bounds, **options)
 
 
 @pytest.mark.parametrize("model_class", [ScaMLGP, GuardedTransferGP])
@@ -286,8 +296,11 @@ def test_calibration_shows_what_is_within_its_interval(model_class):
 
 
 def test_calibration_needs_points():
+    model = _two_inputs(n=1)
     with pytest.raises(ValueError, match="two target points"):
-        plot_calibration(_two_inputs(n=1))
+        plot_calibration(model)
+    with pytest.raises(TypeError, match="SourceGPs: plot a model"):
+        plot_calibration(model.prior)
 
 
 def test_slice_of_outcomes_in_chained_units():
@@ -338,11 +351,6 @@ def test_a_new_method_is_black():
         label = "own"
 
     assert style_of(Own) == style_of("own") == style_of("mine") == Style(plotting.BLACK, "-", "o")
-
-
-def test_a_new_method_joins_with_a_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(STYLES, "mine", Style(plotting.BLACK, "-.", "o"))
-    assert style_of("mine").line == "-."
 
 
 def test_curves_are_drawn_with_the_predicted_end() -> None:

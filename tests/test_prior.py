@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from copy import deepcopy
 from pathlib import Path
 
@@ -12,13 +11,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from botorch_transfer.models import PopulationGP, ScaMLGP
-from botorch_transfer.pretraining import (
-    SourceGPs,
-    SourceHierarchy,
-    SourcePopulation,
-    TransferPrior,
-)
-from botorch_transfer.saving import write_prior
+from botorch_transfer.pretraining import SourceGPs, SourceHierarchy, SourcePopulation, TransferPrior
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
 
@@ -71,15 +64,6 @@ def test_saves_means_of_models(tmp_path: Path) -> None:
     assert torch.equal(SourceGPs.load(tmp_path / "prior").gps.prior_mean, prior.gps.prior_mean)
 
 
-def test_saves_normalize(tmp_path: Path) -> None:
-    prior = fit(input_transform=NORMALIZE)
-    prior.save(tmp_path / "prior")
-    again = SourceGPs.load(tmp_path / "prior")
-    check_equal(again, prior)
-    assert isinstance(again.input_transform, Normalize)
-    check_equal(SourceGPs.load(tmp_path / "prior", input_transform=NORMALIZE), prior)
-
-
 def test_other_input_transforms_are_handed_over(tmp_path: Path) -> None:
     prior = fit(seed=1, input_transform=CUSTOM)
     prior.save(tmp_path / "prior")
@@ -101,24 +85,6 @@ def test_another_input_transform_is_refused(tmp_path: Path) -> None:
     fit(seed=1, input_transform=CUSTOM).save(tmp_path / "custom")
     with pytest.raises(ValueError, match="would learn its coefficients"):
         SourceGPs.load(tmp_path / "custom", input_transform=Normalize(2))
-
-
-def test_save_replaces(tmp_path: Path) -> None:
-    fit().save(tmp_path / "prior")
-    fit(seed=1).save(tmp_path / "prior")
-    check_equal(SourceGPs.load(tmp_path / "prior"), fit(seed=1))
-
-
-def test_load_checks_the_class(tmp_path: Path) -> None:
-    write_prior(tmp_path / "prior", "OtherPrior", {})
-    with pytest.raises(ValueError, match="holds a OtherPrior, not a SourceGPs: load it by Other"):
-        SourceGPs.load(tmp_path / "prior")
-
-
-@pytest.mark.parametrize("copy", [deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies(copy) -> None:
-    prior = fit(input_transform=NORMALIZE)
-    check_equal(copy(prior), prior)
 
 
 def test_a_state_of_other_tasks_is_refused(tmp_path: Path) -> None:
@@ -180,16 +146,6 @@ def test_users_transform_is_copied() -> None:
     prior = fit(input_transform=NORMALIZE)
     assert prior.input_transform is not NORMALIZE
     assert not prior.input_transform.training
-
-
-def test_on_a_device(tmp_path: Path, device: str) -> None:
-    prior = fit(input_transform=NORMALIZE)
-    moved = prior.view().to(device)
-    assert prior.gps.alpha.device.type == "cpu"
-    moved.save(tmp_path / "prior")
-    for there in (moved, SourceGPs.load(tmp_path / "prior", device=device)):
-        torch.testing.assert_close(there.mean(X.to(device)).cpu(), prior.mean(X), atol=1e-8, rtol=0)
-    check_equal(SourceGPs.load(tmp_path / "prior"), prior)
 
 
 # --------------------------------------------------------------------------- without observations

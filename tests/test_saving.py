@@ -116,12 +116,6 @@ def test_nothing_is_unpickled(path: Path, monkeypatch) -> None:
     read_prior(path, "SomePrior")
 
 
-def test_pickle_file_is_refused(tmp_path: Path) -> None:
-    torch.save({"weights": torch.rand(3)}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"model\.pt' is damaged or is no safetensors file"):
-        read_prior(tmp_path / "model.pt", "SomePrior")
-
-
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"There is no prior file at '.*nothing'\."):
         read_prior(tmp_path / "nothing", "SomePrior")

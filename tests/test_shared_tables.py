@@ -7,10 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement
-from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
-from botorch.optim import optimize_acqf_mixed
 
 from benchmarks.tables.shared import read_space
 from botorch_transfer.data import as_datasets, from_dataframe
@@ -103,48 +99,3 @@ def test_every_table_survives_a_round_trip(name):
 def test_no_table_is_left_out():
     found = {str(p.relative_to(FOLDER).with_suffix("")) for p in FOLDER.rglob("*.parquet")}
     assert found == set(TABLES)
-
-
-def test_diverged_runs_can_get_the_worst_loss(caplog):
-    frame, space, goal = load("rnn_optimizer")
-    with caplog.at_level(logging.INFO, logger="botorch_transfer"):
-        data = from_dataframe(frame, space, "y", "task", goal=goal, failed="worst")
-    assert "917 of 12,000 runs have no finite outcome" in caplog.messages[0]
-    name, rows = next(iter(frame.groupby("task", sort=False)))
-    diverged = torch.tensor(rows["diverged"].to_numpy())
-    assert len(data[name].Y) == 1000
-    assert (data[name].Y[diverged] == -rows["y"].max()).all()
-
-
-def test_conditional_parameters_are_neutral_where_inactive():
-    frame, space, _ = load("svm")
-    X = space.encode(frame)
-    for name, kernel in (("gamma", "rbf"), ("degree", "poly")):
-        column = X[:, space.feature_indices[name][0]]
-        inactive = torch.tensor((frame["kernel"] != kernel).to_numpy())
-        assert (column[inactive] == 0.5).all()
-        assert len(column[~inactive].unique()) > 5
-
-
-def test_plates_lack_elements():
-    frame, space, goal = load("oer_plates")
-    with pytest.raises(InputDataError, match="'plate_3496' has no values of parameter 'ta_load'"):
-        from_dataframe(frame, space, "y", "task", goal=goal)
-
-
-def test_from_file_to_suggestion():
-    frame, space, goal = load("svm")
-    data = from_dataframe(frame, space, outcome="y", task="task", goal=goal)["A9A"]
-    model = SingleTaskGP(data.X[::12], data.Y[::12])
-    candidate, _ = optimize_acqf_mixed(
-        LogExpectedImprovement(model, best_f=data.Y.max()),
-        space.bounds,
-        q=1,
-        num_restarts=2,
-        raw_samples=32,
-        fixed_features_list=space.fixed_features_list(),
-        post_processing_func=space.round,
-    )
-    suggestion = space.decode(candidate).iloc[0]
-    assert suggestion["kernel"] in ("rbf", "poly", "linear")
-    assert pd.isna(suggestion["gamma"]) == (suggestion["kernel"] != "rbf")

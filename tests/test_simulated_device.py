@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import _default_to_fused_or_foreach
 
-from tests import simulated_device
 from tests.devices import waits
 
 HERE = torch.arange(1.0, 4.0)
@@ -158,56 +156,3 @@ def test_tensors_and_generators_are_made_there(device):
     assert isinstance(torch.default_generator, torch.Generator)
     with torch.random.fork_rng():
         torch.manual_seed(1)
-
-
-def moved_parameter(device: str) -> bool:
-    module = nn.Linear(1, 1)
-    before = module.weight
-    return module.to(device).weight is before
-
-
-def loaded_by_name(device: str) -> bool:
-    file = io.BytesIO()
-    torch.save(HERE, file)
-    file.seek(0)
-    try:
-        return torch.load(file, map_location=device).device.type == device
-    except AttributeError:
-        return False
-
-
-def takes_a_generator_of_the_device(device: str) -> bool:
-    try:
-        torch.rand(1, generator=torch.Generator(device))
-    except RuntimeError:
-        return False
-    return True
-
-
-def draws_as_the_host(device: str) -> bool:
-    draws = []
-    for place in ("cpu", device):
-        torch.manual_seed(0)
-        draws.append(torch.rand(3, device=place).tolist())
-    return draws[0] == draws[1]
-
-
-def is_fused_by_default(device: str) -> bool:
-    parameters = [nn.Parameter(torch.ones(2, device=device))]
-    return any(_default_to_fused_or_foreach(parameters, False))
-
-
-# What each holds of on the simulated device, and not on CUDA.
-CHECKS = {
-    "draws": draws_as_the_host,
-    "generators of the device among tensors of the host": takes_a_generator_of_the_device,
-    "is_cuda": lambda device: not torch.ones(1, device=device).is_cuda,
-    "moved modules": lambda device: not moved_parameter(device),
-    "torch.load(map_location=)": lambda device: not loaded_by_name(device),
-    "fused and foreach optimizers": lambda device: not is_fused_by_default(device),
-}
-
-
-@pytest.mark.parametrize("name", simulated_device.DIFFERENCES)
-def test_differences_to_cuda_are_all_that_is_said(name, device):
-    assert CHECKS[name](device) == (device == simulated_device.NAME)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log, Standardize
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -31,8 +30,7 @@ from botorch_transfer.average.base import PLAIN_MEMBER, PlainGP
 from botorch_transfer.average.transfer import MEMBERS, PATIENCE, member_shares
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import PretrainedPrior
-from tests.families import SCALE, ShiftedSines
-from tests.models.contract import raw_transform, to_raw
+from tests.families import ShiftedSines
 
 FAMILY = ShiftedSines()
 SOURCES = FAMILY.sources()
@@ -148,33 +146,6 @@ def test_known_noise_is_in_each_models_units():
     )
     for each, old in zip(more.members.values(), model.members.values(), strict=True):
         torch.testing.assert_close(each.likelihood.noise[4:], old.likelihood.noise[:2])
-
-
-def test_raw_inputs_and_a_task_column():
-    X, Y = target(4)
-    raw = {name: (to_raw(A), B) for name, (A, B) in SOURCES.items()}
-    plain, scaled = TransferGP(X, Y, SOURCES), TransferGP(to_raw(X), Y, raw, **RAW)
-    column = torch.full((4, 1), 3.0, dtype=torch.double)
-    with_task = TransferGP(torch.cat([column, to_raw(X)], -1), Y, raw, **RAW, task_feature=0)
-    test_column = torch.full((2, 4, 1), 3.0, dtype=torch.double)
-    expected = plain.posterior(TEST_X)
-    for model, test_X in (
-        (scaled, to_raw(TEST_X)),
-        (with_task, torch.cat([test_column, to_raw(TEST_X)], -1)),
-    ):
-        assert_naive(model, test_X)
-        torch.testing.assert_close(
-            model.posterior(test_X).mean, expected.mean, rtol=1e-4, atol=1e-4
-        )
-        assert model.num_inputs == 2
-
-
-RAW = {"input_transform": raw_transform()}
-
-
-def test_a_learned_input_transform_is_refused():
-    with pytest.raises(ValueError, match="bounds"):
-        TransferGP(*target(3), PRIOR, input_transform=Normalize(2))
 
 
 # ----------------------------------------------------------------------------------- the plain GP
@@ -361,16 +332,6 @@ def test_members_of_other_priors():
     prior = {"hyperbo": PretrainedPrior.hyperbo(2, hidden=(4,)), "scaml": PRIOR["scaml"]}
     members = {"hyperbo": PretrainedGP, "scaml": ScaMLGP}
     assert_naive(TransferGP(*target(4), prior, members=members), TEST_X)
-
-
-def test_default_members():
-    assert list(MEMBERS.values()) == [PopulationGP, ScaMLGP]
-    assert list(TransferGP(*target(2), PRIOR).members) == [*MEMBERS, PLAIN_MEMBER]
-
-
-def test_units_of_the_family_are_far_from_standardized():
-    """Otherwise the tests above would not notice a slip."""
-    assert target(5)[1].min() > 10 * SCALE
 
 
 def test_a_prior_without_inputs_has_no_range_of_them():

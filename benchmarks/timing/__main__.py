@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from time import process_time
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -28,13 +29,10 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     options = parser.parse_args(arguments)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    sizes = sizes or Sizes()
-    if options.repeats is not None:
-        sizes = replace(sizes, repeats=options.repeats)
-    if options.processor_time:
-        sizes = replace(sizes, clock=process_time)
-    if options.many_tasks is not None:
-        sizes = replace(sizes, num_many_tasks=options.many_tasks)
+    clock = process_time if options.processor_time else None
+    given = {"repeats": options.repeats, "num_many_tasks": options.many_tasks, "clock": clock}
+    changed: Any = {name: value for name, value in given.items() if value is not None}
+    sizes = replace(sizes or Sizes(), **changed)
     rows = []
     with threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit's line search that gives up, on either side

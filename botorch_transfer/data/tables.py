@@ -381,8 +381,11 @@ def without_own_runs(
 
 
 def _written(cell: Any) -> str:
-    """A cell as text, numbers alike whatever their type."""
-    return f"{cell:.12g}" if isinstance(cell, int | float | np.number) else str(cell)
+    """Writes a cell as text, so that 3, 3.0 and "3" are alike."""
+    try:
+        return str(cell) if isinstance(cell, bool) else f"{float(cell):.12g}"
+    except (TypeError, ValueError):
+        return str(cell)
 
 
 def limit_task(

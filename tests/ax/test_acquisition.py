@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,27 +11,13 @@ import torch
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
 from ax.generators.utils import mk_discrete_choices
-from botorch.acquisition import (
-    LogExpectedImprovement,
-    PosteriorMean,
-    qLogNoisyExpectedImprovement,
-)
+from botorch.acquisition import LogExpectedImprovement, PosteriorMean, qLogNoisyExpectedImprovement
 from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 
 from botorch_transfer import models
-from botorch_transfer.ax.acquisition import (
-    AvoidingAcquisition,
-    TransferAcquisition,
-)
-from tests.ax.conftest import (
-    bowl,
-    bowls,
-    corner_space,
-    dependent_space,
-    derived_space,
-    plain_loss,
-)
+from botorch_transfer.ax.acquisition import AvoidingAcquisition, TransferAcquisition
+from tests.ax.conftest import bowl, bowls, corner_space, dependent_space, plain_loss
 from tests.ax.signatures import parameters
 from tests.devices import DEVICE
 
@@ -161,15 +146,6 @@ def test_trials_of_a_batch_differ_and_are_good(client):
         assert all(np.linalg.norm(point - other) > 0.05 for other in batch[:i])
 
 
-def test_a_corner_that_fails_is_left(client):
-    tried: list[np.ndarray] = []
-    for _ in range(3):
-        trial, point = next_point(client)
-        assert all(np.linalg.norm(point - other) > 0.05 for other in tried)
-        tried.append(point)
-        client.mark_trial_failed(trial)
-
-
 def test_a_side_that_fails_is_left_and_abandoning_says_nothing(make_client, corner):
     """The old optimum is where both are one."""
     first = {}
@@ -179,16 +155,6 @@ def test_a_side_that_fails_is_left_and_abandoning_says_nothing(make_client, corn
             getattr(client, mark)(client.attach_trial({"a": a, "b": b}))
         first[mark] = next_point(client)[1][0]
     assert first["mark_trial_failed"] < 0.9 < first["mark_trial_abandoned"]
-
-
-def test_the_second_triple_is_spread_too(client):
-    """Under a sharp prior, nothing but a distance keeps the points of a batch apart."""
-    for _ in range(2):
-        batch = client.get_next_trials(3)
-        points = [np.array([c["a"], c["b"]]) for c in batch.values()]
-        for trial, config in batch.items():
-            client.complete_trial(trial, {"y": config["a"] + config["b"]})
-    assert min(np.linalg.norm(a - b) for a, b in combinations(points, 2)) > 0.02
 
 
 @pytest.mark.parametrize("mark", ["mark_trial_failed", "mark_trial_abandoned", None])
@@ -233,16 +199,6 @@ def test_categories_that_fail_or_are_pending_are_left(make_client, outcomes, mar
         tried.append((config["kind"], config["x"]))
         if mark is not None:
             getattr(client, mark)(trial)
-
-
-def test_points_with_derived_parameters_that_fail_are_left(make_client):
-    client = make_client(derived_space(), history=bowls())
-    tried: list[np.ndarray] = []
-    for _ in range(3):
-        trial, point = next_point(client)
-        assert all(np.linalg.norm(point - other) > 0.05 for other in tried)
-        tried.append(point)
-        client.mark_trial_failed(trial)
 
 
 @pytest.mark.parametrize(("kinds", "count"), [("pq", 4), ("pqr", 1)])
@@ -291,21 +247,6 @@ def test_in_fine_discrete_spaces_neighbours_are_not_avoided(make_client):
     torch.testing.assert_close(found[::2], usual[::2])
 
 
-def test_nothing_but_unordered_categories(make_client):
-    table = pd.DataFrame({"task": "a", "m": list("pqrpqr"), "k": list("xxyyzz"), "y": range(6)})
-    space = [
-        ChoiceParameterConfig(name, choices, parameter_type="str", is_ordered=False)
-        for name, choices in (("m", list("pqr")), ("k", list("xyz")))
-    ]
-    client = make_client(space, objective="y", history=table)
-    tried = set()
-    for _ in range(3):
-        ((trial, config),) = client.get_next_trials(1).items()
-        tried.add((config["m"], config["k"]))
-        client.mark_trial_failed(trial)
-    assert len(tried) == 3
-
-
 def test_references_are_rounded_as_suggestions_are(make_client):
     """What an acquisition says between categories holds of none."""
     client = category_client(make_client, outcomes=False)
@@ -316,16 +257,6 @@ def test_references_are_rounded_as_suggestions_are(make_client):
     assert ((one_hot == 0) | (one_hot == 1)).all()
     assert (one_hot.sum(dim=-1) == 1).all()
     assert (one_hot.sum(dim=0) > 10).all()
-
-
-def test_one_pending_by_a_linear_constraint(make_client, corner):
-    client = make_client(
-        corner_space(), objective="y", parameter_constraints=["a + b <= 1"], history=corner
-    )
-    (_, first), (_, second) = next_point(client), next_point(client)
-    assert first.sum() > 0.95
-    assert second.sum() > 0.85
-    assert np.linalg.norm(first - second) > 0.05
 
 
 def test_within_a_constraint_a_suggestion_is_no_worse_than_random_ones(make_client):

@@ -23,7 +23,7 @@ from botorch_transfer import (
 from botorch_transfer.acquisition import AveragedImprovement, PriorUpperConfidenceBound
 from botorch_transfer.average.transfer import member_shares
 from botorch_transfer.ax import transfer_generation_strategy
-from tests.ax.conftest import FAST, mixed_loss, mixed_space, plain_loss, plain_space
+from tests.ax.conftest import FAST, plain_loss, plain_space
 
 
 def adapter_of(client: Any) -> Any:
@@ -85,22 +85,6 @@ def test_two_objectives(make_client, runs):
         client.complete_trial(trial, {"loss": plain_loss(config, 0.1), "cost": cost})
     assert isinstance(acquisition_of(client).acqf, qLogNoisyExpectedHypervolumeImprovement)
     assert [type(part) for part in model_of(client).models] == [TransferGP, TransferGP]
-
-
-def test_categories(make_client, mixed_runs):
-    client = make_client(
-        mixed_space(),
-        model=TransferGP,
-        history=mixed_runs,
-        optimizer_options={"num_restarts": 1, "raw_samples": 16},
-    )
-    losses = []
-    for _ in range(4):
-        ((trial, config),) = client.get_next_trials(1).items()
-        losses.append(mixed_loss(config, 0.1))
-        client.complete_trial(trial, {"loss": losses[-1]})
-    assert isinstance(acquisition_of(client).acqf, AveragedImprovement)
-    assert min(losses) < 0.5
 
 
 @pytest.mark.parametrize(("objective", "sign"), [("-loss", -1.0), ("loss", 1.0)])

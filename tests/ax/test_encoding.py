@@ -58,10 +58,7 @@ def test_runs_outside_the_new_bounds_are_kept():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"kind": ["d", "e", "d"]},
-            "No run is left, as all have a value",
-        ),
+        ({"kind": ["d", "e", "d"]}, "No run is left, as all have a value"),
         ({"depth": ["deep", 2, 3]}, "'depth' is 'deep' in row 0, not a number"),
         (
             {"loss_sem": [0.1, -0.2, 0.1]},
@@ -72,20 +69,6 @@ def test_runs_outside_the_new_bounds_are_kept():
 def test_values_that_the_space_does_not_have_are_refused(changes, message):
     with pytest.raises(UserInputError, match=message):
         encoded_runs(mixed_space(), RUNS.assign(**changes))
-
-
-@pytest.mark.parametrize(
-    ("errors", "variances"),
-    [
-        ([0.1, np.nan, 0.3], {"monday": [0.01, 0.01], "sunday": [0.09]}),
-        ([0.1, "0", ""], {"monday": [0.01, 0.01]}),
-        (0.0, {}),
-    ],
-)
-def test_standard_errors_that_are_empty_or_zero_are_inferred(errors, variances):
-    data = encoded_runs(mixed_space(), RUNS.assign(loss_sem=errors))
-    found = {name: task[2][:, 0].tolist() for name, task in data.items() if len(task) == 3}
-    assert found == {name: pytest.approx(known) for name, known in variances.items()}
 
 
 def test_encoded_as_the_target_is(make_client, runs):
@@ -156,11 +139,6 @@ def test_parameters_may_have_any_name():
     assert data["x"][1].tolist() == [[0.1]]
     with pytest.raises(UserInputError, match="'task' is a parameter of the search space"):
         encoded_runs(space, frame.assign(loss=1.0))
-
-
-def test_values_of_unknown_parameters_are_refused():
-    with pytest.raises(UserInputError, match="missing names 'gama', which is no parameter"):
-        encoded_runs(plain_space(), RUNS.assign(C=1.0, gamma=1.0), missing={"gama": 1.0})
 
 
 def test_derived_parameters_need_no_column():
@@ -314,10 +292,3 @@ def test_unknown_values_are_spread_over_the_range():
     assert torch.equal(again["x"][0], data["x"][0])
     known = encoded_runs(space, runs, missing={**unknown, "wd": 1e-3})
     assert len(known["x"][0][:, 1].unique()) == 1
-
-
-def test_a_missing_column_is_guessed_by_its_name():
-    space = [RangeParameterConfig("learning_rate", (0.1, 1.0), parameter_type="float")]
-    runs = pd.DataFrame({"task": "x", "lr": [0.5], "loss": [1.0]})
-    with pytest.raises(UserInputError, match="but one of 'lr': if they are the same"):
-        encoded_runs(space, runs)

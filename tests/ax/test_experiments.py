@@ -137,13 +137,6 @@ def test_ax_is_as_it_is_used():
     assert hasattr(Client, "_experiment")
 
 
-def test_the_experiment_of_a_client_or_itself(make_client):
-    client = make_client()
-    experiment = experiment_of(client)
-    assert experiment.name == "new"
-    assert experiment_of(experiment) is experiment
-
-
 def test_axs_objectives_are_as_they_are_used(make_client):
     assert "_parsed" in parameters(Objective)
     names, parts = config_of(make_client(objective="-2*a, c")).objective._parsed

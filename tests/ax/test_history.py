@@ -96,14 +96,8 @@ def test_tensors_are_columns_by_position():
     [
         (lambda: read(TABLE, "day"), "no column 'day'"),
         (lambda: read(TABLE.assign(task=["a", None]), "task"), "lack a name"),
-        (
-            lambda: read(pd.concat([TABLE, TABLE[["n"]]], axis=1), "task"),
-            "several columns 'n'",
-        ),
-        (
-            lambda: read_tensors({"loss": {"a": (X, Y, -Y)}}),
-            "a value that is not positive",
-        ),
+        (lambda: read(pd.concat([TABLE, TABLE[["n"]]], axis=1), "task"), "several columns 'n'"),
+        (lambda: read_tensors({"loss": {"a": (X, Y, -Y)}}), "a value that is not positive"),
         (lambda: read_tensors({"loss": {"a": (Y,) * 4}}), "'loss of a' is a tuple"),
         (lambda: read_tensors({"loss": {"a": (X, Y[:, 0])}}), "must be n x 1"),
         (lambda: read_tensors({"loss": {"a": (X, Y / 0)}}), "'loss of a'.* infinite"),
@@ -120,12 +114,3 @@ def test_columns_that_json_does_not_hold_are_left_out(caplog):
     with caplog.at_level("INFO"):
         assert read(frame, "task") == read(TABLE, "task")
     assert "columns without numbers or text: ['took', 'when']" in caplog.text
-
-
-def test_an_empty_history_has_no_runs():
-    assert len(TransferHistory.from_frame(TABLE)) == 2
-    for history in (
-        TransferHistory.from_frame(TABLE.head(0)),
-        TransferHistory.from_tensors({}),
-    ):
-        assert len(history) == 0

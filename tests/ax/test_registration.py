@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 import torch
 from ax.adapter.registry import GENERATOR_KEY_TO_GENERATOR_SETUP
 from ax.core.search_space import SearchSpaceDigest
@@ -102,8 +101,3 @@ def test_registration_may_be_repeated():
     before = len(GENERATOR_KEY_TO_GENERATOR_SETUP)
     strategy.register()
     assert len(GENERATOR_KEY_TO_GENERATOR_SETUP) == before
-
-
-@pytest.mark.parametrize("key", [key.value for key in TransferGenerators])
-def test_keys_do_not_collide_with_axs(key):
-    assert key.startswith("botorch_transfer")

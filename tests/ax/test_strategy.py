@@ -16,7 +16,6 @@ from botorch.models.transforms.input import Normalize
 
 from botorch_transfer import (
     FullyBayesianHyperpriorGP,
-    GuardedTransferGP,
     HyperpriorGP,
     ScaMLGP,
     SequentialHierarchicalGP,
@@ -26,15 +25,7 @@ from botorch_transfer.ax import transfer_generation_strategy
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.memo import clear_memos
 from tests.ax.adapters import encoded_runs
-from tests.ax.conftest import (
-    bowl,
-    bowls,
-    corner_space,
-    mixed_loss,
-    mixed_space,
-    plain_loss,
-    plain_space,
-)
+from tests.ax.conftest import mixed_loss, mixed_space, plain_loss, plain_space
 
 FRAME = pd.DataFrame({"task": ["monday"], "C": [1.0], "gamma": [1.0], "loss": [0.1]})
 
@@ -142,19 +133,6 @@ def test_mixed_spaces_batches_and_a_failed_trial(make_client, old_clients, mixed
     assert config["kind"] in ("a", "b", "c")
 
 
-def test_a_failed_first_trial_is_not_suggested_again(make_client, runs):
-    client = make_client(history=runs)
-    ((trial, config),) = client.get_next_trials(1).items()
-    client.mark_trial_failed(trial)
-    ((_, again),) = client.get_next_trials(1).items()
-    distance = abs(np.log10(config["C"] / again["C"])) + abs(
-        np.log10(config["gamma"] / again["gamma"])
-    )
-    assert distance > 0.05
-    ((_, fixed),) = client.get_next_trials(1, fixed_parameters={"C": 7.0}).items()
-    assert fixed["C"] == pytest.approx(7.0)
-
-
 def test_batch_trials_and_known_noise(make_client, runs):
     noisy = runs.assign(loss_sem=0.1)
     client = make_client(history=noisy)
@@ -170,13 +148,6 @@ def test_batch_trials_and_known_noise(make_client, runs):
     std = adapter_of(client).transforms["StandardizeByHistory"].Ystd["loss"]
     units = model.outcome_transform.stdvs.item()
     assert model.likelihood.noise.item() == pytest.approx((0.1 / std / units) ** 2)
-
-
-def test_a_guard_with_a_table(make_client, complete, runs):
-    client = make_client(model=GuardedTransferGP, history=runs)
-    complete(client)
-    complete(client)
-    assert isinstance(adapter_of(client).generator.surrogate.model, GuardedTransferGP)
 
 
 @pytest.mark.parametrize("model", [HyperpriorGP, FullyBayesianHyperpriorGP])
@@ -201,13 +172,6 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     strategy = transfer_generation_strategy(history=history, model_options={"members": None})
     assert isinstance(strategy._nodes[0], CenterGenerationNode)
     assert caplog.messages[-1] == "The history has no runs: the strategy is Ax's own, without one."
-
-
-def test_metrics_of_other_names_are_refused_with_data_too(make_client, runs):
-    client = make_client(history=runs.rename(columns={"loss": "Loss"}).drop(columns="cost"))
-    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": 0.3})
-    with pytest.raises(UserInputError, match=r"experiment has the metrics .*: name them alike"):
-        client.get_next_trials(1)
 
 
 @pytest.mark.parametrize(
@@ -270,22 +234,6 @@ def test_a_constraint_from_below(make_client, runs):
     assert models_of(client) == [ScaMLGP, ScaMLGP]
 
 
-def test_a_constraint_on_parameters(make_client):
-    """Most of the old runs violate it."""
-    client = make_client(
-        corner_space(),
-        parameter_constraints=["a + b <= 0.6"],
-        model_options=PAPER,
-        history=bowls(),
-    )
-    for _ in range(2):
-        ((trial, config),) = client.get_next_trials(1).items()
-        assert config["a"] + config["b"] < 0.6 + 1e-6
-        loss = bowl(config["a"], config["b"], 0.03)
-        assert loss < 0.07  # the least is 0.045
-        client.complete_trial(trial, {"loss": loss})
-
-
 def test_constraints_with_and_without_history(make_client, runs):
     client = make_client(history=runs, constraints=["cost <= 2", "time <= 5"])
     ((trial, config),) = client.get_next_trials(1).items()
@@ -321,14 +269,6 @@ def test_thresholds_and_constraints_relative_to_a_baseline(
     client.complete_trial(baseline, {"loss": 10.0, "cost": 2.0})
     ((_, config),) = client.get_next_trials(1).items()
     assert set(config) == {"C", "gamma"}
-
-
-def test_an_infinite_outcome_is_none(make_client, runs):
-    client = make_client(constraints=["time <= 4"], history=runs.drop(columns="cost"))
-    for loss, time in ((np.inf, np.inf), (-np.inf, 3.0)):
-        ((trial, _),) = client.get_next_trials(1).items()
-        client.complete_trial(trial, {"loss": loss, "time": time})
-    assert len(client.get_next_trials(1)) == 1
 
 
 def test_maximizing_the_negated_history_is_minimizing(make_client, runs):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 pytest.importorskip("ax")
 pytest.importorskip("sklearn")
@@ -10,17 +9,14 @@ pytest.importorskip("statsmodels")
 from benchmarks.ax_study import (
     METHODS,
     METRIC,
-    OLD_RUNS,
     OLD_TASKS,
     REFERENCE,
     Setting,
     ax_space,
-    counted_pretraining,
     old_experiment,
     report,
 )
 from benchmarks.history_spaces import SPACES
-from botorch_transfer import SourceGPs
 from botorch_transfer.datasets import tuning_search_space
 
 
@@ -31,33 +27,6 @@ def test_spaces_are_those_of_the_history(space):
     runs = Setting(space, 0).runs()
     assert set(names) <= set(runs.columns)
     assert runs["task"].nunique() == OLD_TASKS
-
-
-def test_old_runs_are_of_other_data_sets_and_paired_by_seed():
-    setting = Setting("gbm", 5)
-    runs = setting.runs()
-    assert setting.target == "digits_3_vs_8"
-    assert not runs["task"].str.startswith("digits").any()
-    assert (runs.groupby("task").size() == OLD_RUNS).all()
-    assert runs.equals(Setting("gbm", 5).runs())
-    assert not runs.equals(Setting("gbm", 6).runs())
-
-
-def test_old_experiments_hold_the_runs():
-    runs = Setting("svm", 0).runs().head(3)
-    client = old_experiment("old", ax_space("svm"), runs)
-    found = client.summarize()
-    assert found[METRIC].tolist() == runs[METRIC].tolist()
-    assert found["C"].tolist() == pytest.approx(runs["C"].tolist())
-
-
-def test_pretrainings_are_counted():
-    X = torch.rand(5, 1, dtype=torch.double)
-    with counted_pretraining() as made:
-        SourceGPs.fit({"a": (X, X)}, num_restarts=0)
-    assert len(made) == 1
-    SourceGPs.fit({"a": (X, X)}, num_restarts=0)
-    assert len(made) == 1
 
 
 def test_report():
@@ -79,3 +48,11 @@ def test_report():
     assert cells[REFERENCE][9:12] == ["3", "3", "100%"]
     assert cells[names[1]][9:12] == ["2", "2", "100%"]
     assert cells[names[2]][9:12] == ["> 12", "inf", "0%"]
+
+
+def test_old_experiments_hold_the_runs():
+    runs = Setting("svm", 0).runs().head(3)
+    client = old_experiment("old", ax_space("svm"), runs)
+    found = client.summarize()
+    assert found[METRIC].tolist() == runs[METRIC].tolist()
+    assert found["C"].tolist() == pytest.approx(runs["C"].tolist())

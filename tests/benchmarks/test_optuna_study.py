@@ -70,7 +70,7 @@ def test_of_logarithms_gets_them_of_old_and_new_trials(monkeypatch):
         seen.append(studies[0].trials[0].value)
         return Sampler(seed=seed)
 
-    monkeypatch.setitem(METHODS, OF_LOGARITHMS[0], sampler_of)
+    monkeypatch.setattr(optuna_study, "TransferSampler", sampler_of)
     monkeypatch.setattr(optuna_study, "evaluate", lambda *_: {METRIC: 0.25})
     monkeypatch.setattr(optuna_study, "EVALUATIONS", 1)
     result = run(OF_LOGARITHMS[0], "svm", "digits_3_vs_8", seed=0)

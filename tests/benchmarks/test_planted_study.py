@@ -69,18 +69,3 @@ def test_a_study_resumes_and_records_exceptions(tmp_path, capsys, monkeypatch):
     assert len(seen) == calls + 2
     study.main(["--out", str(tmp_path / "out"), "--report"])
     assert capsys.readouterr().out == 2 * printed
-
-
-def test_planted_cells_of_own_runs_stay_and_regrets_are_true(tmp_path, monkeypatch):
-    seen = list[pd.DataFrame]()
-
-    def first(space, history, runs, outcome, goal, candidates, **options):
-        seen.append(runs)
-        return candidates.drop(runs.index)[:1]
-
-    monkeypatch.setattr(study, "suggest", first)
-    run = Run("shipped svm", "digits_odd", 0, 0.0, 0.0)
-    table = study.read(run.table, tmp_path)
-    clean, planted = (study.replay(run._replace(share=s, value=-999.0), table) for s in (0, 1))
-    assert [planted[name] for name in study.REGRETS] == [clean[name] for name in study.REGRETS]
-    assert seen[-1]["log_loss"].tolist() == 4 * [-999.0]

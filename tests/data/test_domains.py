@@ -6,11 +6,9 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.input import Normalize
 from torch import Tensor
 
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.memo import content_key
 from botorch_transfer.search_space import (
     CategoricalParameter,
     FloatParameter,
@@ -63,6 +61,12 @@ def test_a_dimension_that_is_not_there_is_refused(index):
         Domain(tasks(), discrete_dims=[index])
 
 
+@pytest.mark.parametrize("dims", [3, ["a"]])
+def test_dimensions_are_indices(dims):
+    with pytest.raises(TypeError, match="list of indices"):
+        Domain(tasks(), discrete_dims=dims)
+
+
 def test_unfit_source_data_are_refused():
     with pytest.raises(InputDataError, match="no source tasks"):
         Domain([])
@@ -91,23 +95,3 @@ def test_from_a_table():
     context = torch.eye(5)
     described = Domain.from_dataframe(runs, space, "loss", "day", context=context)
     assert described.context.tolist() == context.tolist()
-
-
-def test_equal_content_is_known():
-    bounds = torch.tensor([[0.0] * 3, [2.0] * 3], dtype=torch.double)
-    data = tasks()
-
-    def key(**options) -> str:
-        return content_key(Domain(data, **options))
-
-    assert key() == key()
-    assert key(input_transform=Normalize(3, bounds=bounds)) == key(
-        input_transform=Normalize(3, bounds=bounds.clone())
-    )
-    different = [
-        key(),
-        key(discrete_dims=[0]),
-        key(context=torch.eye(3)),
-        key(input_transform=Normalize(3, bounds=bounds)),
-    ]
-    assert len(set(different)) == 4

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
 
 from botorch_transfer.data import as_datasets, from_dataframe, task_names
 from botorch_transfer.data.columns import likely_column
@@ -57,15 +56,6 @@ def test_one_dataset_a_task_in_order_of_appearance():
     assert datasets["a"].Yvar is None
     assert task_names(as_datasets(datasets)) == ["b", "a"]
     assert task_names(list(datasets.values())) == ["b", "a"]
-
-
-def test_the_result_fits_a_model():
-    data = read(table())["b"]
-    assert SingleTaskGP(data.X, data.Y).posterior(data.X).mean.shape == (3, 1)
-
-
-def test_minimization_changes_the_sign():
-    assert read(table(), goal="min")["a"].Y.tolist() == [[-0.2], [-0.4]]
 
 
 def test_failed_runs_are_dropped_and_counted(caplog):
@@ -142,12 +132,6 @@ def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_nothing_is_logged_without_failures(caplog):
-    with caplog.at_level(logging.DEBUG, logger="botorch_transfer"):
-        read(table())
-    assert caplog.messages == []
-
-
 @pytest.mark.parametrize(("failed", "left"), [("drop", [0.1]), ("worst", [0.1, 0.1, 0.1])])
 def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
     """A word says that nothing was measured, and not that the run was bad."""
@@ -169,12 +153,6 @@ def test_standard_errors_become_variances():
     datasets = read(table(sem=[0.1, np.nan, 0.2, np.nan, 0.3]), noise="sem")
     torch.testing.assert_close(datasets["b"].Yvar[:, 0], torch.tensor([0.01, 0.04, 0.09]).double())
     assert datasets["a"].Yvar is None
-
-
-def test_failed_runs_get_the_largest_standard_error():
-    frame = table(sem=[0.1, 0.1, 0.2, 0.1, np.nan], accuracy=[0.1, 0.2, 0.3, 0.4, np.nan])
-    Yvar = read(frame, noise="sem", failed="worst")["b"].Yvar
-    torch.testing.assert_close(Yvar[:, 0], torch.tensor([0.01, 0.04, 0.04]).double())
 
 
 @pytest.mark.parametrize("error", [np.nan, 0.0, "", "0.0"])
@@ -222,13 +200,6 @@ def test_a_task_that_lacks_a_parameter_is_refused_or_filled():
     assert frame["C"].isna().sum() == 3  # the argument isn't changed
 
 
-def test_an_absent_column_is_filled_likewise():
-    frame = table().drop(columns="C")
-    assert read(frame, missing={"C": 1})["a"].X[:, 2].tolist() == [0.0, 0.0]
-    with pytest.raises(InputDataError, match="Task 'b' has no values of parameter 'C'"):
-        read(frame)
-
-
 def test_conditional_parameters_may_be_absent_where_inactive():
     frame = table(kernel="rbf").drop(columns="degree")
     assert (read(frame)["a"].X[:, 3] == 0.5).all()
@@ -237,12 +208,6 @@ def test_conditional_parameters_may_be_absent_where_inactive():
     filled = read(table().drop(columns="degree"), missing={"degree": 3})
     assert filled["a"].X[:, 3].tolist() == [1.0, 1.0]
     assert filled["b"].X[:, 3].tolist() == [0.5, 0.5, 0.5]
-
-
-def test_single_empty_cells_are_refused_rather_than_filled():
-    frame = table(C=[1.0, 10.0, np.nan, 1.0, 10.0])
-    with pytest.raises(InputDataError, match="Task 'b': Parameter 'C' has no value in row 2"):
-        read(frame, missing={"C": 1.0})
 
 
 def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
@@ -300,11 +265,41 @@ def test_fractions_that_a_task_lacks_are_filled():
         ({"failed": "keep"}, ValueError, "failed is 'keep': use 'drop' or 'worst'"),
         ({"missing": {"c": 1}}, ValueError, "missing names 'c', .* use one of kernel, C, deg"),
         ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing one by noise="),
+        ({"noise": "C"}, InputDataError, "is both a parameter and"),
+        ({"outcome": "C"}, InputDataError, "is both a parameter and"),
+        ({"outcome": ["accuracy"]}, TypeError, r"outcome is \['accuracy'\]: give the name"),
+        ({"task": None}, TypeError, "task is None: give the name"),
+        ({"task": "accuracy"}, InputDataError, "'accuracy' is both what outcome="),
+        ({"missing": ["C"]}, TypeError, "missing is .*: give a dict"),
+        ({"rename": ["C"]}, TypeError, "rename is .*: give a dict"),
+        ({"space": {"C": (0, 1)}}, TypeError, "space is a dict: make a SearchSpace"),
+        ({"frame": {"C": [1.0]}}, InputDataError, "is a dict: make a pandas"),
     ],
 )
 def test_impossible_arguments_are_refused(arguments, error, message):
+    given = {"frame": table(), "space": SPACE, "outcome": "accuracy", "task": "dataset"}
     with pytest.raises(error, match=message):
-        read(table(), **arguments)
+        from_dataframe(**{**given, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"accuracy": [1 + 1j] * 5}, "type complex128: convert it"),
+        ({"accuracy": pd.Timestamp("2020-01-01")}, "type datetime64.*: convert it"),
+        ({"accuracy": pd.Timedelta("1s")}, "type timedelta64.*: convert it"),
+        ({"C": [[1], [2], [3], [4], [5]]}, "not a number: correct the cell"),
+    ],
+)
+def test_columns_of_impossible_types_are_refused(columns, message):
+    with pytest.raises(InputDataError, match=message):
+        read(table(**columns))
+
+
+@pytest.mark.parametrize("name", ["C", "accuracy", "dataset"])
+def test_columns_that_are_there_twice_are_refused(name):
+    with pytest.raises(InputDataError, match=f"several columns '{name}': keep one"):
+        read(pd.concat([table(), table()[[name]]], axis=1))
 
 
 def test_tables_without_tasks_or_outcomes_are_refused():

@@ -8,7 +8,7 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer import ScaMLGP, suggest
-from botorch_transfer.data import from_dataframe, units
+from botorch_transfer.data import from_dataframe
 from botorch_transfer.data.units import wrong_outcomes, wrong_units
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
@@ -143,9 +143,3 @@ def test_outcomes_outside_of_what_they_can_be(caplog):
     runs, space = percent.assign(x=0.5), SearchSpace([FloatParameter("x", 0, 1)])
     read_study(space, None, runs, "y", "max", outcome_range=(0, 1))
     assert caplog.messages == [f"Maybe another unit: {told}"]
-
-
-@pytest.mark.parametrize("n", [1, 2, 7])
-def test_quantiles_are_those_of_numpy(n):
-    values = np.random.default_rng(n).normal(size=n)
-    np.testing.assert_allclose(units._quantiles(values), np.quantile(values, units.QUANTILES))

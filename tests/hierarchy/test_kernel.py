@@ -21,7 +21,6 @@ from tests.hierarchy.twin import (
     boosted,
     climb,
     joint,
-    means_only,
     moments_and_gradient,
     sequential,
     stack,
@@ -83,32 +82,6 @@ def test_sequential_is_joint(sizes: list[int], seed: int) -> None:
     torch.testing.assert_close(moments, joint(levels).at(A), rtol=1e-8, atol=1e-9)
 
 
-@given(sizes=sizes_, seed=st.integers(0, 100))
-def test_boosting_costs_variance(sizes: list[int], seed: int) -> None:
-    levels, A = draw_tasks(sizes, 2, seed=seed), points(20, 2)
-    with_means = stack(levels, "mean").variance(A)
-    # The joint GP's coefficients are the best; the last level's own variance is part of any.
-    assert bool((with_means >= stack(levels, "covariance").variance(A) - 1e-12).all())
-    own = climb(means_only, levels).covariance(A, A).diagonal()
-    assert bool((with_means[0] >= own - 1e-12).all())
-
-
-def test_one_level_is_one_gp() -> None:
-    (level,) = draw_tasks([8], 2)
-    A = points(5, 2)
-    for propagate, _ in KINDS:
-        gps = stack([level], propagate)
-        torch.testing.assert_close(gps.mean(A)[0], level.posterior_mean(A))
-        torch.testing.assert_close(gps.covariance(A)[0], level.posterior_covariance(A, A))
-
-
-def test_kinds_differ_from_two_levels_on() -> None:
-    levels, A = draw_tasks([6, 5], 2), points(5, 2)
-    covariance, mean = stack(levels, "covariance"), stack(levels, "mean")
-    assert (covariance.mean(A) - mean.mean(A)).abs().max() > 1e-3
-    assert (covariance.variance(A) - mean.variance(A)).abs().max() > 1e-3
-
-
 def test_level_variances() -> None:
     levels, A = draw_tasks(SIZES[2], 2), points(3, 4, 2)
     gps = stack(levels, "mean")
@@ -138,22 +111,6 @@ def test_level_means_are_zero_by_default() -> None:
     assert torch.equal(far, torch.zeros_like(far))
 
 
-@pytest.mark.parametrize("propagate", ["covariance", "mean"])
-def test_single_precision(propagate: Propagate) -> None:
-    levels, A = draw_tasks(SIZES[2], 2), points(6, 2)
-    double = stack(levels, propagate)
-    tensors = {
-        name: tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in double.tensors().items()
-    }
-    single = type(double)(**tensors)
-    assert single.covariance(A.float()).dtype is torch.float32
-    torch.testing.assert_close(single.mean(A.float()), double.mean(A).float(), rtol=0, atol=2e-4)
-    torch.testing.assert_close(
-        single.covariance(A.float()), double.covariance(A).float(), rtol=0, atol=2e-4
-    )
-
-
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")
 @pytest.mark.parametrize("propagate", ["covariance", "mean"])
 def test_repeated_points_without_noise(propagate: Propagate) -> None:
@@ -181,12 +138,6 @@ def test_no_factor(propagate: Propagate) -> None:
     tensors["noise"][:4] = 1.0
     with pytest.raises(InputDataError, match=r"source task 'v2' is not positive definite"):
         hierarchy(**tensors, task_names=["v1", "v2"])
-
-
-def test_unknown_kernel() -> None:
-    tensors = stack(draw_tasks([4, 3], 2), "mean").tensors()
-    with pytest.raises(ValueError, match="cosine"):
-        BoostedHierarchy(**tensors, kernel="cosine")
 
 
 def test_copies_share_tensors() -> None:

@@ -1,31 +1,21 @@
 from __future__ import annotations
 
-import pickle
-from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import UnsupportedError
-from botorch.fit import fit_gpytorch_mll
-from botorch.sampling import SobolQMCNormalSampler
-from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.models import (
     BoostedHierarchicalGP,
-    JointHierarchicalGP,
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from botorch_transfer.pretraining import SourceGPs
 from tests.families import ShiftedSines
 from tests.gp.padded import Task, draw_tasks, points
 from tests.hierarchy.twin import (
@@ -35,15 +25,12 @@ from tests.hierarchy.twin import (
     boosted,
     climb,
     draw_model,
-    joint,
-    levels_of,
     means_only,
     moments_and_gradient,
     prior_of,
     sequential,
     target_of,
 )
-from tests.models.contract import assert_same_posterior, copy_hyperparameters
 
 MODELS: list[tuple[type[HierarchicalGP], Step]] = [
     (SequentialHierarchicalGP, sequential),
@@ -87,44 +74,6 @@ def test_known_noise(model_class: type[HierarchicalGP], step: Step) -> None:
 
 
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_users_units(model_class: type[HierarchicalGP], step: Step) -> None:
-    family, A = ShiftedSines(), points(5, 2)
-    prior = SourceHierarchy.fit(family.sources(), model_class.propagate, num_restarts=0)
-    model = model_class(*family.target(4), prior)
-    mean, covariance = _twin(step, model, levels_of(prior)).at(A)
-    posterior, transform = model.posterior(A), model.outcome_transform
-    outcomes = torch.cat([Y for _, Y in (*family.sources().values(), family.target(4))])
-    torch.testing.assert_close(transform.stdvs.squeeze(), outcomes.std())
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean * outcomes.std() + outcomes.mean())
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance * outcomes.var()
-    )
-
-
-def test_models_agree_where_sources_are_certain() -> None:
-    x = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
-    source = Task(
-        X=x,
-        Y=(6 * x).sin().squeeze(-1),
-        noise=torch.full((40,), 1e-7, dtype=torch.double),
-        lengthscale=torch.tensor([0.3], dtype=torch.double),
-        outputscale=torch.ones((), dtype=torch.double),
-        mean=torch.zeros((), dtype=torch.double),
-        kernel="rbf",
-    )
-    X = x[[3, 20, 33]]
-    posteriors = [
-        model_class(X, (4 * X).cos(), prior_of([source], model_class.propagate)).posterior(x)
-        for model_class, _ in MODELS
-    ]
-    for posterior in posteriors[1:]:
-        close = {"rtol": 0.0, "atol": 1e-5}
-        torch.testing.assert_close(posterior.mean, posteriors[0].mean, **close)
-        covariances = [p.distribution.covariance_matrix for p in (posterior, posteriors[0])]
-        torch.testing.assert_close(*covariances, **close)
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) -> None:
     model, levels = draw_model(model_class, SIZES[1], 6)
     target = target_of(model)
@@ -142,34 +91,6 @@ def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) ->
     torch.testing.assert_close(value, expected.log_prob(target.Y))
 
 
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_twin_after_fitting(model_class: type[HierarchicalGP], step: Step) -> None:
-    model, levels = draw_model(model_class, SIZES[1], 6)
-    before = model.residual_covar_module.outputscale.clone()
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
-    assert not torch.equal(model.residual_covar_module.outputscale, before)
-    A = points(5, 2)
-    posterior = model.posterior(A)
-    mean, covariance = _twin(step, model, levels).at(A)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean)
-    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_paths(model_class: type[HierarchicalGP], step: Step) -> None:
-    model, _ = draw_model(model_class, SIZES[2], 4)
-    A, num = points(5, 2), 1024
-    draws = draw_matheron_paths(model, torch.Size([num]))(A)
-    posterior = model.posterior(A)
-    mean, covariance = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
-    deviation = covariance.diagonal().sqrt()
-    error = (draws.mean(dim=0) - mean) / deviation * num**0.5
-    assert error.abs().max() < 4.5
-    error = (draws.mT.cov() - covariance) / (deviation * deviation.unsqueeze(-1))
-    # 4.5 standard errors of a variance, 0.2, and what random features are off.
-    assert error.abs().max() < 0.23
-
-
 def test_other_propagation_is_refused() -> None:
     levels, X = draw_tasks([4], 2), points(3, 2)
     with pytest.raises(ValueError, match=r"needs a SourceHierarchy with propagate='covariance'"):
@@ -177,66 +98,6 @@ def test_other_propagation_is_refused() -> None:
     for model_class in (MeanHierarchicalGP, BoostedHierarchicalGP):
         with pytest.raises(ValueError, match=r"this one has 'covariance': fit it with propagate="):
             model_class(X, X[:, :1], prior_of(levels, "covariance"))
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_other_priors_are_refused(model_class: type[HierarchicalGP], step: Step) -> None:
-    family = ShiftedSines()
-    prior = SourceGPs.fit(family.sources(), num_restarts=0)
-    with pytest.raises(TypeError, match=r"Expected a SourceHierarchy or source data"):
-        model_class(*family.target(2), prior)
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_source_data_are_fitted_once(model_class: type[HierarchicalGP], step: Step) -> None:
-    family = ShiftedSines()
-    first = model_class(*family.target(2), family.sources((4, 3)))
-    second = model_class(*family.target(3), family.sources((4, 3)))
-    assert first.prior is not second.prior
-    assert first.prior.gps.alpha is second.prior.gps.alpha
-    assert first.prior.propagate == model_class.propagate
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_sequential_is_joint_formula(sizes: tuple[int, ...]) -> None:
-    model, levels = draw_model(SequentialHierarchicalGP, sizes, 5)
-    A = points(6, 2)
-    posterior = model.posterior(A)
-    mean, covariance = joint([*levels, target_of(model)]).at(A)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-8, atol=1e-9)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance, rtol=1e-8, atol=1e-9
-    )
-
-
-@pytest.mark.parametrize("num_points", [0, 4])
-def test_sequential_is_joint_model(num_points: int) -> None:
-    # The joint model standardizes each source task and gives no means to levels.
-    levels = [
-        replace(
-            task,
-            Y=(task.Y - task.Y.mean()) / task.Y.std(),
-            mean=torch.zeros((), dtype=torch.double),
-        )
-        for task in draw_tasks(SIZES[1], 2)
-    ]
-    X = points(num_points, 2, seed=3)
-    model = SequentialHierarchicalGP(X, X[:, :1].sin(), prior_of(levels, "covariance"))
-    sources = [(task.X, task.Y.unsqueeze(-1), task.noise.unsqueeze(-1)) for task in levels]
-    whole = JointHierarchicalGP(X, X[:, :1].sin(), sources, outcome_transform=None)
-    for kernel, level in zip(whole.covar_modules, [*levels, target_of(model)], strict=True):
-        kernel.initialize(outputscale=level.outputscale)
-        kernel.base_kernel.lengthscale = level.lengthscale
-    whole.likelihood.noise = model.likelihood.noise.detach()
-    assert_same_posterior(model.posterior(points(6, 2)), whole.posterior(points(6, 2)))
-
-
-def test_is_as_unsure_as_its_sources() -> None:
-    model, _ = draw_model(SequentialHierarchicalGP, SIZES[1], 0)
-    A = points(20, 2)
-    residual = model.residual_covar_module.outputscale
-    expected = model.prior.variance(A) + residual
-    torch.testing.assert_close(model.posterior(A).variance.squeeze(-1), expected)
 
 
 def _model(
@@ -283,20 +144,6 @@ def test_combined_deviation(sizes: tuple[int, ...], num_points: int, weight: flo
     torch.testing.assert_close(covariance, correlation * expected.outer(expected))
 
 
-def test_without_target_data_the_sources_deviation_is_kept() -> None:
-    model, levels = _model((6,), 0, 1.0)
-    A = points(4, 2)
-    expected = levels[0].posterior_covariance(A, A).diagonal()
-    torch.testing.assert_close(model.posterior(A).variance.squeeze(-1), expected)
-
-
-def test_large_weight_is_the_residuals_deviation() -> None:
-    combined, plain = (
-        _model(SIZES[1], 5, weight)[0].posterior(points(4, 2)) for weight in (1e9, None)
-    )
-    torch.testing.assert_close(combined.variance, plain.variance, rtol=1e-6, atol=0)
-
-
 @pytest.mark.parametrize("num_points", [0, 4])
 @pytest.mark.parametrize("weight", [None, 1.0])
 def test_gradient(num_points: int, weight: float | None) -> None:
@@ -333,102 +180,10 @@ def test_conditioning_counts_the_new_points(num_points: int) -> None:
     torch.testing.assert_close(conditioned.posterior(A).variance, rebuilt.posterior(A).variance)
 
 
-def test_fantasies() -> None:
-    model, _ = _model(SIZES[1], 3, 1.0)
-    X, A = points(4, 1, 2, seed=7), points(5, 2)
-    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3]), seed=0))
-    posterior = fantasies.posterior(A)
-    assert posterior.mean.shape == (3, 4, 5, 1)
-    conditioned = model.condition_on_observations(X[1], fantasies.train_targets[2, 1, -1:, None])
-    torch.testing.assert_close(posterior.variance[2, 1], conditioned.posterior(A).variance)
-    torch.testing.assert_close(posterior.mean[2, 1], conditioned.posterior(A).mean)
-
-
-def test_copies_keep_the_weight() -> None:
-    model, _ = _model(SIZES[1], 3, 2.0)
-    A = points(4, 2)
-    variance = model.posterior(A).variance
-    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        torch.testing.assert_close(twin.posterior(A).variance, variance, rtol=0, atol=0)
-
-
-def test_mean_is_the_boosted_models() -> None:
-    model, levels = _model(SIZES[2], 4, None)
-    boosted = BoostedHierarchicalGP(
-        *model.train_inputs, model.train_targets.unsqueeze(-1), prior_of(levels, "mean")
-    )
-    A = points(6, 2)
-    torch.testing.assert_close(
-        model.posterior(A).mean, boosted.posterior(A).mean, rtol=0, atol=1e-12
-    )
-    assert bool((model.posterior(A).variance < boosted.posterior(A).variance).all())
-
-
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
 def test_weight_must_be_positive(weight: float) -> None:
     with pytest.raises(ValueError, match=f"deviation_weight must be positive, not {weight}"):
         _model(SIZES[0], 2, weight)
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_covariance_is_the_spread_over_source_draws(sizes: tuple[int, ...]) -> None:
-    # Proposition 2: each draw of the source function is a certain prior mean of the target.
-    levels, num = draw_tasks(sizes, 2), 40_000
-    X, A = points(4, 2, seed=3), points(5, 2)
-    model = BoostedHierarchicalGP(X, X[:, :1].sin(), prior_of(levels, "mean"))
-    target, source = target_of(model), climb(boosted, levels)
-    at_both = torch.cat([A, X])
-    mean, covariance = source.at(at_both)
-    draws = torch.distributions.MultivariateNormal(mean, covariance + 1e-10 * torch.eye(9))
-    f, f_X = draws.sample((num,)).split([5, 4], dim=-1)
-    gram = target.prior(X, X) + target.noise.diag()
-    weights = torch.linalg.solve(gram, target.prior(X, A)).mT
-    means = f + (target.Y - f_X) @ weights.mT
-    expected = target.posterior_covariance(A, A) + means.mT.cov()
-    posterior = model.posterior(A)
-    deviation = posterior.variance.squeeze(-1).sqrt()
-    error = (posterior.distribution.covariance_matrix - expected) / deviation.outer(deviation)
-    # Four standard errors of a variance.
-    assert error.abs().max() < 4 * (2 / num) ** 0.5
-    error = (posterior.mean.squeeze(-1) - means.mean(dim=0)) / deviation
-    assert error.abs().max() < 4 / num**0.5
-
-
-@given(
-    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
-    num_points=st.integers(0, 5),
-    seed=st.integers(0, 50),
-)
-def test_variance_is_at_least_the_mean_models(sizes: list[int], num_points: int, seed: int) -> None:
-    prior = prior_of(draw_tasks(sizes, 2, seed=seed), "mean")
-    X, A = points(num_points, 2, seed=seed + 1), points(20, 2, seed=seed + 2)
-    data = (X, X[:, :1].sin(), prior)
-    variance = BoostedHierarchicalGP(*data).posterior(A).variance
-    assert bool((variance >= MeanHierarchicalGP(*data).posterior(A).variance - 1e-10).all())
-
-
-def test_without_target_data_the_top_sources_covariance_is_added() -> None:
-    levels, A = draw_tasks(SIZES[1], 2), points(5, 2)
-    model = BoostedHierarchicalGP(points(0, 2), points(0, 1), prior_of(levels, "mean"))
-    residual = model.residual_covar_module(A).to_dense()
-    expected = climb(boosted, levels).covariance(A, A) + residual
-    torch.testing.assert_close(model.posterior(A).distribution.covariance_matrix, expected)
-
-
-def test_batches_of_targets_and_inputs() -> None:
-    prior = prior_of(draw_tasks(SIZES[1], 2), "mean")
-    X, A = points(3, 4, 2, seed=3), points(2, 3, 5, 2)
-    covariance = BoostedHierarchicalGP(X, X[..., :1], prior).posterior(A).distribution
-    for i, b in ((0, 0), (1, 2)):
-        alone = BoostedHierarchicalGP(X[b], X[b, :, :1], prior).posterior(A[i, b]).distribution
-        torch.testing.assert_close(covariance.covariance_matrix[i, b], alone.covariance_matrix)
-
-
-def test_covariance_is_positive_semi_definite() -> None:
-    prior, X = prior_of(draw_tasks(SIZES[2], 1), "mean"), points(4, 1, seed=3)
-    grid = torch.linspace(-1, 2, 60, dtype=torch.double).unsqueeze(-1)
-    covariance = BoostedHierarchicalGP(X, X, prior).posterior(grid).distribution.covariance_matrix
-    assert torch.linalg.eigvalsh(covariance).min() > -1e-10
 
 
 KINDS: list[tuple[type[HierarchicalGP], dict[str, Any]]] = [
@@ -488,51 +243,6 @@ def test_botorchs_leave_one_out(weight: float | None) -> None:
     else:
         with pytest.raises(UnsupportedError, match=r"call its loo_posterior\(\)"):
             loo_cv(model)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_leave_one_out_in_users_units(
-    kind: tuple[type[HierarchicalGP], dict[str, Any]],
-) -> None:
-    family = ShiftedSines()
-    X, Y = family.target(4)
-    prior = SourceHierarchy.fit(family.sources(), "mean", num_restarts=0)
-    model = kind[0](X, Y, prior, **kind[1]).eval()
-    transform, loo = model.outcome_transform, model.loo_posterior()
-    for i in range(4):
-        keep = torch.arange(4) != i
-        refit = kind[0](X[keep], transform(Y[keep])[0], prior, outcome_transform=None, **kind[1])
-        copy_hyperparameters(model, refit)
-        posterior = refit.posterior(X[i : i + 1], observation_noise=True)
-        mean = transform.untransform(posterior.mean)[0]
-        torch.testing.assert_close(loo.mean[i], mean)
-        torch.testing.assert_close(loo.variance[i], posterior.variance * transform.stdvs[0] ** 2)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_leave_one_out_in_batches(
-    kind: tuple[type[HierarchicalGP], dict[str, Any]],
-) -> None:
-    prior, X = prior_of(draw_tasks(SIZES[1], 2), "mean"), points(3, 4, 2, seed=3)
-    Y = (3 * X).sin().sum(-1, keepdim=True)
-    loo = _build(kind, X, Y, prior).loo_posterior()
-    assert loo.mean.shape == (3, 4, 1, 1)
-    for b in range(3):
-        alone = _build(kind, X[b], Y[b], prior).loo_posterior()
-        torch.testing.assert_close(loo.mean[b], alone.mean)
-        torch.testing.assert_close(loo.variance[b], alone.variance)
-
-
-def test_boosted_leave_one_out_identity() -> None:
-    levels, X = draw_tasks(SIZES[1], 2), points(6, 2, seed=3)
-    prior, Y = prior_of(levels, "mean"), X[:, :1].sin()
-    boosted, plain = (_build(kind, X, Y, prior) for kind in KINDS[:2])
-    kernel = boosted.residual_covar_module(X).to_dense()
-    inverse = torch.linalg.inv(kernel + boosted.likelihood.noise * torch.eye(6))
-    R = inverse / inverse.diagonal().unsqueeze(-1)
-    expected = (R @ prior.gps.covariance(X)[0] @ R.mT).diagonal()
-    difference = boosted.loo_posterior().variance - plain.loo_posterior().variance
-    torch.testing.assert_close(difference.flatten(), expected)
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]])

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.sampling.pathwise.utils import get_train_inputs
@@ -20,21 +18,9 @@ from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
 )
 from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
-from botorch_transfer.models import BoostedHierarchicalGP, SequentialHierarchicalGP
 from tests.families import ShiftedSines
 from tests.gp.padded import Task, points
-from tests.hierarchy.twin import (
-    NOTHING,
-    Process,
-    Step,
-    boosted,
-    boosted_variance,
-    climb,
-    joint,
-    levels_of,
-    means_only,
-    sequential,
-)
+from tests.hierarchy.twin import NOTHING, Process, Step, boosted, climb, levels_of, sequential
 
 KINDS: list[tuple[Propagate, Step]] = [("covariance", sequential), ("mean", boosted)]
 DEFAULTS = (SOURCE_HYPERPARAMETERS, RESIDUAL_HYPERPARAMETERS)
@@ -170,22 +156,6 @@ def test_known_noise() -> None:
     assert noise[6:].unique().numel() == 1
 
 
-@pytest.mark.parametrize("num_tasks", [1, 20])
-@pytest.mark.parametrize("propagate", ["covariance", "mean"])
-def test_number_of_tasks(propagate: Propagate, num_tasks: int) -> None:
-    sizes = [3 + index % 4 for index in range(num_tasks)]
-    stack = SourceHierarchy.fit(ShiftedSines().sources(sizes), propagate, num_restarts=0)
-    assert stack.num_points.tolist() == sizes
-    levels, A = levels_of(stack), points(5, 2)
-    if propagate == "covariance":
-        mean, covariance = joint(levels).at(A)
-        variance = covariance.diagonal()
-    else:
-        mean, variance = climb(means_only, levels).mean(A), boosted_variance(levels, A)
-    torch.testing.assert_close(stack.mean(A), mean, rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(stack.variance(A), variance, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize("propagate", ["covariance", "mean"])
 def test_constant_and_single_point_tasks(propagate: Propagate) -> None:
     X = points(5, 2)
@@ -201,37 +171,10 @@ def test_constant_and_single_point_tasks(propagate: Propagate) -> None:
     assert (stack.mean(X) - (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()).abs().max() < 0.1
 
 
-@pytest.mark.parametrize("propagate", ["covariance", "mean"])
-def test_single_precision(propagate: Propagate) -> None:
-    family = ShiftedSines(dtype=torch.float32)
-    stack = SourceHierarchy.fit(family.sources(), propagate, num_restarts=0)
-    A = points(5, 2)
-    assert stack.mean(A.float()).dtype is stack.variance(A.float()).dtype is torch.float32
-    double = _fit(propagate)
-    torch.testing.assert_close(stack.mean(A.float()).double(), double.mean(A), rtol=0, atol=0.01)
-
-
-def test_fits_are_reproducible() -> None:
-    first, second = _fit(num_restarts=2), _fit(num_restarts=2)
-    assert torch.equal(first.gps.lengthscale, second.gps.lengthscale)
-
-
 def test_maximum_likelihood_takes_the_starts_of_the_papers() -> None:
     with_priors, without = _fit(), _fit(hyperparameters=None, num_restarts=3)
     assert not torch.equal(with_priors.gps.lengthscale, without.gps.lengthscale)
     assert bool((without.log_posterior != with_priors.log_posterior).all())
-
-
-def test_fit_once_recalls() -> None:
-    sources = ShiftedSines().sources((5, 4))
-    fit = partial(SourceHierarchy.fit_once, num_restarts=0, max_iter=2)
-    first = fit(sources, propagate="mean")
-    assert fit(sources, propagate="mean") is first
-    other = fit(sources, propagate="covariance")
-    assert other is not first
-    assert other.propagate == "covariance"
-    swapped = dict(reversed(sources.items()))
-    assert fit(swapped, propagate="mean") is not first
 
 
 def _models() -> list[SingleTaskGP]:
@@ -296,15 +239,6 @@ def test_from_one_model_is_that_model() -> None:
         torch.testing.assert_close(variance, posterior.variance.squeeze(-1))
 
 
-@pytest.mark.parametrize("model_class", [SequentialHierarchicalGP, BoostedHierarchicalGP])
-def test_models_take_a_prior_from_models(model_class: type) -> None:
-    stack = SourceHierarchy.from_models(_models(), model_class.propagate)
-    model = model_class(torch.empty(0, 2).double(), torch.empty(0, 1).double(), stack)
-    A = 10 * points(5, 2)
-    scale, shift = model.outcome_transform.stdvs[0], model.outcome_transform.means[0]
-    torch.testing.assert_close(model.posterior(A).mean, stack.mean(A)[:, None] * scale + shift)
-
-
 @pytest.mark.parametrize("build", [SourceHierarchy.fit, SourceHierarchy.from_models])
 def test_unknown_propagation(build: Callable[..., SourceHierarchy]) -> None:
     sources = _models() if build == SourceHierarchy.from_models else ShiftedSines().sources()
@@ -325,13 +259,6 @@ def test_levels_have_no_inducing_points() -> None:
     X = torch.rand(4, 2, dtype=torch.double)
     with pytest.raises(TypeError, match="max_inducing"):
         SourceHierarchy.fit([(X, X[:, :1])], max_inducing=3)
-
-
-def test_unfit_data() -> None:
-    X = points(4, 2)
-    history = {"fine": (X, X[:, :1]), "broken": (X, X[:, :1] * torch.nan)}
-    with pytest.raises(InputDataError, match="broken"):
-        SourceHierarchy.fit(history)
 
 
 def test_progress_is_that_of_the_levels(capsys: pytest.CaptureFixture[str]) -> None:

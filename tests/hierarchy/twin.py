@@ -124,22 +124,6 @@ def _condition(
     )
 
 
-def boosted_variance(levels: Sequence[Task], A: Tensor) -> Tensor:
-    """BHGP's variance of many levels: a recursion over matrices, as functions would take forever.
-
-    Every level's ``f - A(x) f(X)`` is a matrix on the values at all points, the last ones ``A``.
-    """
-    Z = torch.cat([*[level.X for level in levels], A])
-    covariance, start = torch.zeros(len(Z), len(Z)).to(Z), 0
-    for level in levels:
-        gram = level.prior(level.X, level.X) + level.noise.diag()
-        residual = torch.eye(len(Z)).to(Z)
-        rows = slice(start, start := start + len(level.X))
-        residual[:, rows] -= torch.linalg.solve(gram, level.prior(level.X, Z)).mT
-        covariance = level.posterior_covariance(Z, Z) + residual @ covariance @ residual.mT
-    return covariance.diagonal()[-len(A) :]
-
-
 def stacked(levels: Sequence[Task]) -> Observations:
     """The data of all levels."""
     parts = [torch.cat([getattr(t, name) for t in levels]) for name in ("X", "Y", "noise")]

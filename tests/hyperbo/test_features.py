@@ -39,12 +39,6 @@ def test_kernel_is_that_of_the_features(x, network):
     torch.testing.assert_close(kernel(x, diag=True), base(network(x), diag=True))
 
 
-def test_gradients_reach_the_network(x, network):
-    kernel = FeatureKernel(RBFKernel().double(), network)
-    kernel(x).to_dense().sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
-
-
 def test_members_of_a_batch(x):
     base = RBFKernel(batch_shape=torch.Size([2])).double()
     network = FeatureNetwork(3, hidden=(4,))
@@ -75,14 +69,6 @@ def naive(network, x):
     return x
 
 
-def test_features_are_those_of_a_multilayer_perceptron():
-    network = FeatureNetwork(3, hidden=(5, 4))
-    x = torch.rand(2, 6, 3, dtype=torch.double)
-    assert network.num_features == 4
-    torch.testing.assert_close(network(x), naive(network, x))
-    assert network(x).abs().max() < 1  # tanh after the last layer, too
-
-
 @pytest.mark.parametrize("hidden", [(4,), (5, 4), (3, 5, 2)])
 @pytest.mark.parametrize("shape", [(6, 3), (2, 6, 3), (0, 3), (3,)])
 def test_gradients_of_all_orders(hidden, shape):
@@ -95,16 +81,6 @@ def test_gradients_of_all_orders(hidden, shape):
     torch.testing.assert_close(*first)
     totals = [sum(gradient.square().sum() for gradient in gradients) for gradients in first]
     torch.testing.assert_close(*(torch.autograd.grad(total, inputs) for total in totals))
-
-
-def test_gradients_of_weights_alone():
-    network, x = FeatureNetwork(3, (5, 4)), torch.rand(6, 3, dtype=torch.double)
-    parameters = list(network.parameters())
-    gradients = [
-        torch.autograd.grad(value(network, x).sin().sum(), parameters)
-        for value in (FeatureNetwork.forward, naive)
-    ]
-    torch.testing.assert_close(*gradients)
 
 
 def test_each_member_of_a_batch_has_its_own_weights():
@@ -153,17 +129,6 @@ def test_mean_is_linear_in_the_features():
     torch.testing.assert_close(mean.of_features(network(x)), mean(x))
 
 
-def test_mean_members_of_a_batch():
-    mean = FeatureMean(FeatureNetwork(3, hidden=(4,)))
-    for parameter in mean.parameters():
-        parameter.data = torch.randn(2, *parameter.shape, dtype=torch.double)
-    x = torch.rand(6, 3, dtype=torch.double)
-    values = mean(x.expand(5, 2, 6, 3))
-    assert values.shape == (5, 2, 6)
-    z = torch.tanh(x @ mean.network.weights[0][1].T + mean.network.biases[0][1])
-    torch.testing.assert_close(values[3, 1], z @ mean.weight[1] + mean.bias[1])
-
-
 # --------------------------------------------------------------------------- mean, kernel and noise
 
 
@@ -179,16 +144,6 @@ def plain(**kwargs):
 @pytest.fixture
 def X():
     return torch.rand(3, 5, 2, dtype=torch.double)
-
-
-@pytest.mark.parametrize("make", [shared, plain])
-def test_mean_and_covariance_are_those_of_the_modules(make, X):
-    parts = make()
-    for parameter in parts.parameters():
-        parameter.data.add_(0.2)
-    mean, covariance = parts(X)
-    torch.testing.assert_close(mean, parts.mean_module(X))
-    torch.testing.assert_close(covariance, parts.covar_module(X).to_dense())
 
 
 def test_shared_features_are_computed_once(X, monkeypatch):

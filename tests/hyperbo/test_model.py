@@ -6,10 +6,8 @@ from copy import deepcopy
 
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import UnsupportedError
-from botorch.optim import optimize_acqf
 from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
@@ -19,9 +17,8 @@ from botorch_transfer.hyperbo.features import FeatureMean, FeatureNetwork
 from botorch_transfer.hyperbo.model import standard_deviations
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
-from tests.families import OFFSET, SCALE
 from tests.hyperbo.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, fit, prior
-from tests.models.contract import assert_same_posterior, bounds
+from tests.models.contract import assert_same_posterior
 
 
 def naive_posterior(n, preset, noise=None):
@@ -78,14 +75,6 @@ def test_known_noise_without_points():
     )
     expected = prior().noise * model.outcome_transform.stdvs.square()
     torch.testing.assert_close(added, expected.expand(5, 1))
-
-
-def test_frozen_by_default():
-    model = build(5)
-    assert not any(parameter.requires_grad for parameter in model.parameters())
-    before = deepcopy(model.state_dict())
-    fit(model, num_restarts=3)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_a_residual_kernel_is_fitted_and_the_rest_is_not():
@@ -147,12 +136,6 @@ def test_finetuning_of_nothing_fits_the_rest():
     assert any(
         not torch.equal(old, new) for old, new in zip(before, residual.parameters(), strict=True)
     )
-
-
-def test_finetuning_keeps_one_network():
-    model = build(4, finetune=True)
-    fit(model)
-    assert model.mean_module.network is model.covar_module.network
 
 
 def test_penalty_is_a_gaussian_around_the_pretrained_values():
@@ -262,25 +245,6 @@ def test_leave_one_out(unbiased, known_noise):
             loo_cv(model)
     else:
         assert_same_posterior(loo_cv(model).posterior, model.loo_posterior())
-
-
-def test_unbiased_acquisitions():
-    model = build(4, unbiased=True)
-    X, Y = FAMILY.target(4)
-    for acquisition in (
-        LogExpectedImprovement(model, best_f=Y.max()),
-        qLogNoisyExpectedImprovement(model, X, SobolQMCNormalSampler(torch.Size([16]), seed=0)),
-    ):
-        candidate, value = optimize_acqf(
-            acquisition, bounds(), 1, num_restarts=2, raw_samples=8, options={"maxiter": 4}
-        )
-        assert candidate.isfinite().all()
-        assert value.isfinite()
-
-
-def test_units_of_the_transferred_prior():
-    posterior = build(0).posterior(TEST_X)
-    assert (posterior.mean - OFFSET).abs().max() < 3 * SCALE
 
 
 def test_weights_of_networks_are_held_tighter():

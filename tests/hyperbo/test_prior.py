@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -11,11 +9,10 @@ from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
-from gpytorch.priors import GammaPrior
 
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.models import PretrainedGP
-from botorch_transfer.pretraining import PretrainedPrior, SourceGPs, clear_memos
+from botorch_transfer.pretraining import PretrainedPrior, SourceGPs
 from tests.hyperbo.pretrained_priors import FAMILY, PRESETS, TEST_X, assert_same, fit, own_modules
 
 
@@ -55,15 +52,6 @@ def test_outcome_scales(scale):
     torch.testing.assert_close(transform(Y[:0])[0], Y[:0])
     torch.testing.assert_close(transform.means.squeeze(), outcomes.mean())
     torch.testing.assert_close(transform.stdvs.squeeze(), outcomes.std())
-
-
-def test_raw_inputs():
-    bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
-    transform = Normalize(2, bounds=bounds)
-    raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = fit(PRESETS["hyperbo"]())
-    raw_prior = PRESETS["hyperbo"]().fit(raw, steps=15, input_transform=transform)
-    torch.testing.assert_close(raw_prior.mean(transform.untransform(TEST_X)), prior.mean(TEST_X))
 
 
 def test_single_precision_data_are_trained_on_in_double():
@@ -131,15 +119,6 @@ def test_known_noise_is_taken_as_it_is():
 # --------------------------------------------------------------------------- once, and again
 
 
-def test_fit_once_recalls_by_content():
-    clear_memos()
-    first = PretrainedPrior.fit_once(FAMILY.sources(), steps=3)
-    assert PretrainedPrior.fit_once(FAMILY.sources(), steps=3, progress=False) is first
-    assert PretrainedPrior.fit_once(FAMILY.sources(), steps=4) is not first
-    with pytest.raises(TypeError, match="Expected a PretrainedPrior"):
-        PretrainedGP(*FAMILY.target(2), SourceGPs.fit(FAMILY.sources(), num_restarts=0))
-
-
 def test_fit_once_holds_out_a_quarter_of_many_tasks():
     X = FAMILY.inputs(6)
     history = [(X, FAMILY.value(X, 0.1 * shift)) for shift in range(8)]
@@ -151,19 +130,6 @@ def test_fit_once_holds_out_a_quarter_of_many_tasks():
         prior = PretrainedPrior.fit_once(tasks, steps=3, **options)
         assert bool(prior.learning_curve.validation_steps) is looks
         assert prior.num_tasks == len(tasks)
-
-
-def test_on_a_device(preset, device):
-    X = FAMILY.inputs(8)
-    sources = [(X, FAMILY.value(X, shift)) for shift in (0.1, 0.4, 0.8)]
-    there = [(X.to(device), Y.to(device)) for X, Y in sources]
-    options = {"steps": 4, "batch_size": 50, "objective": "nll+ekl"}
-    expected = deepcopy(preset).fit(sources, **options)
-    prior = preset.fit(there, **options)
-    assert {tensor.device.type for tensor in prior.state_dict().values()} == {device}
-    torch.testing.assert_close(
-        prior.covariance(TEST_X.to(device)).cpu(), expected.covariance(TEST_X), rtol=1e-5, atol=1e-7
-    )
 
 
 NEAR = (0.0, 6e-8, -6e-8)
@@ -203,11 +169,6 @@ def test_impossible_options_are_refused(change, message):
         PretrainedPrior.stationary(2).fit(history, "ekl", steps=1, **change)
 
 
-def test_a_prior_in_single_precision_can_be_trained():
-    prior = PretrainedPrior.hyperbo(2, hidden=(4,)).float().fit(FAMILY.sources(), steps=2)
-    assert prior.noise.dtype == torch.double
-
-
 def test_counts_are_part_of_the_state():
     X = FAMILY.inputs(8)
     many, few = (
@@ -239,15 +200,6 @@ def test_mean_and_kernel_read_one_network():
     assert len(names) == 2
 
 
-def test_what_the_user_froze_stays():
-    kernel = RBFKernel()
-    kernel.lengthscale = 0.7
-    kernel.requires_grad_(False)
-    prior = fit(PretrainedPrior(ConstantMean(), kernel, dim=2))
-    torch.testing.assert_close(prior.parts.covar_module.lengthscale.item(), 0.7)
-    assert float(prior.parts.mean_module.constant) != 0
-
-
 def test_nothing_to_fit():
     modules = ConstantMean(), RBFKernel()
     for module in modules:
@@ -257,13 +209,6 @@ def test_nothing_to_fit():
     fit(prior)
     assert prior.learning_curve.loss == []
     assert float(prior.noise) == pytest.approx(1e-2)
-
-
-def test_hyperpriors_are_not_kept():
-    kernel = ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0)))
-    prior = fit(PretrainedPrior(ConstantMean(), kernel, dim=2))
-    model = PretrainedGP(*FAMILY.target(3), prior)
-    assert list(model.named_priors()) == []
 
 
 def test_each_member_of_a_batch_has_a_gp_of_its_own(preset):
@@ -301,21 +246,6 @@ def test_inputs_of_another_dimension_are_refused(preset):
 
 def test_repr():
     assert "tasks=3, points=27, inputs=2" in repr(fit(PRESETS["stationary"]()))
-
-
-def test_a_prior_has_nothing_to_fit(preset):
-    for prior in (preset, fit(preset)):
-        assert list(prior.parameters()) == []
-        assert not any("prior" in name for name, _ in prior.parts.named_modules())
-        assert not prior.mean(TEST_X).requires_grad
-
-
-def test_zero_means(preset):
-    prior = fit(preset)
-    if preset._preset["name"] != "hyperbo":
-        assert prior.mean(TEST_X).abs().max() == 0
-    else:
-        assert prior.mean(TEST_X).abs().max() > 0
 
 
 def test_ablr_s_kernel():

@@ -14,7 +14,6 @@ from botorch_transfer.hyperprior.fit import (
     BROAD_SHAPE,
     MAX_SHAPE,
     DomainEstimates,
-    HyperparameterDraws,
     fit_gamma,
     fit_normal,
 )
@@ -44,12 +43,6 @@ def test_tensors_and_back():
     assert "names" not in original.tensors()
 
 
-def test_conversion_of_draws():
-    numbers = torch.arange(3, dtype=torch.double)
-    draws = HyperparameterDraws(numbers, numbers.unsqueeze(-1).repeat(1, 2), numbers, numbers)
-    assert draws.to(torch.zeros(1)).constant.dtype == torch.float
-
-
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e6])
 @pytest.mark.parametrize(("shape", "n"), [(0.3, 5), (1.0, 40), (10.0, 7), (200.0, 500)])
 def test_gamma_equals_scipys(shape, n, scale):
@@ -59,14 +52,6 @@ def test_gamma_equals_scipys(shape, n, scale):
     torch.testing.assert_close(
         found, torch.tensor([a, 1 / (b * scale)], dtype=torch.double), rtol=1e-6, atol=0
     )
-
-
-def test_gamma_is_a_maximum():
-    sample = torch.tensor([0.2, 0.5, 0.9, 3.0], dtype=torch.double)
-    parameters = fit_gamma(sample).requires_grad_(True)
-    torch.distributions.Gamma(*parameters).log_prob(sample).sum().backward()
-    assert parameters.grad is not None
-    torch.testing.assert_close(parameters.grad, torch.zeros(2).double(), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("values", [[0.4], [0.4, 0.4], [0.4, 0.4 * (1 + 1e-9), 0.4]])

@@ -9,17 +9,13 @@ import joblib
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.input import Normalize
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from botorch_transfer.data import Domain, as_datasets
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperprior import fit as domain_fit
-from botorch_transfer.hyperprior.fit import (
-    DomainFitOptions,
-    fit_domains,
-)
+from botorch_transfer.hyperprior.fit import DomainFitOptions, fit_domains
 from tests.gp.tasks import draw_data
 from tests.hyperprior.domains import draw_domain, draw_domains
 
@@ -173,10 +169,6 @@ def test_domains_are_independent_and_in_order():
     assert together.context.tolist() == torch.cat([d.context for d in domains]).tolist()
 
 
-def test_domains_without_names_are_numbered():
-    assert fit([draw_domain([0.3]), draw_domain([0.4])]).names == ("domain 0", "domain 1")
-
-
 def test_parallel_fits_are_the_same():
     with joblib.parallel_config(backend="threading"):
         one, two = (fit(draw_domains()[:2], n_jobs=n_jobs, seed=n_jobs) for n_jobs in (1, 2))
@@ -198,12 +190,6 @@ def test_an_interrupted_run_does_not_repeat_what_was_finished(monkeypatch):
         fit(draw_domains())
     fit(draw_domains())
     assert calls == [1, 2, 2, 3]
-
-
-def test_more_starts_are_no_worse():
-    domain = draw_domain([0.05, 2.0], sizes=(6, 5))
-    few, many = fit([domain]), fit([domain], num_restarts=4)
-    assert float(many.log_likelihood) >= float(few.log_likelihood) - 1e-6
 
 
 def test_lengthscales_that_do_not_matter_stay():
@@ -238,15 +224,6 @@ def test_known_noise():
     assert float(estimates.noise[0]) == pytest.approx(0.04)
     assert float(estimates.noise[1]) != pytest.approx(0.04)
     assert estimates.log_likelihood.isfinite().all()
-
-
-def test_raw_inputs():
-    domain = draw_domain([0.3, 0.6])
-    bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
-    transform = Normalize(2, bounds=bounds)
-    raw = [(transform.untransform(data.X), data.Y) for data in domain.datasets]
-    found = fit([Domain(raw, input_transform=transform)])
-    torch.testing.assert_close(found.lengthscale, fit([domain]).lengthscale, rtol=1e-4, atol=0)
 
 
 def test_odd_tasks():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from copy import deepcopy
 
 import pytest
 import torch
@@ -13,28 +12,22 @@ from botorch.acquisition import (
     ProbabilityOfImprovement,
     UpperConfidenceBound,
     qKnowledgeGradient,
-    qLogNoisyExpectedImprovement,
 )
 from botorch.cross_validation import loo_cv
 from botorch.exceptions.errors import InputDataError
-from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Standardize
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from scipy import stats
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import datasets, default_context
 from botorch_transfer.hyperprior.fit import log_likelihoods
-from botorch_transfer.hyperprior.models import (
-    effective_sample_size,
-    systematic_resample,
-)
+from botorch_transfer.hyperprior.models import effective_sample_size, systematic_resample
 from botorch_transfer.pretraining import NetworkOptions
 from tests.families import ShiftedSines
 from tests.hyperprior.domains import draw_domain, draw_domains
@@ -73,18 +66,6 @@ def test_weights_are_the_likelihoods():
     counts = (constants.unsqueeze(-1) == draws.constant).sum(dim=0)
     assert counts.sum() == 100
     assert ((counts - 100 * weights).abs() < 1 + 1e-9).all()
-
-
-def test_averages_are_those_of_all_draws():
-    """Resampling to a hundred members loses little of what thousands of draws say."""
-    X, Y = data(6)
-    model = FullyBayesianHyperpriorGP(X, Y, hyperprior(), num_samples=4096)
-    draws = hyperprior().sample(4096, 2, seed=0)
-    weights = log_likelihoods(draws, X, Y.squeeze(-1), None, "matern52").softmax(dim=0)
-    close = {"rtol": 0.1, "atol": 0.02}
-    found = model.covar_module.base_kernel.lengthscale.squeeze(-2).mean(dim=0)
-    torch.testing.assert_close(found, weights @ draws.lengthscale, **close)
-    torch.testing.assert_close(model.mean_module.constant.mean(), weights @ draws.constant, **close)
 
 
 def test_the_papers_hundred_draws_collapse():
@@ -149,16 +130,6 @@ def test_an_empirical_hyperprior():
 # -------------------------------------------------------------------------- fits, states, units
 
 
-def test_there_is_nothing_to_fit():
-    model = build(5)
-    assert list(model.named_priors()) == []
-    before = deepcopy(model.state_dict())
-    mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    assert mll.model is model
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name])
-
-
 def test_a_state_brings_its_members():
     model, other = build(5), build(3)
     other.load_state_dict(model.state_dict())
@@ -207,19 +178,6 @@ def test_raw_inputs_have_the_weights_of_transformed_ones(task_feature):
     expected = FullyBayesianHyperpriorGP(X, Y, hyperprior(outcome_scale="per_task"), **options)
     torch.testing.assert_close(model.effective_sample_size, expected.effective_sample_size)
     torch.testing.assert_close(model.posterior(raw).mean, expected.posterior(X).mean)
-
-
-@pytest.mark.filterwarnings("ignore:The model inputs are of type")
-def test_single_precision_has_the_same_members():
-    X, Y = data(5)
-    options = {"num_samples": 256, "num_members": 8}
-    double = FullyBayesianHyperpriorGP(X, Y, hyperprior(), **options)
-    single = FullyBayesianHyperpriorGP(X.float(), Y.float(), hyperprior(), **options)
-    posterior = single.posterior(TEST_X.float())
-    assert posterior.mean.dtype == torch.float
-    torch.testing.assert_close(
-        posterior.mean.double(), double.posterior(TEST_X).mean, rtol=1e-2, atol=1e-2
-    )
 
 
 def test_extreme_draws_do_no_harm():
@@ -295,15 +253,6 @@ def test_acquisitions_average_over_members(n):
     bound = UpperConfidenceBound(model, beta=9.0)(X)
     torch.testing.assert_close(bound, (mean + 3 * std).mean(dim=-1))
     assert LogExpectedImprovement(model, Y.max())(X).isfinite().all()
-
-
-def test_noisy_improvement():
-    X, _ = data(5)
-    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
-    acquisition = qLogNoisyExpectedImprovement(build(5), X, sampler)
-    value = acquisition(TEST_X.unsqueeze(-2))
-    assert value.shape == (4,)
-    assert value.isfinite().all()
 
 
 @pytest.mark.parametrize("known_noise", [False, True])
@@ -445,33 +394,11 @@ def test_points_one_by_one_are_those_of_all_together(n):
         torch.testing.assert_close(*slopes, rtol=1e-6, atol=1e-6)
 
 
-def test_conditioned_ensembles():
-    model = small_ensemble(4)
-    new_X, points = FAMILY.inputs(3, 2), FAMILY.inputs(3, 1, seed=1)
-    model.posterior(points)
-    batched = model.condition_on_observations(new_X, FAMILY.value(new_X)).posterior(points)
-    assert batched.mean.shape == (3, 5, 1, 1)
-    for number in range(3):
-        one = model.condition_on_observations(new_X[number], FAMILY.value(new_X[number]))
-        posterior = one.posterior(points)
-        torch.testing.assert_close(posterior.mean[number], batched.mean[number])
-        torch.testing.assert_close(posterior.variance[number], batched.variance[number])
-
-
 def test_effective_sample_size():
     weights = torch.tensor([0.5, 0.25, 0.25]).double().log() + 700
     torch.testing.assert_close(effective_sample_size(weights), torch.tensor(1 / 0.375).double())
     alone = torch.tensor([0.0, -torch.inf])
     assert effective_sample_size(alone) == 1
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_shares_are_those_of_the_weights(seed):
-    weights = torch.rand(30, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
-    weights = weights / weights.sum()
-    counts = systematic_resample(weights.log(), 100, seed).bincount(minlength=30)
-    assert counts.sum() == 100
-    assert ((counts - 100 * weights).abs() < 1 + 1e-9).all()
 
 
 def test_resampling_is_unbiased():

@@ -12,7 +12,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, NormalPrior, Prior, UniformPrior
+from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
@@ -60,25 +60,6 @@ def objective(model) -> torch.Tensor:
 
 
 # ------------------------------------------------------------------------------------- hyperpriors
-
-
-def test_hyperpriors_are_on_the_model():
-    model = HyperpriorGP(*data(4, 3), specified())
-    found = {
-        name.rsplit(".", 1)[-1]: (prior, closure(module))
-        for name, module, prior, closure, _ in model.named_priors()
-    }
-    kinds = {
-        "mean_prior": NormalPrior,
-        "lengthscale_prior": GammaPrior,
-        "outputscale_prior": GammaPrior,
-        "noise_prior": GammaPrior,
-    }
-    assert found.keys() == kinds.keys()
-    assert all(isinstance(found[name][0], kind) for name, kind in kinds.items())
-    for prior, value in found.values():
-        torch.testing.assert_close(value, prior.mean.expand_as(value))
-    assert not any(isinstance(part, Prior) for part in model.prior.modules())
 
 
 def test_objective_is_likelihood_and_hyperpriors():
@@ -131,21 +112,6 @@ def test_each_lengthscale_has_bounds_of_its_own(mphd):
     assert len({*lower.tolist()}) == 2
     torch.testing.assert_close(kernel.raw_lengthscale_constraint.lower_bound, lower)
     torch.testing.assert_close(kernel.raw_lengthscale_constraint.upper_bound, upper)
-
-
-@pytest.mark.parametrize(("dim", "n"), [(1, 0), (4, 2), (9, 6)])
-def test_a_dimension_never_seen(mphd, tmp_path, dim, n):
-    """A saved hyperprior drives it."""
-    mphd.save(tmp_path / "hyperprior.safetensors")
-    loaded = Hyperprior.load(tmp_path / "hyperprior.safetensors")
-    X, Y = data(n, dim)
-    model = fit(HyperpriorGP(X, Y, loaded), num_restarts=1)
-    posterior = model.posterior(ShiftedSines(dim).inputs(4))
-    assert posterior.mean.isfinite().all()
-    assert (posterior.variance > 0).all()
-    same = fit(HyperpriorGP(X, Y, mphd), num_restarts=1)
-    for left, right in zip(model.parameters(), same.parameters(), strict=True):
-        assert torch.equal(left, right)
 
 
 def test_what_was_saved_drives_a_dimension_never_seen(mphd, tmp_path):
@@ -282,39 +248,11 @@ def test_raw_domains_serve_other_search_spaces(model_class):
     torch.testing.assert_close(model_class(X, Y, hyperprior).posterior(X).mean, unit.mean)
 
 
-BATCH = torch.Size([3])
-
-
-def test_mean_starts_at_its_hyperpriors_mean():
-    mean = hyperprior_mean(hyperpriors.specified(), BATCH)
-    torch.testing.assert_close(mean.constant, torch.full((3,), 2.0).double())
-    assert isinstance(mean.mean_prior, NormalPrior)
-    assert mean.constant.requires_grad
-
-
 def test_a_uniform_mean_stays_within_its_bounds():
     mean = hyperprior_mean(hyperpriors.specified(constant=UniformPrior(-1.0, 5.0)), torch.Size())
     assert mean.constant.item() == pytest.approx(2.0)
     constraint = mean.raw_constant_constraint
     assert (constraint.lower_bound, constraint.upper_bound) == (-1, 5)
-
-
-def test_kernel_starts_at_its_hyperpriors_means():
-    kernel = hyperprior_kernel(hyperpriors.specified(), 4, None, BATCH)
-    lengthscale = kernel.base_kernel.lengthscale
-    torch.testing.assert_close(lengthscale, torch.full((3, 1, 4), 1 / 3).double())
-    torch.testing.assert_close(kernel.outputscale, torch.full((3,), 0.5).double())
-    assert isinstance(kernel.base_kernel.lengthscale_prior, LogDensityGammaPrior)
-    assert isinstance(kernel.outputscale_prior, LogDensityGammaPrior)
-    assert kernel.base_kernel.nu == 2.5
-
-
-def test_each_lengthscale_starts_where_its_context_says():
-    hyperprior, context = hyperpriors.fit("mphd"), default_context(3, [1])
-    kernel = hyperprior_kernel(hyperprior, 3, context, torch.Size())
-    expected = hyperprior.lengthscale_prior(3, context).mean
-    assert len(expected.unique()) == 2
-    torch.testing.assert_close(kernel.base_kernel.lengthscale[0], expected)
 
 
 def test_density_without_a_bound_at_zero_has_a_lower_one():
@@ -337,13 +275,3 @@ def test_noise_is_no_less_than_can_be_factorized():
     noise = hyperprior_noise(hyperpriors.specified(noise=GammaPrior(2.0, 1e9)))
     assert isinstance(noise.prior(), LogDensityGammaPrior)
     assert noise.lower == noise.start == pytest.approx(1e-6 * 0.5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float, torch.double])
-def test_dtype_is_the_hyperpriors(dtype):
-    hyperprior = hyperpriors.specified().to(dtype)
-    parts = (
-        hyperprior_mean(hyperprior, BATCH),
-        hyperprior_kernel(hyperprior, 2, None, BATCH),
-    )
-    assert {parameter.dtype for part in parts for parameter in part.parameters()} == {dtype}

@@ -33,15 +33,6 @@ def network(**options) -> ContextNetwork:
     return ContextNetwork(CONTEXTS, BASE, **options)
 
 
-def test_output_zero_is_the_base():
-    found = network()
-    for parameter in found.layers[-1].parameters():
-        torch.nn.init.zeros_(parameter)
-    shape, rate = found(CONTEXTS)
-    torch.testing.assert_close(shape, BASE[:1].expand(3))
-    torch.testing.assert_close(rate, BASE[1:].expand(3))
-
-
 def test_outputs_are_shape_and_mean():
     found = network()
     for parameter in found.layers[-1].parameters():
@@ -117,12 +108,6 @@ def test_density_is_that_of_each_inputs_gamma(trained):
     assert isinstance(prior, GammaPrior)
 
 
-def test_nothing_of_the_network_is_left_to_fit(trained):
-    prior = ContextGammaPrior(trained, SEEN)
-    assert list(prior.parameters()) == []
-    assert not prior.concentration.requires_grad
-
-
 @pytest.mark.parametrize("dim", [1, 3])
 def test_on_a_kernel(trained, dim):
     X = torch.rand(4, dim, dtype=torch.double)
@@ -178,19 +163,6 @@ def test_objective_equals_a_direct_evaluation(bounded_head):
         strict=True,
     ):
         torch.testing.assert_close(left, right)
-
-
-@pytest.mark.parametrize("bounded_head", [False, True])
-def test_derivatives_in_the_network_are_those_of_differences(bounded_head):
-    network = ContextNetwork(CONTEXT, FITTED_BASE, hidden=(4,), bounded_head=bounded_head)
-    parameters = dict(network.named_parameters())
-
-    def loss(*values):
-        moved = dict(zip(parameters, values, strict=True))
-        output = torch.func.functional_call(network, moved, (CONTEXT,))
-        return -torch.distributions.Gamma(*output).log_prob(LENGTHSCALE).sum()
-
-    assert torch.autograd.gradcheck(loss, tuple(parameters.values()))
 
 
 def test_training_improves_and_freezes():

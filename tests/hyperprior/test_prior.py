@@ -96,18 +96,6 @@ def test_a_shared_transform_is_inherited():
     assert fit(domains=[domain(2.0), draw_domain([0.3])]).input_transform is None
 
 
-@pytest.mark.usefixtures("nothing_remembered")
-def test_the_same_content_is_learned_once():
-    first = Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0)
-    assert Hyperprior.fit_once(draw_domains(), kind="universal", num_restarts=0) is first
-    assert Hyperprior.fit_once(draw_domains(), kind="empirical", num_restarts=0) is not first
-    data = draw_data([6, 8])
-    alone = Hyperprior.fit_once(data)
-    assert Hyperprior.fit_once(list(data.values())) is not alone
-    assert alone.kind == "universal"
-    assert alone.domain_names == ("source data",)
-
-
 # ------------------------------------------------------------------------------------------ refused
 
 

@@ -14,7 +14,6 @@ from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.joint.conditional import (
     SourceConditional,
     SourceConditionalKernel,
-    SourceConditionalMean,
     SourceNoise,
     SourcePoints,
 )
@@ -108,13 +107,6 @@ def test_hyperparameters_of_a_batch_share_unbatched_inputs(kind):
     torch.testing.assert_close(covariance[1], dense(conditional[1], x, x)[1])
 
 
-def test_no_points(kind):
-    conditional = build(kind)
-    assert conditional.mean(inputs(0)).shape == (0,)
-    assert conditional.covariance(inputs(4), inputs(0)).shape == (4, 0)
-    assert conditional.covariance(inputs(3, 0)).shape == (3, 0, 0)
-
-
 def test_single_precision_is_factorized_in_double(kind):
     conditional = build(kind)
     expected = conditional.mean(inputs(4))
@@ -181,12 +173,6 @@ def test_kernel_of_a_batch(kind):
     assert SourceConditionalKernel(build(kind))[0].batch_shape == ()
 
 
-def test_mean_module(kind):
-    conditional = build(kind)
-    x = inputs(2, 3)
-    torch.testing.assert_close(SourceConditionalMean(conditional)(x), conditional.mean(x))
-
-
 def test_derivatives_in_inputs(kind):
     conditional = build(kind).requires_grad_(False)
     x1, x2 = inputs(3).requires_grad_(), inputs(2, seed=2).requires_grad_()
@@ -205,12 +191,6 @@ def test_derivatives_in_hyperparameters(kind):
             return conditional.mean(x), conditional.covariance(x), factor.log_likelihood
 
     assert torch.autograd.gradcheck(values, tuple(conditional.parameters()))
-
-
-def test_mean_and_kernel_share_their_parameters():
-    conditional = build()
-    parameters = set(SourceConditionalMean(conditional).parameters())
-    assert parameters == set(SourceConditionalKernel(conditional).parameters())
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")

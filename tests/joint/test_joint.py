@@ -9,7 +9,6 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -152,55 +151,6 @@ def test_the_default_transform_fits_the_scale():
         JointHierarchicalGP(X, Y, history, outcome_scale="own")
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("batch_shape", [(2, 3)])
-def test_batches_of_inputs(name, batch_shape):
-    model = build(name)
-    X = FAMILY.inputs(*batch_shape, 4)
-    posterior = model.posterior(X)
-    mean, covariance = JointTwin(model).posterior(X[(-1,) * len(batch_shape)])
-    index = (-1,) * len(batch_shape)
-    torch.testing.assert_close(posterior.mean[index].squeeze(-1), mean)
-    torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
-
-
-@pytest.mark.parametrize(("name", "n"), [("MTGP", 4), ("HGP", 0), ("ScaML", 4)])
-def test_batch_models(name, n):
-    """Every member has its own data and hyperparameters, the source data are common."""
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.target(n)
-    batch_X, batch_Y = torch.stack([X, 0.9 * X.flip(0)]), torch.stack([Y, Y + 1])
-    model = scattered(model_class(batch_X, batch_Y, sources(2), **options))
-    posterior = model.posterior(TEST_X)
-    batched = model.posterior(FAMILY.inputs(3, 1, 2))
-    assert batched.mean.shape == (3, 2, 2, 1)
-    for index in range(2):
-        single = model_class(batch_X[index], batch_Y[index], sources(2), **options)
-        values = dict(model.named_parameters())
-        for key, parameter in single.named_parameters():
-            parameter.data.copy_(values[key][index])
-        expected = single.posterior(TEST_X)
-        torch.testing.assert_close(posterior.mean[index], expected.mean)
-        covariance = expected.distribution.covariance_matrix
-        torch.testing.assert_close(posterior.distribution.covariance_matrix[index], covariance)
-        expected = single.posterior(FAMILY.inputs(3, 1, 2)[1, 0])
-        torch.testing.assert_close(batched.mean[1, index], expected.mean)
-        torch.testing.assert_close(batched.variance[1, index], expected.variance)
-
-
-@pytest.mark.parametrize("name", ["MTGP", "ScaML"])
-def test_batch_models_are_fitted_member_by_member(name):
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.target(4)
-    model = model_class(torch.stack([X, X]), torch.stack([Y, 2 * Y]), sources(1), **options)
-    single = model_class(X, Y, sources(1), **options)
-    options = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
-    for either in (model, single):
-        before = objective(either)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(either.likelihood, either), **options)
-        assert (objective(either) > before).all()
-
-
 # ---- data and their units
 
 
@@ -225,61 +175,12 @@ def test_known_noise_of_sources_is_standardized(name):
         assert (Yvar * Y.var() <= 1.5 + 1e-12).all()
 
 
-def test_target_without_data_leans_on_its_sources(name):
-    model_class, options = MODELS[name]
-    history = {key: (X, FAMILY.value(X)) for key, (X, _) in FAMILY.sources((20, 20)).items()}
-    model = model_class(*FAMILY.target(0), history, **options)
-    truth = FAMILY.value(TEST_X)
-    error = (model.posterior(TEST_X).mean - truth).square().mean().sqrt()
-    assert error < 0.75 * truth.std()
-    correlation = torch.corrcoef(torch.cat([model.posterior(TEST_X).mean, truth], dim=-1).mT)
-    assert correlation[0, 1] > 0.9
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_a_constant_source(name):
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.sources((5,))["task 0"]
-    model = model_class(*FAMILY.target(3), [(X, torch.full_like(Y, 7.0)), (X, Y)], **options)
-    posterior = model.posterior(TEST_X)
-    assert posterior.mean.isfinite().all()
-    assert (posterior.variance > 0).all()
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_input_transform_is_that_of_all_tasks(name):
-    model_class, options = MODELS[name]
-    bounds = torch.tensor([[-3.0, 10.0], [1.0, 30.0]], dtype=torch.double)
-
-    def raw(X):
-        return bounds[0] + X * (bounds[1] - bounds[0])
-
-    X, Y = FAMILY.target(4)
-    history = {key: (raw(task[0]), *task[1:]) for key, task in sources(2).items()}
-    transform = Normalize(2, bounds=bounds)
-    model = model_class(raw(X), Y, history, input_transform=transform, **options)
-    expected = model_class(X, Y, sources(2), **options).posterior(TEST_X)
-    posterior = model.posterior(raw(TEST_X))
-    torch.testing.assert_close(posterior.mean, expected.mean)
-    torch.testing.assert_close(posterior.variance, expected.variance)
-    value = marginal_likelihood(model)
-    torch.testing.assert_close(value, marginal_likelihood(model_class(X, Y, sources(2), **options)))
-
-
 @pytest.mark.parametrize("name", BLOCKS)
 def test_too_many_points_are_refused(name):
     model_class, options = MODELS[name]
     X, Y = torch.zeros(1, 2).double().expand(40_000, 2), torch.zeros(40_000, 1).double()
     with pytest.raises(InputDataError, match=r"40,004 points together.*GiB.*ScaMLGP"):
         model_class(*FAMILY.target(4), [(X, Y)], **options)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_limit_on_memory(name):
-    model_class, options = MODELS[name]
-    with pytest.raises(InputDataError, match="raise max_bytes"):
-        model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 9**2)
-    model_class(*FAMILY.target(4), sources(2), **options, max_bytes=10 * 8 * 15**2)
 
 
 def test_block_diagonal_sources_take_less_memory():
@@ -384,19 +285,6 @@ def objective(model):
     return value
 
 
-def test_fit_improves_the_joint_likelihood(name):
-    model_class, options = MODELS[name]
-    model = model_class(*FAMILY.target(5), sources(2), **options)
-    before, start = JointTwin(model).log_likelihood(), objective(model)
-    state = {key: value.clone() for key, value in model.named_parameters()}
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 5}})
-    assert objective(model) > start
-    assert JointTwin(model).log_likelihood() > before
-    for key, value in model.named_parameters():
-        assert not torch.equal(value, state[key]), key
-
-
 @pytest.mark.parametrize("name", BLOCKS)
 def test_fit_keeps_to_the_bounds(name):
     """The source noise would leave them: the data have a hundred times the largest allowed."""
@@ -472,15 +360,6 @@ def test_source_factor_follows_the_hyperparameters(name, way):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_source_part_follows_without_training_mode(name):
-    model, other = build(name, n=0), scattered(build(name, n=0), seed=1)
-    model.posterior(TEST_X)
-    for key, parameter in model.named_parameters():
-        parameter.data.copy_(other.get_parameter(key).data)
-    torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
 def test_other_source_data_can_be_loaded(name):
     model_class, options = MODELS[name]
     other_sources = {key: (X, Y.flip(0)) for key, (X, Y) in sources(2).items()}
@@ -492,36 +371,6 @@ def test_other_source_data_can_be_loaded(name):
     model.load_state_dict(other.state_dict())
     torch.testing.assert_close(model.posterior(TEST_X).mean, other.posterior(TEST_X).mean)
     assert torch.equal(twin.posterior(TEST_X).mean, before)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("n", [0, 3])
-def test_copies(name, n):
-    model = build(name, n=n)
-    expected = model.posterior(TEST_X.clone().requires_grad_())
-    for twin in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        posterior = twin.posterior(TEST_X)
-        torch.testing.assert_close(posterior.mean, expected.mean.detach())
-        torch.testing.assert_close(posterior.variance, expected.variance.detach())
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_training_mode_outside_of_forward_has_the_gradient(name):
-    """Whoever evaluates mean and kernel by hand gets the same graph."""
-    model = build(name)
-    (X,) = model.train_inputs
-    value = marginal_likelihood(model)
-    by_hand = model.mean_module(X).sum() + model.covar_module(X).to_dense().sum()
-    prior = model(X)
-    together = prior.mean.sum() + prior.covariance_matrix.sum()
-    parameters = list(model.conditional.kernel.parameters())
-    for left, right in zip(
-        torch.autograd.grad(by_hand, parameters),
-        torch.autograd.grad(together, parameters),
-        strict=True,
-    ):
-        torch.testing.assert_close(left, right)
-    assert value.isfinite()
 
 
 @pytest.mark.parametrize(
@@ -589,14 +438,3 @@ def test_the_objective_is_that_of_the_sources(name):
     )
     expected = (JointTwin(model).log_likelihood() + hyperparameters) / sum(SIZES[2])
     torch.testing.assert_close(source_objective(model), expected, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_with_nothing_to_fit_nothing_changes(name):
-    model = build(name, n=0)
-    for parameter in model.parameters():
-        parameter.requires_grad_(False)
-    state = {key: value.clone() for key, value in model.state_dict().items()}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-    assert not any(parameter.requires_grad for parameter in model.parameters())

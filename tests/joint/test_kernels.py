@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.kernels import Kernel, RBFKernel
 
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.joint import kernels as coregionalization
@@ -76,11 +76,6 @@ def test_equals_its_definition(make):
     torch.testing.assert_close(kernel(x1).to_dense(), plain(kernel, x1, x1))
     torch.testing.assert_close(kernel(x1, diag=True), plain(kernel, x1, x1).diagonal())
     torch.testing.assert_close(kernel(x1[:5], x2, diag=True), plain(kernel, x1[:5], x2).diagonal())
-
-
-def test_is_positive_semi_definite(make):
-    covariance = make().double()(points(40, 0)).to_dense()
-    assert torch.linalg.eigvalsh(covariance).min() > -1e-10
 
 
 @pytest.mark.parametrize(
@@ -169,14 +164,6 @@ def test_derivatives(make):
 
     inputs = (x1[:, :-1].clone().requires_grad_(), x2[:, :-1].clone().requires_grad_())
     assert torch.autograd.gradcheck(function, (*inputs, *kernel.parameters()))
-
-
-def test_evaluate_is_eager():
-    x1, x2 = torch.rand(2, 4, 2), torch.rand(3, 2)
-    kernel = MaternKernel(2.5)
-    assert isinstance(evaluate(kernel, x1, x2), torch.Tensor)
-    torch.testing.assert_close(evaluate(kernel, x1, x2), kernel(x1, x2).to_dense())
-    torch.testing.assert_close(evaluate(kernel, x2, x2, diag=True), torch.ones(3))
 
 
 def test_a_kernel_without_batch_is_its_only_member(make):

@@ -11,7 +11,6 @@ from botorch.models import MultiTaskGP, SingleTaskGP
 from gpytorch.kernels import IndexKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior
 
 from botorch_transfer import (
     IntrinsicCoregionalizationGP,
@@ -114,19 +113,6 @@ def test_residual_kernel_is_the_targets():
     torch.testing.assert_close(outputscale, torch.full_like(outputscale, TYPICAL_RESIDUAL))
 
 
-def test_order_of_tasks_matters():
-    history = list(FAMILY.sources((8, 5)).values())
-    one = JointHierarchicalGP(*FAMILY.target(4), history)
-    other = JointHierarchicalGP(*FAMILY.target(4), history[::-1])
-    for model in (one, other):
-        model.covar_modules[1].outputscale = 0.01
-    assert not torch.allclose(
-        one.posterior(TEST_X).mean,
-        other.posterior(TEST_X).mean,
-        rtol=1e-3,
-    )
-
-
 def test_levels_that_add_nothing_are_one_task():
     """With the first kernel only, all tasks are observations of one function."""
     kernels = [ScaleKernel(RBFKernel()).double() for _ in range(3)]
@@ -172,10 +158,7 @@ def test_is_the_sequential_model(n, sizes):
     sequential = SequentialHierarchicalGP(X, own_Y, stack, outcome_transform=None)
     sequential.residual_covar_module.load_state_dict(joint.residual_covar_module.state_dict())
     sequential.likelihood.load_state_dict(joint.likelihood.state_dict())
-    posterior, expected = (
-        joint.posterior(TEST_X),
-        sequential.posterior(TEST_X),
-    )
+    posterior, expected = (joint.posterior(TEST_X), sequential.posterior(TEST_X))
     mean = expected.mean * transform.stdvs + transform.means
     torch.testing.assert_close(posterior.mean, mean, rtol=1e-6, atol=1e-6)
     covariance = expected.distribution.covariance_matrix * transform.stdvs.square()
@@ -188,27 +171,11 @@ def build(**kwargs):
     return WeightedSourceGP(*FAMILY.target(4), FAMILY.sources((8, 5)), **kwargs)
 
 
-def test_weights_start_equal():
-    torch.testing.assert_close(build().weights, torch.full((2,), 0.5, dtype=torch.double))
-
-
-def test_normalization_keeps_the_variance_of_sources():
-    for weight in (0.1, 3.0):
-        model = build(normalize=True)
-        model.conditional.kernel.task_weights.weights = torch.tensor(weight)
-        covariances = model.conditional.kernel.task_covariances()
-        own = covariances[torch.arange(2), torch.arange(2), torch.arange(2)]
-        torch.testing.assert_close(own, torch.ones_like(own))
-
-
 def test_normalization_is_a_rescaling_of_kernels():
     model, normalized = build(), build(normalize=True)
     for kernel, weight in zip(normalized.covar_modules[:-1], normalized.weights, strict=True):
         kernel.outputscale = kernel.outputscale.detach() * (1 + weight.detach())
-    posterior, expected = (
-        normalized.posterior(TEST_X),
-        model.posterior(TEST_X),
-    )
+    posterior, expected = (normalized.posterior(TEST_X), model.posterior(TEST_X))
     torch.testing.assert_close(posterior.mean, expected.mean)
     torch.testing.assert_close(posterior.variance, expected.variance)
 
@@ -301,22 +268,3 @@ def test_starts_are_those_of_the_modular_model():
         source.base_kernel.lengthscale, torch.full((1, 2), 0.5, dtype=torch.double)
     )
     torch.testing.assert_close(joint.source_noise, torch.full((2,), 1e-3, dtype=torch.double))
-
-
-def test_weights_have_their_hyperprior():
-    model = JointScaMLGP(*FAMILY.target(3), FAMILY.sources((6, 6)))
-    priors = {name: prior for name, _, prior, _, _ in model.named_priors()}
-    (name,) = [name for name in priors if name.endswith("weights_prior")]
-    assert isinstance(priors[name], GammaPrior)
-    # Lengthscale and outputscale of three kernels, target's noise, sources' noise, weights.
-    assert len(priors) == 3 * 2 + 3
-
-
-@pytest.mark.parametrize("model_class", [JointScaMLGP, ScaMLGP])
-def test_hyperpriors_count_once(model_class):
-    """Mean and kernel share modules, which GPyTorch would count twice."""
-    model = model_class(*FAMILY.target(3), FAMILY.sources((6, 6)))
-    hyperparameters = [(id(module), prior) for _, module, prior, _, _ in model.named_priors()]
-    assert len(set(hyperparameters)) == len(hyperparameters)
-    fitted = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    assert len(hyperparameters) == len(fitted)

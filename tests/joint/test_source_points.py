@@ -46,24 +46,11 @@ def test_copies_share_tensors_until_they_are_loaded_into():
     assert again.sizes == points.sizes
 
 
-def test_moving_a_copy_leaves_the_original():
-    points = make()
-    assert deepcopy(points).double().X.dtype == torch.double
-    assert points.X.dtype == torch.float
-
-
 def test_variances_are_known_or_inferred():
     model = noise()
     model.noise = torch.tensor([1e-3, 5e-3])
     expected = torch.tensor([1e-3, 1e-3, 0.3, 0.4, 0.5, 5e-3])
     torch.testing.assert_close(model.variances(make()), expected)
-
-
-def test_start_and_bounds():
-    model = noise()
-    torch.testing.assert_close(model.noise, torch.full((2,), HYPERPARAMETER.start))
-    with pytest.raises(RuntimeError, match="out of bounds"):
-        model.noise = 2 * HYPERPARAMETER.upper
 
 
 def test_batches():

@@ -32,10 +32,7 @@ class TestIntrinsicAsGPyTorchDoes(TaskKernelTestCase, unittest.TestCase):
     def create_kernel_no_ard(self, batch_shape=None, active_dims=None, **kwargs):
         shape = torch.Size() if batch_shape is None else batch_shape
         return IntrinsicCoregionalizationKernel(
-            RBFKernel(batch_shape=shape),
-            self.num_tasks,
-            batch_shape=shape,
-            active_dims=active_dims,
+            RBFKernel(batch_shape=shape), self.num_tasks, batch_shape=shape, active_dims=active_dims
         )
 
 
@@ -54,22 +51,10 @@ def test_start_of_low_rank_comes_close(rank):
     torch.testing.assert_close(factor @ factor.mT, torch.ones(4, 4), atol=0.2, rtol=0)
 
 
-@pytest.mark.parametrize("rank", [0, 4, -1])
-def test_impossible_ranks_are_refused(rank):
-    with pytest.raises(ValueError, match=f"rank={rank} is no rank .* choose 1 to 3"):
-        IntrinsicCoregionalizationKernel(RBFKernel(), 3, rank)
-
-
 def test_linear_starts_with_unit_variance():
     kernel = LinearCoregionalizationKernel([RBFKernel() for _ in range(3)], 3)
     total = kernel.task_covariances().sum(dim=0)
     torch.testing.assert_close(total.diagonal(), torch.full((3,), 1.0 + INDEPENDENCE))
-
-
-def test_rank_is_that_of_the_matrices():
-    kernel = LinearCoregionalizationKernel([RBFKernel(), RBFKernel()], 4, rank=2)
-    assert kernel.raw_factors.shape == (2, 4, 2)
-    assert (torch.linalg.matrix_rank(kernel.task_covariances()) == 2).all()
 
 
 class TestAsGPyTorchDoes(TaskKernelTestCase, unittest.TestCase):
@@ -92,15 +77,6 @@ def test_task_covariances():
     )
     assert torch.equal(kernel.task_covariances(), expected.float())
     assert not kernel.sources_are_independent
-
-
-def test_has_no_hyperparameters_of_its_own():
-    kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
-    assert all(name.startswith("data_kernels.") for name, _ in kernel.named_parameters())
-
-
-def test_one_source_is_a_block():
-    assert HierarchicalKernel([RBFKernel(), RBFKernel()]).sources_are_independent
 
 
 def build(kernel_class, num_tasks=3, batch_shape=None, **kwargs):

@@ -387,10 +387,7 @@ CASES = [
     ),
     # A Matérn kernel's heavy-tailed spectrum needs more random features than the tests draw.
     ModelCase(
-        PopulationGP,
-        partial(SourcePopulation.fit, kernel="rbf"),
-        frozen=True,
-        hyperpriors=False,
+        PopulationGP, partial(SourcePopulation.fit, kernel="rbf"), frozen=True, hyperpriors=False
     ),
     ModelCase(
         FullyBayesianHyperpriorGP,
@@ -401,10 +398,7 @@ CASES = [
         ensemble=True,
     ),
     ModelCase(
-        RankWeightedGP,
-        partial(SourceGPs.fit, num_restarts=0),
-        exact=False,
-        interpolates=False,
+        RankWeightedGP, partial(SourceGPs.fit, num_restarts=0), exact=False, interpolates=False
     ),
     ModelCase(
         TwoStageTransferGP,
@@ -413,12 +407,7 @@ CASES = [
         interpolates=False,
         sibling=True,
     ),
-    ModelCase(
-        GuardedTransferGP,
-        partial(SourceGPs.fit, num_restarts=0),
-        exact=False,
-        sibling=True,
-    ),
+    ModelCase(GuardedTransferGP, partial(SourceGPs.fit, num_restarts=0), exact=False, sibling=True),
     ModelCase(TransferGP, _members_priors, in_turn=True, exact=False, representative=True),
 ]
 KINDS = [case for case in CASES if not case.sibling]

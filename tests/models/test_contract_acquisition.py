@@ -32,7 +32,7 @@ from botorch.acquisition.max_value_entropy_search import qLowerBoundMaxValueEntr
 from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.generation import MaxPosteriorSampling
-from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_mixed
+from botorch.optim import optimize_acqf
 from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
 
@@ -163,10 +163,7 @@ def test_derivatives_of_acquisitions(case, name):
     torch.testing.assert_close(change, expected, rtol=1e-2, atol=1e-2 * scale + 1e-14)
 
 
-@variants(
-    "name, n",
-    representatives=[("LogEI", 0), ("qUCB", 2), ("qKG", 0)],
-)
+@variants("name, n", representatives=[("LogEI", 0), ("qUCB", 2), ("qKG", 0)])
 def test_first_steps(case, name, n):
     acquisition = EVERYTHING[name](case.target(n))
     with flat_acquisitions(case, n):
@@ -223,65 +220,6 @@ def test_analytic_noisy_improvement(representative):
     assert value.isfinite()
 
 
-INDICES, SUM = FAMILY.tensor([0, 1]).long(), FAMILY.tensor([1.0, 1.0])
-FORMS: dict[str, dict[str, Any]] = {
-    "sequential": {"sequential": True},
-    "all restarts": {"return_best_only": False},
-    "fixed features": {"fixed_features": {0: 0.25}},
-    "inequality": {"inequality_constraints": [(INDICES, -SUM, -1.0)]},
-    "equality": {"equality_constraints": [(INDICES, SUM, 1.0)]},
-}
-
-
-# Two candidates of a batch may coincide, which makes their joint posterior singular.
-@pytest.mark.filterwarnings("ignore:A not p.d.")
-@pytest.mark.parametrize("form", FORMS)
-def test_forms_of_optimization(form):
-    acquisition = qUpperConfidenceBound(MINIMAL.target(4), 4.0, _sampler())
-    X, value = optimize_acqf(acquisition, bounds(), q=2, **BUDGET, **FORMS[form])
-    assert X.shape[-2:] == (2, FAMILY.dim)
-    assert X.isfinite().all()
-    assert value.isfinite().all()
-    if form == "fixed features":
-        assert (X[..., 0] == 0.25).all()
-    if form == "inequality":
-        assert (X.sum(dim=-1) <= 1.0 + 1e-6).all()
-    if form == "equality":
-        torch.testing.assert_close(X.sum(dim=-1), SUM)
-
-
-def test_improves_on_its_initial_conditions(inexact):
-    acquisition = UpperConfidenceBound(inexact.target(4), beta=4.0)
-    starts = FAMILY.inputs(3, 1, seed=9)
-    X, value = optimize_acqf(
-        acquisition, bounds(), q=1, num_restarts=3, batch_initial_conditions=starts
-    )
-    assert value >= acquisition(starts).max()
-    grid = torch.cartesian_prod(*[FAMILY.tensor(torch.linspace(0, 1, 21))] * FAMILY.dim)
-    assert acquisition(X.unsqueeze(-3)) >= acquisition(grid.unsqueeze(-2)).max() - 0.1
-
-
-@pytest.mark.parametrize("q", [1, 3])
-def test_discrete_choices(q):
-    model = MINIMAL.target(4)
-    acquisition = qLogExpectedImprovement(model, _best(model), _sampler())
-    choices = FAMILY.inputs(12, seed=3)
-    X, value = optimize_acqf_discrete(acquisition, q=q, choices=choices)
-    assert (X.unsqueeze(-2) == choices).all(dim=-1).any(dim=-1).all()
-    first = acquisition(choices.unsqueeze(-2))
-    torch.testing.assert_close(X[0], choices[first.argmax()])
-    assert value.isfinite().all()
-
-
-def test_mixed_spaces():
-    acquisition = UpperConfidenceBound(MINIMAL.target(4), beta=4.0)
-    X, value = optimize_acqf_mixed(
-        acquisition, bounds(), q=1, fixed_features_list=[{0: 0.0}, {0: 1.0}], **BUDGET
-    )
-    assert X[0, 0] in (0.0, 1.0)
-    assert value.isfinite()
-
-
 @pytest.mark.parametrize("n", [0, 4])
 def test_thompson_sampling(inexact, n):
     sampling = MaxPosteriorSampling(inexact.target(n), replacement=False)
@@ -289,11 +227,3 @@ def test_thompson_sampling(inexact, n):
     X = sampling(candidates, num_samples=3)
     assert X.shape == (3, FAMILY.dim)
     assert (X.unsqueeze(-2) == candidates).all(dim=-1).any(dim=-1).all()
-
-
-def test_pending_points_count_as_part_of_the_batch(inexact):
-    acquisition = EVERYTHING["qUCB"](inexact.target(4))
-    X, pending = FAMILY.inputs(5, 1, seed=10), FAMILY.inputs(1, seed=11)
-    together = acquisition(torch.cat([X, pending.expand(5, 1, 2)], dim=-2))
-    acquisition.set_X_pending(pending)
-    torch.testing.assert_close(acquisition(X), together)

@@ -55,8 +55,7 @@ def test_batches_of_models_are_independent(case, n, known_noise):
         expected = single.posterior(TEST_X)
         torch.testing.assert_close(posterior.mean[index], expected.mean)
         torch.testing.assert_close(
-            posterior.distribution.covariance_matrix[index],
-            expected.distribution.covariance_matrix,
+            posterior.distribution.covariance_matrix[index], expected.distribution.covariance_matrix
         )
         torch.testing.assert_close(points.variance[:, index, 0], expected.variance)
 

@@ -68,9 +68,7 @@ def test_conditioning(case, n, q, known_noise):
 
 @pytest.mark.gaussian
 @variants(
-    "n, outcomes_first",
-    everywhere=[(4, True)],
-    representatives=[(0, False), (0, True), (4, False)],
+    "n, outcomes_first", everywhere=[(4, True)], representatives=[(0, False), (0, True), (4, False)]
 )
 def test_conditioning_on_batches(case, n, outcomes_first):
     model = build(case, n)

@@ -141,13 +141,6 @@ def assert_each_hyperprior_counts_once(model):
     torch.testing.assert_close(mll(output, model.train_targets), expected)
 
 
-def test_other_seeds_are_legal(representative):
-    model = representative.target(6)
-    before = objective(model)
-    fit(model, seed=1, **BRIEF)
-    assert objective(model) > before
-
-
 def test_without_target_data_only_sources_can_be_fitted(case):
     model = case.target(0)
     before = snapshot(model)

@@ -168,9 +168,7 @@ def test_no_sources_are_refused(representative):
 
 
 @variants(
-    "n, said_twice",
-    everywhere=[(4, False)],
-    representatives=[(0, False), (0, True), (4, True)],
+    "n, said_twice", everywhere=[(4, False)], representatives=[(0, False), (0, True), (4, True)]
 )
 def test_raw_inputs(case, n, said_twice):
     X, Y = FAMILY.target(n)
@@ -293,12 +291,6 @@ def with_column(X, column, value):
     return torch.cat([constant, X] if column == 0 else [X, constant], dim=-1)
 
 
-def test_a_task_column_that_is_not_there_is_refused(representative):
-    X, Y = FAMILY.target(3)
-    with pytest.raises(ValueError, match="task_feature=7 must be the index of one of"):
-        representative.build(with_column(X, 0, 1.0), Y, task_feature=7)
-
-
 # ----------------------------------------------------------------------------- the user's own parts
 
 
@@ -363,12 +355,6 @@ def test_no_noise_is_rounded_up_as_in_botorch(representative):
     assert (model.likelihood.noise > 0).all()
     if representative.interpolates:
         torch.testing.assert_close(model.posterior(X).mean, Y, atol=1e-2, rtol=0)
-
-
-def test_disagreeing_dtypes_are_refused(representative):
-    X, Y = FAMILY.target(3)
-    with pytest.raises(InputDataError, match="dtype"):
-        representative.build(X, Y.float())
 
 
 @where(lambda case: case is not MINIMAL)

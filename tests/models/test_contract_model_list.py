@@ -102,10 +102,7 @@ CONSTRAINED_SINGLE = {
         model, OFFSET, objective_index=0, constraints={2: [OFFSET, None]}
     ),
     "scalarized qUCB": lambda model: qUpperConfidenceBound(
-        model,
-        4.0,
-        _sampler(),
-        objective=LinearMCObjective(FAMILY.tensor([1.0, 0.5, 0.0])),
+        model, 4.0, _sampler(), objective=LinearMCObjective(FAMILY.tensor([1.0, 0.5, 0.0]))
     ),
 }
 ANALYTIC = ("EHVI", "constrained EI", "LogCEI")

@@ -50,11 +50,7 @@ def test_moments_with_known_noise_on_raw_inputs(representative):
     X, Y = FAMILY.target(4)
     noise = torch.full_like(Y, 4.0)
     model = representative.build(
-        to_raw(X),
-        Y,
-        representative.raw_prior(),
-        train_Yvar=noise,
-        input_transform=raw_transform(),
+        to_raw(X), Y, representative.raw_prior(), train_Yvar=noise, input_transform=raw_transform()
     )
     assert_moments_of_paths(draw(model), model, to_raw(FAMILY.inputs(5, seed=21)))
 

@@ -17,10 +17,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
-from optuna.distributions import (
-    CategoricalDistribution,
-    FloatDistribution,
-)
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe
@@ -107,15 +104,6 @@ def test_todays_conditions_are_fixed():
     assert [trial.params["y"] for trial in study.trials] == [0.9] * 3
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
     assert _apart(study) > 1e-4
-
-
-def test_same_seed_gives_the_same_trials():
-    def run(seed: int) -> list[float]:
-        study = optuna.create_study(sampler=sampler(seed=seed))
-        study.optimize(objective, n_trials=3)
-        return [trial.params["x"] for trial in study.trials]
-
-    assert run(1) == run(1)
 
 
 def test_reseed_rng_differs_in_each_worker():
@@ -392,22 +380,6 @@ def test_study_goes_on_where_everything_failed():
     assert _apart(study) > 1e-4
 
 
-def test_pruner():
-    def train(trial: Trial) -> float:
-        x = trial.suggest_float("x", 0, 1)
-        for step in range(3):
-            trial.report((x - 0.3) ** 2 + 1 / (step + 1), step)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-        return (x - 0.3) ** 2
-
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=1)
-    study = optuna.create_study(sampler=sampler(seed=0), pruner=pruner)
-    study.optimize(train, n_trials=5)
-    assert TrialState.PRUNED in states(study)
-    assert _apart(study) > 1e-4
-
-
 # ----------------------------------------------------------------------- constraints, objectives
 
 
@@ -508,17 +480,6 @@ def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
         assert _apart(study) > 1e-4
 
 
-def test_killed_study_goes_on(tmp_path: Path, asked: list[dict[str, Any]]):
-    storage = f"sqlite:///{tmp_path}/study.db"
-    killed = open_study(storage, "new", seed=0)
-    killed.optimize(objective, n_trials=2)
-    killed.ask(UNIT)  # what the killed process was at
-    study = open_study(storage, "new", seed=1)
-    study.optimize(objective, n_trials=1)
-    assert asked[-1]["runs"]["value"].isna().tolist() == [False, False, True]
-    assert _apart(study) > 1e-4
-
-
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
     """Old studies and the new one hold more than trials; a bracket shows a part of the trials.
@@ -563,16 +524,6 @@ def test_wrong_histories_are_refused():
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
     with pytest.raises(ValueError, match="outcome names 2 columns, and the study has 1"):
         study.ask(UNIT)
-
-
-def test_old_studies_of_the_opposite_direction_are_turned_round():
-    old = [
-        old_study(lambda trial: -objective(trial), name, direction="maximize")
-        for name in ("monday", "tuesday")
-    ]
-    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(objective, n_trials=2)
-    assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.15)
 
 
 @pytest.mark.parametrize(
@@ -708,38 +659,17 @@ def test_a_value_that_old_runs_had_is_given_by_missing(asked: list[dict[str, Any
 # ------------------------------------------------------------------------------- very bad values
 
 
-def _diverging(bad: float) -> Callable[[Trial], float]:
-    def diverging(trial: Trial) -> float:
-        x = trial.suggest_float("x", 0, 1)
-        return bad if x > 0.8 else (x - 0.3) ** 2
-
-    return diverging
-
-
 def _add(study: optuna.Study, x: float, value: float) -> None:
     study.add_trial(create_trial(params={"x": x}, distributions=UNIT, value=value))
 
 
-@pytest.mark.parametrize("bad", [1e3, 54_321.0, 1e30, 7e30])
-def test_diverged_old_trials_hardly_matter(bad: float):
-    study = {}
-    for value in (bad, 0.3):
-        old = [old_study(_diverging(value), name, trials=10) for name in ("monday", "tuesday")]
-        assert any(trial.value == value for trial in old[1].trials)
-        study[value] = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-        study[value].optimize(objective, n_trials=3)
-        assert study[value].trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
-    assert study[bad].best_value == pytest.approx(study[0.3].best_value, abs=0.01)
-    assert all(trial.value < 0.1 for trial in study[bad].trials)
-
-
-@pytest.mark.parametrize("bad", [1e3, 54_321.0, 1e30, 7e30])
+@pytest.mark.parametrize("bad", [54_321.0, 1e30])
 def test_diverged_trials_of_this_study_hardly_matter(bad: float, asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=sampler(seed=0))
     _add(study, 0.9, bad)
     study.optimize(objective, n_trials=2)
     assert all(trial.value < 0.05 for trial in study.trials[1:])
-    is_code = bad in (1e3, 1e30)
+    is_code = bad == 1e30
     assert asked[-1]["runs"]["value"].isna().tolist() == [is_code, False]
     assert len(asked[-1]["failed"]) == is_code
     if not is_code:

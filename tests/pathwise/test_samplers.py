@@ -129,14 +129,6 @@ def test_which_model_is_right_is_drawn_once_a_function():
     assert side[:, 0].std() == pytest.approx(0.5, abs=0.1)
 
 
-def test_both_models_keep_their_transforms():
-    model = guarded(3, 0.5)
-    draw_matheron_paths(model, torch.Size([2]))
-    draw_kernel_feature_paths(model, torch.Size([2]))
-    assert hasattr(model, "outcome_transform")
-    assert hasattr(model.transfer, "outcome_transform")
-
-
 STACK = SourceHierarchy.fit(FAMILY.sources(), propagate="mean", num_restarts=0)
 
 NUM_COMBINED = torch.Size([1000])
@@ -152,9 +144,7 @@ def test_moments(n):
     ratio = posterior.variance / combined(n, None).posterior(TEST_X).variance
     assert ((ratio - 1).abs() > 0.3).any()  # or the exact model's draws would do
     assert_moments(
-        draw_matheron_paths(combined(n), NUM_COMBINED)(TEST_X),
-        posterior,
-        tolerance=0.15,
+        draw_matheron_paths(combined(n), NUM_COMBINED)(TEST_X), posterior, tolerance=0.15
     )
 
 
@@ -165,24 +155,10 @@ def test_moments_of_combined_prior_paths():
     assert_moments(draws, expected.posterior(TEST_X), tolerance=0.15)
 
 
-def test_moments_on_raw_inputs():
-    transform = Normalize(2, bounds=torch.tensor([[-5.0, 100.0], [5.0, 300.0]]).double())
-    raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = SourceHierarchy.fit(raw, "mean", input_transform=transform, num_restarts=0)
-    X, Y = FAMILY.target(3)
-    model = MeanHierarchicalGP(transform.untransform(X), Y, prior, deviation_weight=0.3).eval()
-    points = transform.untransform(TEST_X)
-    draws = draw_matheron_paths(model, NUM_COMBINED)(points)
-    assert_moments(draws, model.posterior(points), tolerance=0.15)
-
-
 def test_batches_of_models_and_inputs():
     X, Y = FAMILY.target(3)
     batch = MeanHierarchicalGP(
-        torch.stack([X, 1 - X]),
-        torch.stack([Y, -Y]),
-        STACK,
-        deviation_weight=0.3,
+        torch.stack([X, 1 - X]), torch.stack([Y, -Y]), STACK, deviation_weight=0.3
     ).eval()
     paths = draw_matheron_paths(batch, torch.Size([5]))
     values = paths(TEST_X)

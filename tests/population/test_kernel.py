@@ -72,31 +72,6 @@ def test_posterior_of_what_all_tasks_share(sizes, kernel):
     torch.testing.assert_close(gps.covariance(A, B)[0], twin.posterior(A, B)[1])
 
 
-def test_gradient_of_the_posterior():
-    gps = population(SIZES[1], "rbf")
-    twin, A = twin_of(SIZES[1], "rbf"), points(4, 2, seed=7).requires_grad_()
-    weight = points(4, 4, seed=9)
-    gradients = []
-    for mean, covariance in ((gps.mean(A)[0], gps.covariance(A)[0]), twin.posterior(A, A)):
-        gradients += torch.autograd.grad(mean.sum() + (weight * covariance).sum(), A)
-    torch.testing.assert_close(*gradients)
-
-
-def test_batches_of_inputs():
-    gps, A = population(SIZES[1]), points(2, 3, 4, 2, seed=7)
-    assert gps.mean(A).shape == (2, 3, 1, 4)
-    torch.testing.assert_close(gps.mean(A)[1, 2], gps.mean(A[1, 2]))
-    torch.testing.assert_close(gps.covariance(A)[1, 2], gps.covariance(A[1, 2]))
-
-
-def test_order_of_rows_does_not_matter():
-    first, order = population(SIZES[1]), torch.randperm(13, generator=torch.Generator())
-    rows = {name: values[order] for name, values in rows_of(SIZES[1]).items()}
-    second, A = population(SIZES[1], **rows), points(4, 2, seed=7)
-    torch.testing.assert_close(first.mean(A), second.mean(A))
-    torch.testing.assert_close(first.covariance(A), second.covariance(A))
-
-
 def test_draws_from_the_posterior():
     check_draws(population(SIZES[1]), points(3, 2, seed=7))
 
@@ -178,14 +153,6 @@ def test_states_of_other_kernels_are_refused():
     state = population(SIZES[1], "matern52").state_dict()
     with pytest.raises(ValueError, match=r"kernel 'matern52', and this .* has 'rbf'"):
         population(SIZES[1], "rbf").load_state_dict(state)
-
-
-def test_stays_in_double_precision():
-    gps = population(SIZES[1]).float()
-    assert gps.inverse_root.dtype == torch.double
-    A = points(4, 2, seed=7)
-    assert gps.mean(A.float()).dtype == torch.float
-    torch.testing.assert_close(gps.mean(A.float()).double(), gps.mean(A), atol=1e-5, rtol=1e-5)
 
 
 # ------------------------------------------------------------------------------ centred functions

@@ -4,8 +4,6 @@ from functools import cache
 
 import pytest
 import torch
-from botorch.cross_validation import loo_cv
-from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -13,9 +11,8 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from botorch_transfer import PopulationGP, SourceGPs, SourcePopulation
+from botorch_transfer import PopulationGP, SourcePopulation
 from botorch_transfer.gp.frozen import expand
-from botorch_transfer.modular import resolve_prior
 from botorch_transfer.population import model as module
 from tests.gp.padded import points
 from tests.models.contract import assert_same_posterior
@@ -118,14 +115,6 @@ def test_equals_the_joint_gp_of_matern_kernels(name, n):
     torch.testing.assert_close(covariance, expected[1], rtol=1e-6, atol=1e-6)
 
 
-def test_repeated_target_points():
-    X, Y = target(3)
-    X, Y = X.repeat(2, 1), torch.cat([Y, Y - 0.2])
-    model = PopulationGP(X, Y, PRIOR)
-    expected, _ = twin_of(PRIOR, HISTORIES["ragged"], X, Y).posterior(TEST_X)
-    torch.testing.assert_close(predict(model)(TEST_X)[0], expected, rtol=1e-6, atol=1e-6)
-
-
 def test_scale_is_learned_from_the_target():
     """And by one number only: nothing is fitted."""
     wide, narrow = (PopulationGP(*target(7, scale), PRIOR).scale.mean for scale in (9.0, 1.0))
@@ -192,27 +181,6 @@ def test_moments_are_frozen_between_fits():
     assert torch.equal(rebuilt.scale.moments, PopulationGP(X, Y, PRIOR).scale.moments)
 
 
-def test_states_carry_the_moments():
-    model, other = PopulationGP(*target(6), PRIOR), PopulationGP(*target(0), PRIOR)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.scale.moments, model.scale.moments)
-    assert torch.equal(other.likelihood.noise, model.likelihood.noise)
-
-
-def test_leave_one_out_is_botorchs():
-    model = PopulationGP(*target(6), PRIOR)
-    fast = loo_cv(model).posterior
-    for row in range(6):
-        rest = torch.arange(6) != row
-        X, Y = target(6)
-        twin = PopulationGP(X[rest], Y[rest], PRIOR)
-        twin.scale.moments.data = model.scale.moments.data
-        twin.likelihood.load_state_dict(model.likelihood.state_dict())
-        expected = twin.posterior(X[row : row + 1], observation_noise=True)
-        torch.testing.assert_close(fast.mean[row], expected.mean, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(fast.variance[row], expected.variance, rtol=1e-6, atol=1e-6)
-
-
 # ---------------------------------------------------------------------------------- other units
 
 
@@ -260,23 +228,6 @@ def test_two_points_do_not_say_what_the_units_are():
     assert model.posterior(TEST_X).mean.isfinite().all()
 
 
-@pytest.mark.parametrize("factor", [1e-3, 1e-9, 0.0])
-def test_targets_in_smaller_units(factor):
-    X, Y = target(8)
-    posterior = PopulationGP(X, 20 + factor * (Y - 20), PRIOR).posterior(TEST_X)
-    assert posterior.mean.isfinite().all()
-    assert (posterior.variance > 0).all()
-
-
-def test_batches_have_their_own_units():
-    X, Y = target(5)
-    factors = torch.tensor([1.0, 1e4]).reshape(2, 1, 1)
-    model = PopulationGP(X.expand(2, 5, 2), factors * Y, PRIOR)
-    for index, factor in enumerate((1.0, 1e4)):
-        single = PopulationGP(X, factor * Y, PRIOR)
-        torch.testing.assert_close(model.scale.moments[index], single.scale.moments)
-
-
 @pytest.mark.filterwarnings("ignore:A not p.d.")  # eighteen digits between the sources' units
 def test_noise_stays_within_its_bounds():
     """Whatever the spread of the sources' units."""
@@ -295,17 +246,6 @@ def test_breakdowns_leave_the_scales_as_they_are(monkeypatch):
     after = PopulationGP(*target(4), PRIOR).scale
     assert after.moments.isfinite().all()
     torch.testing.assert_close(after.level_variance, before.level_variance)
-
-
-def test_single_precision():
-    X, Y = target(5)
-    expected = PopulationGP(X, Y, PRIOR).posterior(TEST_X)
-    with pytest.warns(InputDataWarning, match="float32"):
-        model = PopulationGP(X.float(), Y.float(), PRIOR)
-    found = model.posterior(TEST_X.float())
-    assert found.mean.dtype == torch.float
-    torch.testing.assert_close(found.mean.double(), expected.mean, rtol=1e-3, atol=1e-2)
-    torch.testing.assert_close(found.variance.double(), expected.variance, rtol=0.05, atol=1e-2)
 
 
 # --------------------------------------------------------------------------- what may be fitted
@@ -381,18 +321,6 @@ def test_drawn_levels_and_scales():
 
 
 # ------------------------------------------------------------------------------------- refusals
-
-
-def test_other_priors_are_refused():
-    sources = SourceGPs.fit(HISTORIES["ragged"], num_restarts=0, max_iter=2)
-    with pytest.raises(TypeError, match=r"Expected a SourcePopulation or source data .* SourceGPs"):
-        PopulationGP(*target(3), sources)
-
-
-def test_source_data_are_fitted_once():
-    model = PopulationGP(*target(3), HISTORIES["ragged"])
-    prior = resolve_prior(SourcePopulation, HISTORIES["ragged"])
-    assert model.prior.gps.alpha is prior.gps.alpha
 
 
 def test_parts_of_other_sources_and_of_other_kernels_are_not_known():

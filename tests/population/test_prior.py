@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.input import Normalize
-from botorch.utils.datasets import SupervisedDataset
 from torch.distributions import MultivariateNormal, Normal
 
 from botorch_transfer import PopulationGP, SourcePopulation
@@ -78,20 +76,6 @@ def test_scales_and_levels():
     torch.testing.assert_close(transform(3 * Y[:0])[0], Y[:0])
 
 
-def test_data_sets_and_tensors_are_alike():
-    names = {"feature_names": ["a", "b"], "outcome_names": ["y"]}
-    datasets = {
-        name: SupervisedDataset(part[0], part[1], Yvar=part[2] if len(part) > 2 else None, **names)
-        for name, part in DATA.items()
-    }
-    assert_same(fit(datasets), PRIOR)
-    assert fit(list(DATA.values())).task_names == (
-        "source task 0",
-        "source task 1",
-        "source task 2",
-    )
-
-
 def test_order_of_tasks_does_not_matter():
     moved = fit({name: DATA[name] for name in ("task 2", "task 0", "task 1")}, max_iter=100)
     assert_same(moved, fit(max_iter=100), rtol=1e-6, atol=1e-6)
@@ -113,17 +97,6 @@ def test_many_small_tasks():
     assert prior.num_tasks == 30
     assert int(prior.num_points.sum()) == 180
     assert PopulationGP(X[:2], X[:2, :1], prior).posterior(X).variance.isfinite().all()
-
-
-def test_raw_inputs():
-    bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]]).double()
-    raw = {
-        name: (bounds[0] + (bounds[1] - bounds[0]) * part[0], *part[1:])
-        for name, part in DATA.items()
-    }
-    prior = fit(raw, input_transform=Normalize(2, bounds=bounds))
-    expected = PRIOR.mean(X)
-    torch.testing.assert_close(prior.mean(bounds[0] + (bounds[1] - bounds[0]) * X), expected)
 
 
 # -------------------------------------------------------------------------------------- odd data
@@ -238,18 +211,6 @@ def test_select():
 def test_selecting_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one"):
         PRIOR.select([])
-
-
-# ------------------------------------------------------------------------------ states and copies
-
-
-def test_immutable():
-    before = {name: tensor.clone() for name, tensor in PRIOR.state_dict().items()}
-    PopulationGP(X[:3], X[:3, :1], PRIOR).float().posterior(X.float())
-    PRIOR.select([0])
-    for name, tensor in PRIOR.state_dict().items():
-        assert torch.equal(tensor.nan_to_num(), before[name].nan_to_num()), name
-    assert not any(parameter.requires_grad for parameter in PRIOR.parameters())
 
 
 # --------------------------------------------------------------------------------------- refusals

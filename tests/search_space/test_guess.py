@@ -64,6 +64,12 @@ def test_kinds_of_columns():
     assert SearchSpace.from_dict(json.loads(json.dumps(space.to_dict()))) == space
 
 
+@pytest.mark.parametrize("table", [None, {"a": [1]}])
+def test_what_is_no_table_is_refused(table):
+    with pytest.raises(InputDataError, match="make a pandas"):
+        guess_space(table)
+
+
 def test_a_table_without_parameters_is_refused():
     with pytest.raises(InputDataError, match="no column that varies besides 'loss'"):
         guess_space(pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), leave_out=["loss"])
@@ -71,6 +77,8 @@ def test_a_table_without_parameters_is_refused():
 
 def test_a_decimal_comma_beside_numbers_is_told():
     runs = pd.DataFrame({"time": ["9.5", "8.1", "9,9"], "layers": ["64,64", "32,32", "64,64"]})
+    with pytest.raises(InputDataError, match="several columns 'time'"):
+        guess_space(pd.concat([runs, runs], axis=1))
     with pytest.raises(InputDataError, match="'time' is '9,9' in row 2, a decimal comma: write a"):
         guess_space(runs)
     assert guess_space(runs[["layers"]]).parameters[0].values == ("32,32", "64,64")

@@ -6,12 +6,7 @@ from botorch.exceptions.errors import InputDataError
 from pandas import Series
 
 from botorch_transfer.search_space import FloatParameter, IntegerParameter
-from botorch_transfer.search_space.parameters import (
-    read_numbers,
-    read_values,
-    refuse_where,
-    relative_tolerance,
-)
+from botorch_transfer.search_space.parameters import refuse_where
 
 
 def conditional(active_if):
@@ -35,39 +30,11 @@ def test_an_empty_condition_is_refused(condition):
         conditional(condition)
 
 
-@pytest.mark.parametrize(
-    ("values", "where"),
-    [
-        ([1.0, np.nan], "row b"),
-        ([np.nan, np.nan], r"row a \(and one more row\)"),
-        ([np.nan, None, np.nan], r"row a \(and 2 more rows\)"),
-    ],
-)
-def test_missing_values_are_refused_by_row(values, where):
-    column = Series(values, index=list("abc")[: len(values)], name="C")
-    with pytest.raises(InputDataError, match=f"'C' has no value in {where}, which needs one"):
-        read_values(column)
-
-
-def test_categories_become_plain_values():
-    assert read_values(Series(["rbf"], dtype="category")).dtype == object
-
-
-def test_numbers_in_words_are_read():
-    np.testing.assert_array_equal(read_numbers(Series(["1", "2.5"], name="C")), [1.0, 2.5])
-    with pytest.raises(InputDataError, match="'C' is 'many' in row 1, not a number"):
-        read_numbers(Series(["1", "many"], name="C"))
-
-
 def test_what_is_wrong_is_shown():
     column = Series([1, 7, 9], name="C")
     refuse_where(np.zeros(3, dtype=bool), column, "too large")
     with pytest.raises(InputDataError, match=r"'C' is 7 in row 1 \(and one more row\), too large"):
         refuse_where(np.array([False, True, True]), column, "too large")
-
-
-def test_tolerance_follows_the_precision():
-    assert relative_tolerance(Series([1.0], dtype="float32")) > relative_tolerance(Series([1.0]))
 
 
 def test_only_values_of_a_discrete_parameter_are_contained():

@@ -72,11 +72,6 @@ def test_rounding_uniform_points_gives_each_integer_its_share():
     np.testing.assert_allclose(log.sort_index(), shares, atol=1e-4)
 
 
-def test_linear_integers_are_equally_spaced():
-    grid = IntegerParameter("p", 3, 8).unit_grid()[:, 0]
-    np.testing.assert_allclose(grid, np.linspace(0, 1, 6), atol=1e-15)
-
-
 @settings(deadline=None, max_examples=30)
 @given(
     lower=st.integers(-(10**6), 10**6),

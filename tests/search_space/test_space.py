@@ -8,8 +8,7 @@ import torch
 from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
-from botorch.optim import optimize_acqf, optimize_acqf_discrete, optimize_acqf_mixed
-from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
+from botorch.optim import optimize_acqf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -235,10 +234,7 @@ def test_points_of_another_shape_or_scale_are_refused():
             [FloatParameter("a", 0, 1), SimplexParameter("s", ("a", "b"))],
             "more than one column 'a'",
         ),
-        (
-            [CategoricalParameter("a", (1, "1"))],
-            "more than one feature 'a=1'",
-        ),
+        ([CategoricalParameter("a", (1, "1"))], "more than one feature 'a=1'"),
         ([FloatParameter("a", 0, 1, active_if={"b": 1})], "'a' .* 'b', which is not in the search"),
         (
             [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
@@ -253,10 +249,7 @@ def test_points_of_another_shape_or_scale_are_refused():
             "'b' depends on 'a', which is continuous",
         ),
         (
-            [
-                CategoricalParameter("a", ("x", "y")),
-                FloatParameter("b", 0, 1, active_if={"a": 1}),
-            ],
+            [CategoricalParameter("a", ("x", "y")), FloatParameter("b", 0, 1, active_if={"a": 1})],
             "'b' is active if 'a' is 1, which is not one of its values",
         ),
         (
@@ -316,14 +309,6 @@ def test_fixed_features_are_the_unordered_choices():
     assert ordered.fixed_features_list() == [{}]
     single = SearchSpace([FloatParameter("a", 0, 1), OrdinalParameter("b", (1,))])
     assert single.fixed_features_list() == [{1: 0.5}]
-
-
-def test_rounding_keeps_shape_and_type():
-    X = torch.rand(4, 2, 6, generator=torch.Generator().manual_seed(0))
-    rounded = SVM.round(X)
-    assert rounded.shape == X.shape
-    assert rounded.dtype == X.dtype
-    torch.testing.assert_close(SVM.round(rounded), rounded)
 
 
 def test_spaces_are_hashable_and_picklable():
@@ -412,45 +397,6 @@ def acquisition(space):
 OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1}
 
 
-def test_mixed_optimizer_takes_fixed_features():
-    candidate, _ = optimize_acqf_mixed(
-        acquisition(SVM),
-        SVM.bounds,
-        fixed_features_list=SVM.fixed_features_list(),
-        post_processing_func=SVM.round,
-        options={"maxiter": 5},
-        **OPTIONS,
-    )
-    torch.testing.assert_close(SVM.encode(SVM.decode(candidate)), candidate)
-
-
-def test_alternating_optimizer_takes_discrete_dims():
-    space = SearchSpace(
-        [
-            FloatParameter("a", 0.0, 1.0),
-            IntegerParameter("b", 1, 30, log=True),
-            OrdinalParameter("c", (1, 2, 9)),
-        ]
-    )
-    candidate, _ = optimize_acqf_mixed_alternating(
-        acquisition(space),
-        space.bounds,
-        discrete_dims=space.discrete_dims,
-        post_processing_func=space.round,
-        **OPTIONS,
-    )
-    torch.testing.assert_close(space.encode(space.decode(candidate)), candidate)
-    with_choices, _ = optimize_acqf_mixed_alternating(
-        acquisition(SVM),
-        SVM.bounds,
-        discrete_dims=SVM.discrete_dims,
-        fixed_features=SVM.fixed_features_list()[1],
-        **OPTIONS,
-    )
-    assert SVM.decode(with_choices)["kernel"][0] == "poly"
-    torch.testing.assert_close(SVM.encode(SVM.decode(with_choices)), with_choices)
-
-
 @pytest.mark.parametrize("step", [None, 0.1])
 def test_optimizers_respect_fractions(step):
     space = SearchSpace(
@@ -468,17 +414,40 @@ def test_optimizers_respect_fractions(step):
     assert SVM.equality_constraints == []
 
 
-def test_discrete_optimizer_takes_the_grid():
-    choices = NESTED.encode(NESTED.grid())
-    candidate, _ = optimize_acqf_discrete(acquisition(NESTED), q=1, choices=choices)
-    assert (choices == candidate).all(dim=-1).sum() == 1
+ROW = SVM.sample(1, seed=0)
+TWICE = pd.concat([ROW, ROW[["C"]]], axis=1)
 
 
-def test_anything_but_a_list_of_parameters_is_refused():
-    with pytest.raises(TypeError, match=r"use SearchSpace\.from_dict"):
-        SearchSpace({"C": (0, 1)})
-    with pytest.raises(TypeError, match=r"not FloatParameter\(.*: put .* into a list"):
-        SearchSpace(FloatParameter("C", 0.0, 1.0))
+@pytest.mark.parametrize(
+    ("misuse", "error", "message"),
+    [
+        (lambda: SVM.encode({"C": [0.1]}), InputDataError, "a dict: make"),
+        (lambda: SVM.encode(ROW.iloc[0]), InputDataError, "a Series: make"),
+        (lambda: SVM.encode(TWICE), InputDataError, "several columns 'C': keep one"),
+        (lambda: SVM.place({"C": 0.1}), InputDataError, "a dict: make"),
+        (lambda: SVM.place(TWICE), InputDataError, "several columns 'C'"),
+        (lambda: SVM.decode([[0.1] * 6]), ValueError, "is list: decode takes"),
+        (lambda: SVM.decode(torch.rand(6)), ValueError, "decode takes an n x 6"),
+        (lambda: SVM.sample(-1, 0), ValueError, "n is -1: give a whole number"),
+        (lambda: SVM.sample(2.5, 0), ValueError, "n is 2.5: give a whole number"),
+        (lambda: SearchSpace("lr"), TypeError, "takes a list of parameters, not 'lr': pu"),
+        (lambda: SearchSpace(None), TypeError, "takes a list of parameters, not None"),
+        (lambda: SearchSpace([("lr", 0, 1)]), TypeError, "put FloatParameter"),
+        (lambda: SearchSpace({"C": (0, 1)}), TypeError, r"use SearchSpace\.from_dict"),
+        (lambda: SearchSpace(SVM.parameters[0]), TypeError, "into a list"),
+        (lambda: SearchSpace.from_dict([1]), TypeError, "is a list: give a dictionary"),
+        (lambda: SearchSpace.from_dict({"a": 3}), ValueError, "use one of float"),
+        (lambda: FloatParameter("a", "0", 1), ValueError, "'0' and the upper bound 1: give finite"),
+        (lambda: IntegerParameter("a", None, 3), ValueError, "None and the upper bound 3: give"),
+        (lambda: IntegerParameter("a", 0, 1, log="1-x"), ValueError, "parameter has True or False"),
+        (lambda: FloatParameter("a", 0, 1, active_if="b"), ValueError, "'b': give a dictionary"),
+        (lambda: CategoricalParameter("a", 3), ValueError, "give a list of"),
+        (lambda: OrdinalParameter("a", 3), ValueError, "3 as its values: give"),
+    ],
+)
+def test_misuse_is_refused(misuse, error, message):
+    with pytest.raises(error, match=message):
+        misuse()
 
 
 CHANGED = SearchSpace(

@@ -140,10 +140,3 @@ def test_of_many_tasks_and_points_some_are_asked(monkeypatch):
 def test_significance(significance, expected):
     # Their mean is 0.2, its standard error 0.082.
     assert tasks_agree(torch.tensor([0.0, 0.0, 0.2, 0.4, 0.4, 0.2]), significance) is expected
-
-
-def test_on_a_device(device):
-    tasks = FAMILY.sources()
-    there = {name: tuple(part.to(device) for part in data) for name, data in tasks.items()}
-    expected = fit(tasks).agreement
-    torch.testing.assert_close(fit(there).agreement.cpu(), expected, atol=1e-6, rtol=0)

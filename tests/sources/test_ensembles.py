@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -13,7 +11,6 @@ from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.sources import ensembles as ensemble
 from botorch_transfer.sources.ensembles import (
     base_samples,
-    epanechnikov,
     leave_one_out_draws,
     misranked_by_the_left_out,
     misranked_pairs,
@@ -259,12 +256,6 @@ def test_misranked_pairs_by_counting(n):
     torch.testing.assert_close(misranked_pairs(values[:, 0], Y), counts[:, 0])
 
 
-def test_reversed_values_misrank_all_pairs():
-    Y = torch.tensor([3.0, 1.0, 2.0, 2.0])
-    assert misranked_pairs(-Y.unsqueeze(0), Y) == 5
-    assert misranked_pairs(Y.unsqueeze(0), Y) == 0
-
-
 @pytest.mark.parametrize("n", [1, 2, 6])
 def test_misranked_by_the_left_out_by_counting(n):
     values, Y = rand(3, n, n), rand(n, seed=1).mul(4).round()
@@ -290,14 +281,6 @@ def test_canonical_order_is_that_of_the_points():
         assert rows[b][shuffle][other[b]].tolist() == expected
 
 
-def test_symmetric_root_of_a_singular_matrix():
-    half = rand(3, 5, 2)
-    covariance = half @ half.mT
-    root = symmetric_root(covariance)
-    torch.testing.assert_close(root, root.mT)
-    torch.testing.assert_close(root @ root, covariance)
-
-
 def test_leave_one_out_draws_by_dropping_points():
     X, noise, residual = rand(2, 5, 2), 0.1 + rand(2, 5, seed=1), rand(2, 5, seed=2)
     covariance = torch.exp(-torch.cdist(X, X).square())
@@ -312,19 +295,6 @@ def test_leave_one_out_draws_by_dropping_points():
             errors = residual[b, keep] - prior[:, keep] - error[:, keep] * noise[b, keep].sqrt()
             update = errors @ torch.linalg.solve(K, covariance[b][keep])
             torch.testing.assert_close(draws[b, :, j], prior + update)
-
-
-def test_leave_one_out_draws_have_the_posteriors_moments():
-    X, noise, residual = rand(4, 1), torch.full((4,), 0.05).double(), rand(4, seed=2)
-    covariance = torch.exp(-torch.cdist(X, X).square())
-    latent, error = torch.randn(2, 100_000, 4, dtype=torch.double)
-    draws = leave_one_out_draws(covariance, noise, residual, latent, error)[:, 1]
-    keep = torch.tensor([0, 2, 3])
-    gain = torch.linalg.solve(covariance[keep][:, keep] + noise[keep].diag(), covariance[keep])
-    tolerance = 5 / math.sqrt(100_000)
-    expected = covariance - covariance[:, keep] @ gain
-    torch.testing.assert_close(draws.mean(0), residual[keep] @ gain, atol=tolerance, rtol=0)
-    torch.testing.assert_close(torch.cov(draws.mT), expected, atol=tolerance, rtol=0)
 
 
 # -------------------------------------------------------------------------------------- SGPT
@@ -364,8 +334,3 @@ def test_uncertainty_is_the_own_models():
     scale = (shifted.outcome_transform.stdvs / inverted.outcome_transform.stdvs).square()
     expected = inverted.posterior(A).variance * scale
     torch.testing.assert_close(shifted.posterior(A).variance, expected)
-
-
-def test_the_epanechnikov_kernel():
-    values = epanechnikov(torch.tensor([0.0, 0.5, 1.0, 3.0]))
-    assert values.tolist() == [0.75, 0.5625, 0.0, 0.0]

@@ -10,17 +10,14 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize, Warp
 from botorch.utils.datasets import SupervisedDataset
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from botorch_transfer.data import datasets
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
 from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining import SourceGPs, clear_memos
+from botorch_transfer.pretraining import SourceGPs
 from tests.gp.padded import plain_kernel, points
 from tests.gp.sources import DATA, X, check_predictions, count_fits, fit
-from tests.gp.tasks import draw_data
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
@@ -50,32 +47,6 @@ def test_predictions_in_the_users_units() -> None:
         torch.testing.assert_close(ours, expected, atol=1e-8, rtol=1e-8)
 
 
-def test_describes_itself() -> None:
-    sources = fit()
-    assert (sources.num_tasks, sources.dim) == (3, 2)
-    assert sources.num_points.tolist() == [6, 3, 8]
-    assert sources.task_names == ("task 0", "task 1", "task 2")
-    assert sources.outcome_scale == "per_task"
-    assert sources.log_posterior.isfinite().all()
-
-
-def test_shapes() -> None:
-    sources = fit()
-    batch = points(4, 2, 5, 2)
-    assert sources.mean(batch).shape == sources.variance(batch).shape == (4, 2, 3, 5)
-    assert sources.covariance(batch).shape == (4, 2, 3, 5, 5)
-    diagonal = sources.covariance(batch).diagonal(dim1=-2, dim2=-1)
-    torch.testing.assert_close(sources.variance(batch), diagonal, atol=1e-10, rtol=0)
-
-
-def test_gradients() -> None:
-    x = X.clone().requires_grad_()
-    transform = Normalize(2, bounds=torch.tensor([[-1.0, 0.0], [1.0, 3.0]]).double())
-    for sources in (fit(), fit(input_transform=transform)):
-        for function in (sources.mean, sources.variance, sources.covariance):
-            assert torch.autograd.gradcheck(function, (x,))
-
-
 def test_questions_in_single_precision_change_nothing() -> None:
     sources = fit(input_transform=Normalize(2, bounds=torch.tensor([[-0.1, 0], [1.3, 3]]).double()))
     before, expected = deepcopy(sources.state_dict()), sources.mean(X)
@@ -86,56 +57,6 @@ def test_questions_in_single_precision_change_nothing() -> None:
     for name, tensor in sources.state_dict().items():
         assert tensor.dtype == before[name].dtype
         assert torch.equal(tensor, before[name])
-
-
-@settings(max_examples=15)
-@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.integers(1, 4))
-def test_outcomes_come_back(sizes: list[int], dim: int) -> None:
-    data = draw_data(sizes, dim)
-    expected = torch.cat([Y.squeeze(-1) for _, Y in data.values()])
-    for scale in ("per_task", "pooled", "raw"):
-        sources = SourceGPs.fit(data, outcome_scale=scale, num_restarts=0, max_iter=2)
-        torch.testing.assert_close(sources.outcomes(), expected)
-
-
-def test_interpolates() -> None:
-    sources = SourceGPs.fit({"a": (DATA["task 2"][0], DATA["task 2"][1])})
-    predicted = sources.outcome_mean + sources.outcome_std * sources.mean(DATA["task 2"][0])[0]
-    assert (predicted - DATA["task 2"][1].squeeze(-1)).abs().max() < 0.5
-
-
-def test_forms_of_source_data() -> None:
-    expected = fit()
-    datasets = [
-        SupervisedDataset(
-            data[0],
-            data[1],
-            Yvar=data[2] if len(data) > 2 else None,
-            feature_names=["a", "b"],
-            outcome_names=[name],
-        )
-        for name, data in DATA.items()
-    ]
-    assert fit(datasets).task_names == expected.task_names
-    check_predictions(fit(datasets), expected, tolerance=0.0)
-    unnamed = fit(list(DATA.values()))
-    assert unnamed.task_names == ("source task 0", "source task 1", "source task 2")
-    check_predictions(unnamed, expected, tolerance=0.0)
-
-
-def test_order_of_tasks_does_not_matter() -> None:
-    names = ["task 2", "task 0", "task 1"]
-    ours, expected = fit({name: DATA[name] for name in names}), fit()
-    order = [expected.task_names.index(name) for name in names]
-    torch.testing.assert_close(ours.mean(X), expected.mean(X)[order], atol=1e-5, rtol=1e-5)
-
-
-def test_units_of_the_outcomes_do_not_matter() -> None:
-    scaled = {
-        name: (data[0], 1e3 * data[1] - 7, *(1e6 * Yvar for Yvar in data[2:]))
-        for name, data in DATA.items()
-    }
-    torch.testing.assert_close(fit(scaled).mean(X), fit().mean(X), atol=1e-5, rtol=1e-5)
 
 
 def test_outcome_scales() -> None:
@@ -149,27 +70,10 @@ def test_outcome_scales() -> None:
     torch.testing.assert_close(noise, DATA["task 1"][2].squeeze(-1))
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52"])
-def test_kernels(kernel: str) -> None:
-    sources = fit(kernel=kernel)
-    assert sources.gps.kernel == kernel
-    assert sources.mean(X).isfinite().all()
-
-
 def test_maximum_likelihood() -> None:
     without = SOURCE_HYPERPARAMETERS.without_priors()
     check_predictions(fit(hyperparameters=None), fit(hyperparameters=without), tolerance=0.0)
     assert (fit(hyperparameters=None).log_posterior != fit().log_posterior).all()
-
-
-def test_frozen_input_transform() -> None:
-    bounds = torch.tensor([[-3.0, 10.0], [2.0, 10.3]]).double()
-    raw = {n: (bounds[0] + (bounds[1] - bounds[0]) * d[0], *d[1:]) for n, d in DATA.items()}
-    sources, expected = fit(raw, input_transform=Normalize(2, bounds=bounds)), fit()
-    x = bounds[0] + (bounds[1] - bounds[0]) * X
-    torch.testing.assert_close(sources.mean(x), expected.mean(X), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(sources.covariance(x), expected.covariance(X), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(sources.variance(x), expected.variance(X), atol=1e-5, rtol=1e-5)
 
 
 def test_bounds_are_learned_once_and_said(caplog) -> None:
@@ -186,15 +90,6 @@ def test_input_transforms_with_parameters_are_refused() -> None:
     warp = Warp(d=2, indices=[0, 1], bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
     with pytest.raises(ValueError, match="Warp has parameters to fit"):
         fit(input_transform=warp)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_dtype_is_that_of_the_data(dtype: torch.dtype) -> None:
-    sources = fit({name: tuple(t.to(dtype) for t in data) for name, data in DATA.items()})
-    x = X.to(dtype)
-    for tensor in (sources.mean(x), sources.variance(x), sources.covariance(x), sources.outcomes()):
-        assert tensor.dtype is dtype
-    torch.testing.assert_close(sources.mean(x).double(), fit().mean(X), atol=1e-3, rtol=1e-3)
 
 
 def test_odd_tasks() -> None:
@@ -222,12 +117,6 @@ def test_fit_leaves_the_data_and_the_random_numbers_alone() -> None:
     for name, data in DATA.items():
         for tensor, expected in zip(data, copies[name], strict=True):
             assert torch.equal(tensor, expected)
-
-
-def test_same_seed_same_numbers() -> None:
-    first = fit(num_restarts=3, seed=5)
-    clear_memos()
-    check_predictions(fit(num_restarts=3, seed=5), first, tolerance=0.0)
 
 
 def test_progress(capsys, caplog) -> None:
@@ -345,12 +234,6 @@ def test_append_one_task_in_every_form() -> None:
     torch.testing.assert_close(noise, (0.1 + Y.abs()).squeeze(-1) / Y.var())
 
 
-def test_append_several_tasks() -> None:
-    ours = fit().append({"a": DATA["task 0"], "b": DATA["task 1"]}, num_restarts=0)
-    assert ours.task_names == ("task 0", "task 1", "task 2", "a", "b")
-    torch.testing.assert_close(ours.mean(X)[3:], ours.mean(X)[:2])
-
-
 def test_append_refuses_names_that_are_taken() -> None:
     with pytest.raises(InputDataError, match="has a source task 'task 1' already: give the new"):
         fit().append({"new": DATA["task 0"], "task 1": DATA["task 0"]})
@@ -402,35 +285,6 @@ def test_append_of_bad_data_is_refused() -> None:
 
 
 # ----------------------------------------------------------------------- what all such priors have
-
-
-@pytest.mark.parametrize(
-    ("change", "kwargs"),
-    [
-        ({"task 0": (DATA["task 0"][0] + 1e-12, DATA["task 0"][1])}, {}),
-        ({"task 0": (DATA["task 0"][0], DATA["task 0"][1] + 1e-9)}, {}),
-        ({"task 1": (DATA["task 1"][0], DATA["task 1"][1], 2 * DATA["task 1"][2])}, {}),
-        ({"task 1": DATA["task 1"][:2]}, {}),
-        ({"task 3": DATA["task 0"]}, {}),
-        ({}, {"kernel": "matern52"}),
-        ({}, {"hyperparameters": None}),
-        ({}, {"seed": 1}),
-        ({}, {"outcome_scale": "raw"}),
-        ({}, {"input_transform": Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))}),
-    ],
-)
-def test_fit_once_tells_other_content_apart(change, kwargs) -> None:
-    first = SourceGPs.fit_once(DATA, num_restarts=0, max_iter=2)
-    other = SourceGPs.fit_once({**DATA, **change}, **{"num_restarts": 0, "max_iter": 2, **kwargs})
-    assert other is not first
-
-
-def test_clear_memos_forgets(monkeypatch) -> None:
-    first = SourceGPs.fit_once(DATA, num_restarts=0)
-    clear_memos()
-    calls = count_fits(monkeypatch)
-    assert SourceGPs.fit_once(DATA, num_restarts=0) is not first
-    assert calls
 
 
 def test_how_it_is_computed_is_no_content(monkeypatch) -> None:

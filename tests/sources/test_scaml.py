@@ -7,16 +7,11 @@ from functools import cache
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from gpytorch.settings import detach_test_caches
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from botorch_transfer import (
     JointScaMLGP,
@@ -27,11 +22,9 @@ from botorch_transfer import (
 )
 from botorch_transfer.gp import combine
 from botorch_transfer.gp.frozen import expand
-from botorch_transfer.outcome_transforms import PooledStandardize
-from botorch_transfer.pretraining import TransferPrior
 from tests.families import ShiftedSines
 from tests.models.test_contract_acquisition import EVERYTHING
-from tests.sources.scaml_twin import botorch_twin, rbf, sources_of, twin_of
+from tests.sources.scaml_twin import botorch_twin, sources_of, twin_of
 
 SIZES = {1: (9,), 2: (4, 11), 7: (5, 1, 12, 8, 3, 10, 7)}
 FAMILY = ShiftedSines()
@@ -105,20 +98,6 @@ def test_derivatives_equal_the_formulas(num_tasks, dim, n):
     torch.testing.assert_close(gradient(fast), gradient(naive), rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:The model inputs are of type")
-@GRID
-def test_single_precision(num_tasks, dim, n):
-    model, X = make_model(num_tasks, dim, n, dtype=torch.float)
-    posterior = model.posterior(X)
-    assert posterior.mean.dtype == torch.float
-    mean, covariance = twin_of(model.double()).posterior(X.double())
-    scale, offset = model.outcome_transform.stdvs.item(), model.outcome_transform.means.item()
-    own_mean = (posterior.mean.double().squeeze(-1) - offset) / scale
-    own_covariance = posterior.distribution.covariance_matrix.double() / scale**2
-    torch.testing.assert_close(own_mean, mean, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(own_covariance, covariance, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("num_tasks", [1, 2, 7])
 @pytest.mark.parametrize("dim", [1, 6])
 def test_marginal_likelihood_equals_the_formulas(num_tasks, dim):
@@ -168,30 +147,6 @@ def test_objective_is_likelihood_plus_hyperpriors():
     ).to(**double)
     expected = (twin_of(model).log_likelihood() + log_prior) / 8
     torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
-
-
-@settings(max_examples=30)
-@given(
-    num_tasks=st.sampled_from([1, 2, 7]),
-    n=st.integers(0, 5),
-    weights=st.lists(st.floats(1e-6, 3.0), min_size=7, max_size=7),
-    lengthscale=st.floats(0.05, 10.0),
-    outputscale=st.floats(1e-3, 10.0),
-)
-def test_any_hyperparameters(num_tasks, n, weights, lengthscale, outputscale):
-    X, Y = FAMILY.target(n)
-    model = ScaMLGP(X, (Y - 50.0) / 10.0, FAMILY.sources(SIZES[num_tasks]), outcome_transform=None)
-    with torch.no_grad():
-        model.task_weights.weights = torch.tensor(weights[:num_tasks])
-        model.residual_covar_module.base_kernel.lengthscale = lengthscale
-        model.residual_covar_module.outputscale = outputscale
-    X = FAMILY.inputs(4, seed=92)
-    mean, covariance = twin_of(model).posterior(X)
-    posterior = model.posterior(X)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance, rtol=1e-5, atol=1e-5
-    )
 
 
 @pytest.mark.filterwarnings("ignore:.*has known numerical issues")
@@ -264,29 +219,6 @@ def test_weights_of_the_paper(num_tasks):
     assert model.mean_module.task_weights is model.covar_module.kernels[1].task_weights
 
 
-@pytest.mark.parametrize("n", [0, 1, 5])
-def test_outcomes_are_standardized_with_all_sources(n):
-    X, Y = FAMILY.target(n)
-    sources = FAMILY.sources()
-    model = ScaMLGP(X, Y, sources)
-    pooled = torch.cat([*(outcomes for _, outcomes in sources.values()), Y])
-    assert isinstance(model.outcome_transform, PooledStandardize)
-    torch.testing.assert_close(model.outcome_transform.means.squeeze(), pooled.mean())
-    torch.testing.assert_close(model.outcome_transform.stdvs.squeeze(), pooled.std())
-    expected = ((Y - pooled.mean()) / pooled.std()).squeeze(-1)
-    torch.testing.assert_close(model.train_targets, expected)
-
-
-def test_sources_are_fitted_to_themselves_only():
-    sources = FAMILY.sources()
-    together = SourceGPs.fit(sources, num_restarts=1)
-    for index, (name, data) in enumerate(sources.items()):
-        alone = SourceGPs.fit({name: data}, num_restarts=1)
-        torch.testing.assert_close(
-            together.gps.lengthscale[index], alone.gps.lengthscale[0], rtol=1e-2, atol=1e-3
-        )
-
-
 # -------------------------------------------------------------------------------------- how it acts
 
 
@@ -336,18 +268,6 @@ def test_a_relevant_source_outweighs_an_irrelevant_one():
     assert irrelevant < 0.1
 
 
-def test_history_helps():
-    """With few points, it predicts better than a GP that knows nothing but them."""
-    X, Y = FAMILY.target(4)
-    test_X = FAMILY.inputs(50, seed=93)
-    errors = []
-    for model in (ScaMLGP(X, Y, FAMILY.sources((20, 20, 20))), SingleTaskGP(X, Y)):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        error = model.posterior(test_X).mean - FAMILY.value(test_X)
-        errors.append(error.detach().square().mean().sqrt().item())
-    assert errors[0] < 0.5 * errors[1]
-
-
 def test_users_residual_kernel_is_used():
     kernel = MaternKernel(nu=2.5, ard_num_dims=2).double()
     kernel.lengthscale = 0.37
@@ -359,51 +279,6 @@ def test_users_residual_kernel_is_used():
         expected = expected + weight**2 * source.covariance(X, X)
     torch.testing.assert_close(model.covar_module(X).to_dense(), expected)
     assert model.residual_covar_module is kernel
-
-
-def test_residual_rbf_is_the_twins():
-    model, X = make_model(2, 6, n=0)
-    residual = model.residual_covar_module
-    kernel = rbf(residual.base_kernel.lengthscale.squeeze(-2), residual.outputscale)
-    torch.testing.assert_close(residual(X).to_dense(), kernel(X, X))
-
-
-def test_the_same_data_are_pretrained_once():
-    first = ScaMLGP(*FAMILY.target(2), FAMILY.sources())
-    second = ScaMLGP(*FAMILY.target(3), FAMILY.sources())
-    assert first.prior.gps.points.data_ptr() == second.prior.gps.points.data_ptr()
-
-
-def test_pretraining_sees_the_input_transform():
-    raw = torch.tensor([[0.0, 0.0], [10.0, 1000.0]], dtype=torch.double)
-    transform = Normalize(2, bounds=raw)
-    sources = {name: (raw[1] * X, Y) for name, (X, Y) in FAMILY.sources().items()}
-    X, Y = FAMILY.target(4)
-    model = ScaMLGP(raw[1] * X, Y, sources, input_transform=transform)
-    expected = ScaMLGP(X, Y, FAMILY.sources())
-    test_X = FAMILY.inputs(5)
-    torch.testing.assert_close(
-        model.posterior(raw[1] * test_X).mean, expected.posterior(test_X).mean, rtol=1e-4, atol=1e-3
-    )
-
-
-def test_another_kind_of_prior_is_refused():
-    class OtherPrior(TransferPrior):
-        dim, default_outcome_transform, fit_once = 2, None, None
-        _pretrain = None
-
-    with pytest.raises(TypeError, match=r"Expected a SourceGPs or source data .* OtherPrior"):
-        ScaMLGP(*FAMILY.target(3), OtherPrior("raw"))
-
-
-def test_one_task_instead_of_a_list_is_refused():
-    with pytest.raises(InputDataError, match="put it into a list"):
-        ScaMLGP(*FAMILY.target(3), FAMILY.target(9))
-
-
-def test_no_source_tasks_are_refused():
-    with pytest.raises(InputDataError, match="no source tasks"):
-        ScaMLGP(*FAMILY.target(3), [])
 
 
 def test_weights_can_be_set():

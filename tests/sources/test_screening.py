@@ -194,9 +194,7 @@ def test_it_is_the_model_of_the_chosen_tasks(n, hyperparameters, monkeypatch):
     sizes = []
     cross = ConditionedGPs.flat_cross
     monkeypatch.setattr(
-        ConditionedGPs,
-        "flat_cross",
-        lambda self, x: sizes.append(self.num_tasks) or cross(self, x),
+        ConditionedGPs, "flat_cross", lambda self, x: sizes.append(self.num_tasks) or cross(self, x)
     )
     fit(model), fit(expected)
     assert_same(model, expected)
@@ -289,16 +287,6 @@ def test_a_state_carries_the_choice():
         assert_same(twin, model)
 
 
-@pytest.mark.filterwarnings("ignore:The model inputs are of type")
-def test_in_single_precision():
-    model = fit(build(5))
-    before = model.posterior(TEST_X).mean
-    assert used(model.float()) == used(fit(build(5)))
-    torch.testing.assert_close(
-        model.posterior(TEST_X.float()).mean.double(), before, rtol=1e-3, atol=1e-3
-    )
-
-
 def test_the_models_of_a_batch_share_their_choice():
     g = torch.Generator().manual_seed(0)
     X = torch.rand(3, 5, 2, generator=g).double()
@@ -324,13 +312,6 @@ def test_the_models_of_a_batch_share_their_choice():
             assert not model.training
     mll = ExactMarginalLogLikelihood(batch.likelihood, batch).train()
     assert TargetObjective.of(mll) is not None  # a fit in closed form
-
-
-def test_a_batch_of_equal_targets_chooses_as_one_target():
-    X, Y = target(5)
-    options = {"max_sources": MOST, "hyperparameters": "paper"}
-    batch = ScaMLGP(X.expand(3, 5, 2), Y.expand(3, 5, 1), standardized_prior(), **options)
-    assert torch.equal(batch.weights, build().weights.expand(3, -1))
 
 
 def test_paths_are_draws_of_the_posterior():

@@ -28,13 +28,7 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import (
-    Outcome,
-    Suggestion,
-    read_study,
-    search,
-    suggest_rows,
-)
+from botorch_transfer.suggestion import Outcome, Suggestion, read_study, search, suggest_rows
 from botorch_transfer.suggestion.search import SAME_ROW
 from tests.suggestion.brief_search import brief_search
 
@@ -177,16 +171,6 @@ def test_a_few_rows_find_the_optimum(model, steps):
     assert_new(SPACE, runs)
 
 
-@pytest.mark.usefixtures("_brief_search")
-def test_predictions_go_through_runs():
-    runs = SPACE.sample(2, seed=1)
-    runs["loss"] = loss(runs)
-    found = fitted(SPACE, HISTORY, runs, robust=False)
-    mean = -found.models["loss"].posterior(SPACE.encode(runs)).mean.detach().flatten()
-    np.testing.assert_allclose(mean, runs["loss"], atol=0.1)
-    assert found.rows["predicted_std"].item() > 0
-
-
 # ---------------------------------------------------------------------- pending, failed, batches
 
 
@@ -235,19 +219,6 @@ def test_failed_rows_are_not_tried_again(how, others):
     assert distance > torch.cdist(SPACE.encode(undecided), SPACE.encode(first)).item()
 
 
-@pytest.mark.usefixtures("_brief_search")
-def test_models_leave_out_old_runs_that_failed():
-    failed = HISTORY.copy()
-    failed.loc[[3, 30], "loss"] = [np.nan, np.inf]
-    runs = SPACE.sample(1, seed=1).assign(loss=0.3)
-    models = [
-        fitted(SPACE, table, runs, model=ScaMLGP).models["loss"]
-        for table in (failed, HISTORY.drop(index=[3, 30]))
-    ]
-    X = SPACE.encode(HISTORY)
-    torch.testing.assert_close(*(model.posterior(X).mean for model in models))
-
-
 # ------------------------------------------------------------------- outcomes, constraints, noise
 
 
@@ -277,17 +248,6 @@ def test_several_outcomes_and_a_constraint():
     np.testing.assert_allclose(rows["predicted_mean_memory"], 10 * rows["depth"], atol=8)
     free = suggest(SPACE, history, runs, **options)
     assert_new(SPACE, free, runs)
-
-
-@pytest.mark.usefixtures("_brief_search")
-def test_a_constraint_moves_the_only_objective():
-    history = HISTORY.assign(memory=10.0 * HISTORY["depth"])
-    options = {"constraints": {"memory": ">= 65"}, "model": ScaMLGP}
-    first = suggest(SPACE, history, **options)
-    assert first["depth"].item() >= 6
-    runs = first[SPACE.columns].assign(loss=1.0, memory=10.0 * first["depth"])
-    second = suggest(SPACE, history, runs, **options)
-    assert second["depth"].item() >= 6
 
 
 def test_random_numbers_of_devices_are_left_alone(monkeypatch):
@@ -441,22 +401,6 @@ def test_a_new_choice_is_neither_best_nor_worst():
     assert (mean["lion"] - average).abs().mean() < 0.5 * (mean["adam"] - average).abs().mean()
 
 
-@pytest.mark.usefixtures("_brief_search")
-def test_other_ranges_and_renamed_columns():
-    wide = SearchSpace(
-        [FloatParameter("lr", 1e-6, 10.0, log=True), IntegerParameter("depth", 1, 12)]
-    )
-    history = old_runs(wide, n=30).rename(columns={"lr": "learning_rate"})
-    narrow = SearchSpace(
-        [FloatParameter("lr", 1e-3, 1e-1, log=True), IntegerParameter("depth", 2, 5)]
-    )
-    rows = suggest(narrow, history, n=2, rename={"learning_rate": "lr"}, model=ScaMLGP)
-    assert loss(rows)[0] < 0.1
-    assert_new(narrow, rows)
-    with pytest.raises(InputDataError, match=r"rename=\{'learning_rate': 'lr'\}"):
-        suggest(narrow, history)
-
-
 # ------------------------------------------------------------------------------------ random tables
 
 PARAMETERS = {
@@ -512,12 +456,6 @@ def tables(draw):
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
     valid_rows_or_one_sentence(drawn, n, ScaMLGP)
-
-
-@settings(max_examples=1)
-@given(tables(), st.integers(1, 2))
-def test_random_tables_with_the_default_model(drawn, n):
-    valid_rows_or_one_sentence(drawn, n, None)
 
 
 def valid_rows_or_one_sentence(drawn, n, model):

@@ -182,10 +182,7 @@ def test_the_page_in_a_browser(strange_page):
         assert any(label.startswith('<b>"A"') for label in labels)
         assert browser.run(
             "[...document.querySelectorAll('.attention')].map(t => t.textContent)"
-        ) == [
-            "failed",
-            "pending",
-        ]
+        ) == ["failed", "pending"]
         order = "[...document.querySelectorAll('tbody')[0].rows].map(r => r.cells[0].textContent)"
         before = browser.run(order)
         for _ in range(2):  # down, then up

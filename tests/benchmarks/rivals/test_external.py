@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks.rivals.__main__ import DESIGNS, OURS, report
+from benchmarks.rivals.__main__ import OURS, report
 from benchmarks.studies.methods import RandomSearch, external
 from benchmarks.studies.methods.external import External
 from benchmarks.studies.run import Budget
@@ -25,16 +25,6 @@ def test_a_run_through_a_process_resumes_and_is_reported(tmp_path):
     assert len(rows) == 1
 
 
-def test_the_list_follows_the_old_tasks():
-    problem, rival = table(), External("lists:Sorted")
-    first = rival.suggest(problem, *NOTHING, seed=0)
-    # Bowls at .3 and .6: the row between their tops is good in both.
-    assert (first - 0.45).abs().max() < 0.15
-    X = first.unsqueeze(0)
-    second = rival.suggest(problem, X, torch.ones(1, 1, dtype=torch.double), seed=0)
-    assert not torch.equal(first, second)
-
-
 def test_errors_and_time_limits_end_a_run_and_not_the_study():
     problem = table()
     with pytest.raises(RuntimeError, match="No module named 'benchmarks"):
@@ -48,14 +38,3 @@ def test_a_missing_environment_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(external, "ENVIRONMENTS", tmp_path)
     with pytest.raises(SystemExit, match="install -r benchmarks/rivals/requirements/absent"):
         External("lists:Sorted", "absent").suggest(table(), *NOTHING, seed=0)
-
-
-def test_environments_of_the_designs_have_requirements():
-    needed = {
-        rival.environment
-        for _, rivals, _ in DESIGNS.values()
-        for rival in rivals.values()
-        if isinstance(rival, External) and rival.environment
-    }
-    folder = external.ROOT / "benchmarks" / "rivals" / "requirements"
-    assert needed == {path.stem for path in folder.glob("*.txt")}

@@ -4,7 +4,7 @@ import torch
 from benchmarks.studies.families import FamilyProblem, UnitCubeFunction
 from benchmarks.studies.methods import RandomSearch
 from benchmarks.studies.run import Budget, run
-from botorch_transfer.test_functions import AlpineFamily, BraninFamily
+from botorch_transfer.test_functions import BraninFamily
 
 PROBLEM = FamilyProblem("branin", BraninFamily, num_sources=2, num_points=30)
 
@@ -17,11 +17,6 @@ def test_a_seed_draws_target_and_sources():
     X = [data[0] for data in one.history.values()]
     assert X[0].shape == (30, 2)
     assert not torch.equal(*X)
-
-
-def test_history_can_be_smaller():
-    small = PROBLEM.instance(5, 4).history["source 0"]
-    assert small.X.shape == (4, 2)
 
 
 def test_values_are_the_negated_task_s_on_the_unit_cube():
@@ -44,14 +39,3 @@ def test_methods_see_noise_and_regret_does_not():
     differences = torch.tensor([e["observed"] - e["value"] for e in record["evaluations"]])
     assert float(differences.std()) == pytest.approx(BraninFamily.study_noise_std, rel=0.4)
     assert record["best_known"] >= max(e["value"] for e in record["evaluations"])
-
-
-def test_keys_tell_settings_apart():
-    keys = {
-        PROBLEM.key(),
-        FamilyProblem("other", BraninFamily, 2, 30).key(),
-        FamilyProblem("branin", AlpineFamily, 2, 30).key(),
-        FamilyProblem("branin", BraninFamily, 1, 30).key(),
-        FamilyProblem("branin", BraninFamily, 2, 31).key(),
-    }
-    assert len(keys) == 5

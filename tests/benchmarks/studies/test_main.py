@@ -1,5 +1,4 @@
 import json
-import shlex
 from dataclasses import replace
 
 import pandas as pd
@@ -48,21 +47,6 @@ def test_study_is_estimated_run_and_reported(tmp_path, capsys):
     assert "best of history" not in capsys.readouterr().out
 
 
-def test_report_says_how_to_repeat_the_study(tmp_path):
-    options = ["--out", str(tmp_path), "--data", str(tmp_path), "--quiet", "--no-estimate"]
-    chosen = ["--seeds", "2", "--tasks", "1", "--methods", "best of history", "random search"]
-    for _ in range(2):
-        program.main(["run", "svm", *options, *chosen])
-    (told,) = json.loads((tmp_path / program.ABOUT).read_text())["commands"]
-    assert told == (
-        "python -m benchmarks.studies run svm --seeds 2 --tasks 1 "
-        "--methods 'best of history' 'random search'"
-    )
-    program.main([*shlex.split(told)[3:], *options])
-    # The tasks have no suite, so that each is one of its own.
-    assert len(list((tmp_path / "runs").glob("*.json"))) == 8
-
-
 def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
     options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
     program.main(["run", "svm", *options, "--suites", "one", "--methods", "random search"])
@@ -91,12 +75,6 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
 def test_suites_are_chosen_by_name(tmp_path):
     with pytest.raises(ValueError, match="No suite is called 'three': choose of one, two"):
         program.main(["run", "svm", "--out", str(tmp_path), "--suites", "three"])
-
-
-def test_tasks_are_the_first_of_each_suite():
-    problems = [table(name) for name in ("a: 1", "a: 2", "a: 3", "b: 1")]
-    chosen = program._chosen(problems, None, 2)
-    assert [problem.name for problem in chosen] == ["a: 1", "a: 2", "b: 1"]
 
 
 def test_suites_are_reported_apart(tmp_path, capsys, monkeypatch):
@@ -148,35 +126,3 @@ def test_raw_outcomes_need_a_folder_of_their_own(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="holds a study with raw False, not True"):
         program.main([*options, "--raw"])
     program.main(options)
-
-
-def test_report_needs_the_plain_gp(tmp_path):
-    options = ["--out", str(tmp_path), "--quiet", "--no-estimate"]
-    program.main(["run", "svm", *options, "--methods", "random search"])
-    with pytest.raises(ValueError, match="compared with the plain GP: run it, too"):
-        program.main(["report", str(tmp_path)])
-
-
-def test_estimate_runs_one_seed_only(tmp_path, capsys):
-    program.main(["run", "svm", "--out", str(tmp_path), "--estimate", "--methods", "random search"])
-    assert "results: " not in capsys.readouterr().out
-    assert len(list((tmp_path / "runs").glob("*.json"))) == 1
-    assert json.loads((tmp_path / program.ABOUT).read_text())["title"] == "Toy"
-
-
-def test_report_needs_a_case_of_all_methods(tmp_path):
-    options = ["--out", str(tmp_path), "--quiet", "--no-estimate", "--tasks", "1"]
-    program.main(["run", "svm", *options, "--methods", "random search"])
-    results = pd.read_parquet(tmp_path / RESULTS)
-    other = results.assign(method="plain GP", seed=1)
-    pd.concat([results, other]).to_parquet(tmp_path / RESULTS)
-    with pytest.raises(ValueError, match="has been finished by all methods: run it further"):
-        program.main(["report", str(tmp_path)])
-
-
-def test_names_are_listed(capsys):
-    program.main(["list"])
-    printed = capsys.readouterr().out
-    for name in DEFINITIONS:
-        assert f"\n{name} " in f"\n{printed}"
-    assert "ScaML-GP; plain GP" in printed

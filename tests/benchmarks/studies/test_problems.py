@@ -7,18 +7,11 @@ from botorch.acquisition import PosteriorMean
 from botorch.models import SingleTaskGP
 from botorch.utils.datasets import SupervisedDataset
 
-from benchmarks.studies import LiveProblem, TableProblem
+from benchmarks.studies import TableProblem
 from benchmarks.studies.problems import subsample_history
 from tests.benchmarks.studies.toy import history, live, table
 
 NOTHING = torch.empty(0, 2, dtype=torch.double)
-
-
-def test_live_problem_takes_any_point():
-    x = torch.tensor([0.12, 0.34], dtype=torch.double)
-    problem = live(center=0.12)
-    assert problem.evaluate(x) == pytest.approx(-(0.22**2))
-    assert torch.equal(problem.nearest(x, x.unsqueeze(0)), x)
 
 
 def test_table_gives_each_row_once():
@@ -33,16 +26,6 @@ def test_table_gives_each_row_once():
         problem.nearest(x, seen)
 
 
-def test_every_row_of_a_table_is_as_likely_as_any_other():
-    X = torch.tensor([[0.0], [0.01], [0.02], [1.0]], dtype=torch.double)  # most of them in a corner
-    problem = TableProblem("corner", X, X)
-    firsts = torch.stack([problem.draw(X[:1], seed) for seed in range(300)]).flatten()
-    designs = torch.stack([problem.design(1, seed) for seed in range(300)]).flatten()
-    shares = [float((firsts == x).double().mean()) for x in X]
-    assert shares == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3], abs=0.1)
-    assert [float((designs == x).double().mean()) for x in X] == pytest.approx([0.25] * 4, abs=0.1)
-
-
 @pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
 @pytest.mark.parametrize("num_points", [0, 1, 9])
 def test_designs_grow_without_repetition(problem, num_points):
@@ -50,24 +33,6 @@ def test_designs_grow_without_repetition(problem, num_points):
     assert design.shape == (num_points, 2)
     assert len(design.unique(dim=0)) == num_points
     assert torch.equal(problem.design(10, seed=3)[:num_points], design)
-
-
-def test_designs_of_more_rows_than_there_are_are_refused():
-    with pytest.raises(ValueError, match="'grid' has 4 rows, fewer than 5"):
-        table(n=2).design(5, seed=0)
-
-
-def test_where_all_rows_are_equally_good_chance_decides():
-    class Constant(torch.nn.Module):
-        def forward(self, X):
-            return X.new_zeros(len(X))
-
-    problem = table()
-    found = {tuple(problem.maximize(Constant(), NOTHING, seed).tolist()) for seed in range(5)}
-    assert len(found) > 1  # and not the first row for ever
-    assert torch.equal(
-        problem.maximize(Constant(), NOTHING, 0), problem.maximize(Constant(), NOTHING, 0)
-    )
 
 
 def test_table_refuses_points_that_it_does_not_have():
@@ -80,11 +45,6 @@ def test_table_refuses_equal_rows():
         TableProblem("twice", torch.zeros(2, 1), torch.zeros(2, 1))
 
 
-def test_best_known_of_a_table_leaves_failures_out():
-    X = torch.tensor([[0.0], [0.5], [1.0]])
-    assert TableProblem("t", X, torch.tensor([[1.0], [torch.nan], [2.0]])).best_known == 2.0
-
-
 @pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
 def test_maximizer_of_the_acquisition_is_found(problem):
     X = table(n=4).X
@@ -92,16 +52,6 @@ def test_maximizer_of_the_acquisition_is_found(problem):
     model = SingleTaskGP(X, -(X - top).square().sum(dim=-1, keepdim=True))
     x = problem.maximize(PosteriorMean(model), NOTHING, seed=0)
     assert x == pytest.approx(top, abs=0.03)
-
-
-def test_maximizer_in_a_table_has_not_been_seen():
-    problem = table(n=4)
-    model = SingleTaskGP(problem.X, problem.Y)
-    best = problem.X[problem.Y.argmax()]
-    x = problem.maximize(PosteriorMean(model), best.unsqueeze(0), seed=0)
-    rows = problem.Y.squeeze(-1).argsort(descending=True)
-    assert not torch.equal(x, best)
-    assert problem.evaluate(x) == float(problem.Y[rows[1]])
 
 
 def test_history_is_subsampled_without_replacement_and_by_seed():
@@ -119,30 +69,12 @@ def test_history_is_subsampled_without_replacement_and_by_seed():
     assert not torch.equal(small["source 0"].X, other["source 0"].X)
 
 
-def test_smaller_source_tasks_stay_whole():
-    problem = live().subsample(100, seed=0)
-    assert torch.equal(problem.history["source 0"].X, history()["source 0"][0])
-    assert LiveProblem("without", float, dim=1).subsample(3, seed=0).history == {}
-
-
 def test_known_noise_is_subsampled_too():
     X, Y = history()["source 0"]
     Yvar = torch.arange(1.0, 9.0, dtype=torch.double).unsqueeze(-1)
     (task,) = subsample_history({"a": (X, Y, Yvar)}, 3, seed=0).values()
     rows = [X.tolist().index(x) for x in task.X.tolist()]
     assert torch.equal(task.Yvar, Yvar[rows])
-
-
-def test_keys_tell_names_histories_and_tables_apart():
-    keys = {
-        live().key(),
-        live(name="other").key(),
-        live().subsample(3, seed=0).key(),
-        table().key(),
-        table(n=5).key(),
-    }
-    assert len(keys) == 5
-    assert live().key() == live().key()
 
 
 def test_a_run_can_have_some_of_the_sources():

@@ -2,16 +2,14 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from joblib import parallel_config
 
 from benchmarks.studies import LiveProblem, Study, run_study
-from benchmarks.studies.methods import RandomSearch, methods
-from benchmarks.studies.metrics import regrets
-from benchmarks.studies.study import RESULTS, _groups, gather, plan, run_missing
-from tests.benchmarks.studies.toy import BUDGET, CHEAP, Unreadable, live, study, table
+from benchmarks.studies.methods import RandomSearch
+from benchmarks.studies.study import RESULTS, gather, plan, run_missing
+from tests.benchmarks.studies.toy import BUDGET, CHEAP, live, study, table
 
 TIMES = ["suggest_seconds", "evaluate_seconds", "cpu_seconds"]
 
@@ -22,20 +20,6 @@ def without_times(results: pd.DataFrame) -> pd.DataFrame:
 
 def finished(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (folder / "runs").glob("*.json")}
-
-
-def test_results_are_complete_and_saved(tmp_path):
-    results = run_study(study(CHEAP, seeds=1), tmp_path, n_jobs=1)
-    runs = results.groupby(["problem", "method", "seed"])["evaluation"].agg(list)
-    assert len(runs) == 2 * len(CHEAP)
-    assert all(numbers == list(range(1, BUDGET.evaluations + 1)) for numbers in runs)
-    assert results["value"].notna().all()
-    assert results["error"].isna().all()
-    saved = pd.read_parquet(tmp_path / RESULTS)
-    pd.testing.assert_frame_equal(
-        saved.drop(columns=["x", "error"]), results.drop(columns=["x", "error"])
-    )
-    assert [list(x) for x in saved["x"]] == results["x"].tolist()
 
 
 def test_a_study_that_was_killed_resumes_to_identical_results(tmp_path):
@@ -52,42 +36,12 @@ def test_a_study_that_was_killed_resumes_to_identical_results(tmp_path):
     pd.testing.assert_frame_equal(without_times(resumed), without_times(uninterrupted))
 
 
-def test_half_written_run_is_repeated(tmp_path):
-    planned = study(CHEAP, seeds=1)
-    first = run_study(planned, tmp_path, n_jobs=1)
-    path = plan(planned, tmp_path)[0].path
-    half = path.with_suffix(".123.unfinished")
-    half.write_text(path.read_text()[:50])
-    path.unlink()
-    again = run_study(planned, tmp_path, n_jobs=1)
-    pd.testing.assert_frame_equal(without_times(first), without_times(again))
-
-
 def test_number_of_processes_does_not_change_results(tmp_path):
     planned = Study([table()], CHEAP, [0, 1], BUDGET)
     one = run_study(planned, tmp_path / "one", n_jobs=1)
     with parallel_config(backend="threading", n_jobs=2):
         two = run_study(planned, tmp_path / "two")
     pd.testing.assert_frame_equal(without_times(one), without_times(two))
-
-
-def test_seeds_are_finished_one_after_another(tmp_path):
-    planned = study(CHEAP, seeds=2)
-    groups = _groups(plan(planned, tmp_path))
-    assert [(group[0].seed, group[0].problem.name) for group in groups] == [
-        (0, "bowl"),
-        (0, "grid"),
-        (1, "bowl"),
-        (1, "grid"),
-    ]
-    assert all([run.method_name for run in group] == list(CHEAP) for group in groups)
-
-
-def test_no_time_means_no_new_runs(tmp_path):
-    run_study(study(CHEAP, seeds=1), tmp_path, n_jobs=1)
-    results = run_study(study(CHEAP, seeds=3), tmp_path, n_jobs=1, time_limit=0)
-    assert set(results["seed"]) == {0}
-    assert set(pd.read_parquet(tmp_path / RESULTS)["seed"]) == {0}
 
 
 @dataclass(frozen=True)
@@ -106,14 +60,6 @@ def test_nothing_is_begun_after_the_time_is_up(tmp_path):
     assert 0 < len(finished(tmp_path)) <= 2
 
 
-def test_runs_on_a_problem_that_cannot_be_made_are_recorded(tmp_path):
-    planned = Study([Unreadable(), live()], CHEAP, [0], BUDGET)
-    results = run_study(planned, tmp_path, n_jobs=1)
-    errors = results.groupby("problem")["error"].count()
-    assert dict(errors) == {"unreadable": len(CHEAP), live().name: 0}
-    assert np.isfinite(regrets(results).loc[live().name]).to_numpy().all()
-
-
 def test_a_part_of_a_study_can_be_run_and_the_whole_gathered(tmp_path):
     whole = study(CHEAP, seeds=2)
     first = run_study(replace(whole, seeds=[0]), tmp_path, n_jobs=1)
@@ -130,30 +76,6 @@ def test_runs_of_two_settings_are_not_mixed(tmp_path):
     longer = replace(planned, budget=replace(BUDGET, evaluations=6))
     with pytest.raises(ValueError, match="has runs of other data or settings, too: take a new"):
         run_study(longer, tmp_path, n_jobs=1)
-
-
-def test_other_settings_are_another_run(tmp_path):
-    paths = set()
-    for fitting in ("thrifty", "thorough"):
-        planned = study(methods(["plain GP"], fitting=fitting), seeds=1)
-        paths |= {run.path for run in plan(planned, tmp_path)}
-    assert len(paths) == 4
-
-
-def test_growing_study_runs_only_what_is_new(tmp_path):
-    run_study(study(CHEAP, seeds=1), tmp_path, n_jobs=1)
-    before = finished(tmp_path)
-    run_study(study(CHEAP, seeds=2), tmp_path, n_jobs=1)
-    after = finished(tmp_path)
-    assert {name: after[name] for name in before} == before
-    assert len(after) == 2 * len(before)
-
-
-def test_other_budget_is_another_run(tmp_path):
-    small = study(CHEAP, seeds=1)
-    paths = {planned.path for planned in plan(small, tmp_path)}
-    longer = Study(small.problems, small.methods, small.seeds, type(BUDGET)(6, 2))
-    assert not paths & {planned.path for planned in plan(longer, tmp_path)}
 
 
 def breaks(x):

@@ -4,39 +4,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from joblib import parallel_config
 
 from benchmarks.studies import suites
-from benchmarks.studies.definitions import DEFINITIONS
-from benchmarks.studies.methods import METHODS, RandomSearch, methods
-from benchmarks.studies.metrics import normalized, regrets
+from benchmarks.studies.methods import methods
 from benchmarks.studies.problems import PoolProblem
 from benchmarks.studies.run import CALIBRATED_AT, Budget, calibration, run
-from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets, tasks
 from benchmarks.tables import TREATMENTS, Treatment
 from tests.tables_folder import FOLDER, needs_tables
 
 TOY = Suite("svm", "svm", num_sources=3, num_points=12)
-RAW = Path(suites.__file__).parents[1] / "results" / "development" / "regrets.csv.gz"
 
 
 def draw(suite: Suite, target: str, seed: int, folder: Path) -> PoolProblem:
     return SuiteProblem(suite, target, folder).instance(seed, None)
-
-
-def test_groups_hold_what_they_promise():
-    groups = {**DEFINITIONS["development"].groups, **DEFINITIONS["stress"].groups}
-    assert {name: len(group) for name, group in groups.items()} == {
-        "tuning": 5,
-        "validation": 5,
-        "heavy_tails": 3,
-        "shipped": 4,
-        "shuffled": 4,
-        "flipped": 4,
-    }
-    assert len(set(DEFINITIONS["few_sources"].groups["few_sources"])) == 12
-    assert {suite.num_sources for suite in suites.FEW_SOURCES} == {1, 2, 3}
 
 
 def test_small_tasks_are_left_out_and_bad_outcomes_clipped(folder):
@@ -75,12 +56,6 @@ def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
     assert list(case.history) == list(again.history) != list(other.history)
     assert all(torch.equal(case.history[s][1], again.history[s][1]) for s in case.history)
     assert case.generator.random() == again.generator.random()
-
-
-def test_shipped_histories_are_suites_that_need_no_folder():
-    case = draw(suites.SHIPPED[0], "digits_odd", 0, Path("nowhere"))
-    assert len(case.history) == 10
-    assert all(X.shape == (30, case.dim) for X, _ in case.history.values())
 
 
 def test_large_tasks_are_sampled(folder, monkeypatch):
@@ -125,15 +100,6 @@ def test_targets_are_from_all_over_a_table(folder):
         problems([TOY], None)
 
 
-@pytest.mark.parametrize("values", [[0.0, 1.0, 2.0, 3.0, 7.0], [0.5, 1.0, 1.0, 1.0]])
-def test_the_median_is_below_the_best(values):
-    Y = torch.tensor(values, dtype=torch.double).unsqueeze(-1)
-    problem = PoolProblem("pool", torch.arange(len(Y)).double().unsqueeze(-1), Y)
-    assert problem.landmarks.worst == values[0]
-    assert problem.landmarks.median == pytest.approx(np.median(values))
-    assert problem.landmarks.median < problem.best_known
-
-
 def test_runs_go_on_from_the_draw(folder):
     """Random rows are where the generator that drew the pool is largest."""
     problem, twin = (draw(TOY, "t03", 0, folder) for _ in range(2))
@@ -153,17 +119,6 @@ def test_the_highest_score_is_taken(folder):
         assert torch.equal(x, problem.X[row])
         seen = torch.cat([seen, x.unsqueeze(0)])
     assert len(problem.reference(seen)) == len(problem.X) - 3
-
-
-def test_chance_decides_between_equal_scores(folder):
-    found = {
-        tuple(draw(TOY, "t03", s, folder).maximize(lambda X: X.new_zeros(len(X)), NOTHING, 0))
-        for s in range(5)
-    }
-    assert len(found) > 1
-
-
-NOTHING = torch.empty(0, 2, dtype=torch.double)
 
 
 def test_models_on_pools_are_calibrated(folder):
@@ -189,19 +144,6 @@ def test_calibration_is_that_of_the_predictions():
     assert found == {"z": pytest.approx(3 * 0.75**0.5), "covered": 0.25}
 
 
-def test_a_study_on_pools_is_the_same_wherever_it_is_run(folder, tmp_path):
-    chosen = {name: METHODS[name] for name in ("random search", "best of history")}
-    study = Study(problems([TOY], folder)[:2], chosen, [0, 1], Budget(25, initial=2))
-    one = run_study(study, tmp_path / "one", n_jobs=1)
-    with parallel_config(backend="threading", n_jobs=2):
-        two = run_study(study, tmp_path / "two")
-    assert one["value"].tolist() == two["value"].tolist()
-    regret = normalized(regrets(one), one, "median", at_most=1.0)
-    assert regret.shape == (8, 25)
-    assert regret.to_numpy().min() >= 0
-    assert regret.to_numpy().max() <= 1
-
-
 @needs_tables
 def test_draws_stay_as_they_were():
     """Runs of other days and other programs are compared with those of today."""
@@ -211,22 +153,3 @@ def test_draws_stay_as_they_were():
     assert list(case.history)[:3] == ["ring", "breast-cancer", "diabetes"]
     assert float(sum(Y.sum() for _, Y in case.history.values())) == pytest.approx(287.223518)
     assert case.generator.random() == pytest.approx(0.44309554385208627)
-
-
-@needs_tables
-@pytest.mark.parametrize(
-    "suite", [suites.TUNING[0], suites.TUNING[2], suites.FEW_SOURCES[-2]], ids=lambda s: s.name
-)
-def test_first_points_are_those_of_the_published_runs(suite):
-    """The plain GP's two random points depend on targets, sources, their evaluations and pools."""
-    published = pd.read_csv(RAW, dtype={"target": str})
-    of_gp = published[(published["method"] == "gp") & (published["suite"] == suite.name)]
-    chosen = problems([suite], FOLDER)
-    assert {problem.target for problem in chosen} >= set(of_gp["target"])
-    for problem in chosen[:3]:
-        record = run(problem, "random", RandomSearch(), 0, Budget(2, initial=2))
-        found = pd.Series([each["value"] for each in record["evaluations"]]).cummax()
-        regret = (record["best_known"] - found) / (record["best_known"] - record["median"])
-        rows = of_gp[(of_gp["target"] == problem.target) & (of_gp["seed"] == 0)]
-        expected = rows.sort_values("step")["regret"].tolist()[:2]
-        assert regret.clip(upper=1.0).tolist() == pytest.approx(expected, abs=1e-12)

@@ -41,17 +41,6 @@ def test_a_search_space_over_all_files(folder):
     assert table.problem("10101").X.shape == (1, 2)
 
 
-def test_some_of_the_files(folder):
-    assert list(read_hpob(folder, "5971", splits=["test"]).tasks) == ["10101"]
-    assert read_hpob(folder, "4796").space.columns == ["x0"]
-
-
-def test_outcomes_may_be_flat(folder):
-    flat = {"5971": {"31": {"X": [[0.5, 0.5]], "y": [0.25]}}}
-    (folder / "meta-test-dataset.json").write_text(json.dumps(flat))
-    assert read_hpob(folder, "5971", ["test"]).tasks["31"][1].tolist() == [[0.25]]
-
-
 def test_refusals(folder):
     with pytest.raises(ValueError, match="no search space '1'"):
         read_hpob(folder, "1")

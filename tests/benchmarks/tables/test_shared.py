@@ -9,10 +9,9 @@ import torch
 
 pytest.importorskip("pyarrow")
 
-from benchmarks.tables import TREATMENTS, Treatment, read_shared
+from benchmarks.tables import Treatment, read_shared
 from benchmarks.tables.shared import read_space
 from botorch_transfer import FloatParameter
-from tests.tables_folder import FOLDER, needs_tables
 
 UNIT = {"type": "float", "low": 0.0, "high": 1.0}
 CHOICE = {"type": "categorical", "choices": ["p", "q"]}
@@ -74,12 +73,6 @@ def test_treatment_of_outcomes(folder):
     assert len(kept) == 10
 
 
-def test_the_worst_of_outcomes_to_be_maximized(folder):
-    Y = read_shared("group/member", folder, Treatment(worst=2.0)).tasks["1"][1]
-    assert Y[0] == 2.0
-    assert Y.min() == 2.0
-
-
 def test_fixed_parameters_leave_the_space_and_regret_is_to_the_whole_table(folder):
     table = read_shared("toy", folder, Treatment(fixed={"kind": "q"}, worst=99.0))
     assert table.space.columns == ["x"]
@@ -96,34 +89,3 @@ def test_refusals(folder):
         read_shared("toy", folder, Treatment(fixed={"z": 1}))
     with pytest.raises(ValueError, match="No row has 'kind' fixed at 'r'"):
         read_shared("toy", folder, Treatment(fixed={"kind": "r"}))
-
-
-SIZES = {
-    "svm": (50, 6, 14_400),
-    "fcnet_relu": (4, 6, 31_104),
-    "rnn_optimizer": (12, 8, 12_000),
-    "direct_arylation": (3, 21, 1_728),
-    "oer_plates": (4, 11, 8_481),
-    "gcc": (29, 9, 2_320),
-}
-
-
-# tests/test_shared_tables.py reads all of them.
-@needs_tables
-@pytest.mark.parametrize("name", SIZES)
-def test_real_tables(name):
-    table = read_shared(name, FOLDER)
-    tasks, dim, points = SIZES[name]
-    assert len(table.tasks) == tasks
-    assert table.space.dim == dim
-    assert sum(len(Y) for _, Y in table.tasks.values()) == points == len(table.frame)
-    for X, Y in table.tasks.values():
-        assert ((X >= 0) & (X <= 1)).all()
-        assert Y.isfinite().all()
-    target = next(iter(table.tasks))
-    problem = table.problem(target, num_sources=2)
-    assert problem.best_known <= table.best_known(target)
-
-
-def test_treatments_name_tables_of_the_folder():
-    assert set(TREATMENTS) == {"fcnet", "fcnet_relu", "rnn_optimizer", "oer_plates"}

@@ -14,12 +14,3 @@ def test_every_space(space):
     losses = load_tuning_history(space)["log_loss"].dropna()
     assert len(table.frame) == len(losses)
     assert max(Y.max().item() for _, Y in table.tasks.values()) == -losses.min()
-
-
-def test_outcomes_and_failures():
-    accuracies = load_tuning_history("mlp")["accuracy"]
-    table = read_shipped("mlp", "accuracy", failed="worst")
-    assert sum(len(Y) for _, Y in table.tasks.values()) == len(accuracies)
-    assert max(Y.max().item() for _, Y in table.tasks.values()) == accuracies.max()
-    with pytest.raises(ValueError, match="no outcome 'f1'; choose one of log_loss, accuracy"):
-        read_shipped("svm", "f1")

@@ -55,16 +55,6 @@ def test_rows_of_the_frame_follow_the_tensors():
     assert len(read.frame) == len(frame) - 1
 
 
-def test_failures_are_dropped_or_the_worst():
-    frame = rows()
-    frame.loc[1, "loss"] = np.inf
-    assert len(table(frame).tasks["a"][1]) == 3
-    assert len(table(frame).frame) == 15
-    kept = table(frame, failed="worst")
-    assert kept.tasks["a"][1][1] == -10.0
-    assert len(kept.frame) == 16
-
-
 def test_tasks_without_any_outcome_are_left_out():
     frame = rows()
     frame.loc[frame["task"] == "c", "loss"] = np.nan
@@ -81,13 +71,6 @@ def test_a_problem_is_a_task_over_its_rows_with_the_others_as_history():
     assert problem.X.shape == (3, 4)  # the repeated configuration once
     assert problem.best_known == read.best_known("b") == pytest.approx(-1.1)
     assert all(torch.equal(problem.history[name][1], read.tasks[name][1]) for name in "acd")
-
-
-def test_repeated_configurations_count_with_their_first_value():
-    frame = rows()
-    frame.loc[3, "loss"] = -5.0
-    problem = table(frame).problem("a")
-    assert problem.evaluate(problem.X[0]) == pytest.approx(-0.1)
 
 
 def test_sources_are_drawn_the_same_way_every_time():

@@ -16,16 +16,6 @@ def test_methods_are_known_and_the_plain_gp_is_among_them(name):
     assert set(chosen) >= {"plain GP", "ScaML-GP"}
 
 
-@pytest.mark.parametrize("name", [n for n, d in DEFINITIONS.items() if not d.needs_data])
-def test_synthetic_studies_follow_their_titles(name):
-    (problem,) = DEFINITIONS[name].problems(None)
-    drawn = problem.instance(0, None)
-    numbers = {"one": 1, "five": 5, "eight": 8}
-    count, points = problem.name.split(", ")[1].split(" × ")
-    assert len(drawn.history) == numbers[count.split()[0]]
-    assert {len(X) for X, _ in drawn.history.values()} == {int(points.split()[0])}
-
-
 @pytest.mark.parametrize("name", [n for n, d in DEFINITIONS.items() if d.needs_data])
 def test_tables_have_to_be_somewhere(name):
     with pytest.raises(ValueError, match=r"The study needs the table.*: add --data FOLDER"):

@@ -9,8 +9,6 @@ from benchmarks.studies.methods.acquisitions import (
     probability_of_improvement,
     upper_bound,
 )
-from botorch_transfer import TransferGP
-from botorch_transfer.acquisition import AveragedImprovement
 from tests.benchmarks.studies.toy import history
 
 
@@ -30,13 +28,6 @@ def test_acquisition_is_ucb_without_data_and_log_ei_with(data):
     assert isinstance(log_ei_or_mean(model, Y, X), LogExpectedImprovement)
     mean = log_ei_or_mean(model, Y[:0], X)(X.unsqueeze(1))
     torch.testing.assert_close(mean, model.posterior(X).mean[:, 0])
-
-
-def test_of_an_average_it_is_the_members_improvements_averaged(data):
-    model = TransferGP(*data, history())
-    found = log_ei_or_ucb(model, data[1], data[0])
-    assert isinstance(found, AveragedImprovement)
-    assert found(data[0].unsqueeze(1)).isfinite().all()
 
 
 def test_upper_bound_is_three_deviations_above_the_mean(data):

@@ -1,4 +1,3 @@
-from copy import deepcopy
 from unittest.mock import patch
 
 import pytest
@@ -8,14 +7,8 @@ from benchmarks.studies.methods import optimization
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
 from benchmarks.studies.methods.models import plain_gp, transfer
 from benchmarks.studies.methods.optimization import THRIFTY, BayesianOptimization, Fitting
-from botorch_transfer import (
-    GuardedTransferGP,
-    JointHierarchicalGP,
-    PopulationGP,
-    RankWeightedGP,
-    TransferGP,
-)
-from tests.benchmarks.studies.toy import history, live, table
+from botorch_transfer import JointHierarchicalGP, PopulationGP, TransferGP
+from tests.benchmarks.studies.toy import live, table
 
 
 def sizes_of_fits(fitting, num_points, problem=None):
@@ -59,39 +52,6 @@ def test_values_of_the_last_fit_stay_until_the_next():
         assert not torch.equal(again.covar_module.lengthscale, later.covar_module.lengthscale)
 
 
-def test_copies_have_no_run_of_their_own():
-    X = table().X[::3]
-    method = BayesianOptimization(plain_gp, log_ei_or_ucb, True, Fitting(growth=2.0))
-    method.model(live(), X[:4], X[:4, :1])
-    assert method._last is not None
-    assert deepcopy(method)._last is None
-    method.suggest(live(), X[:4], X[:4, :1], seed=0)
-    assert method.fitted is not None
-    assert deepcopy(method).fitted is None
-
-
-@pytest.mark.parametrize(
-    ("model", "weight"),
-    [
-        (RankWeightedGP, lambda model: model.ensemble_weights.weights),
-        (GuardedTransferGP, lambda model: model.transfer_weight),
-    ],
-)
-def test_ensembles_weigh_new_points_without_a_fit(model, weight):
-    X = table().X[::3]
-    Y = torch.sin(9.0 * X).sum(dim=-1, keepdim=True)
-    fitting = Fitting(growth=2.0, num_restarts=0)
-    method = BayesianOptimization(transfer(model), log_ei_or_ucb, False, fitting)
-    problem = live()
-    method.model(problem, X[:5], Y[:5])
-    later = method.model(problem, X[:8], Y[:8])
-    found = weight(later).clone()
-    later.update_weights()
-    assert torch.equal(weight(later), found)
-    # Those of a model whose hyperparameters have not been fitted are others.
-    assert not torch.allclose(weight(method.build(X[:8], Y[:8], problem)), found)
-
-
 @pytest.mark.parametrize(
     ("model", "population"),
     [(PopulationGP, lambda model: model), (TransferGP, lambda model: model.members["population"])],
@@ -124,22 +84,3 @@ def test_warm_fits_start_from_the_last_values():
         second = method.model(problem, X[:4], Y[:4])
     for name, value in second.named_parameters():
         assert torch.equal(value, kept[name])
-
-
-def test_plain_gp_ignores_the_history():
-    method = BayesianOptimization(plain_gp, log_ei_or_ucb, initial_design=True)
-    X, Y = history(n=5)["source 0"]
-    suggestions = []
-    for problem in (live(), live().subsample(1, seed=0)):
-        torch.manual_seed(0)
-        suggestions.append(method.suggest(problem, X, Y, seed=0))
-    assert torch.equal(*suggestions)
-
-
-@pytest.mark.parametrize("build", [plain_gp, transfer(RankWeightedGP)])
-def test_options_suit_the_model(build):
-    X, Y = history()["source 0"]
-    model = build(X[:2], Y[:2], live())
-    options = THRIFTY.options(model)
-    assert options["optimizer_kwargs"] == {"options": {"maxiter": 60}}
-    assert ("num_restarts" in options) == (build is not plain_gp)

@@ -3,7 +3,7 @@ import pytest
 from matplotlib import image
 
 from benchmarks.studies.metrics import average, error_of_average, regrets
-from benchmarks.studies.report.curves import MAX_PROBLEMS, _panels, regret_figure
+from benchmarks.studies.report.curves import _panels, regret_figure
 from tests.benchmarks.studies.test_metrics import results
 
 FRAME = results(
@@ -37,9 +37,3 @@ def test_bands_are_those_of_the_tables(regret):
     for name, rows in zip(panels, (regret, regret.loc[["one"]], regret.loc[["two"]]), strict=True):
         pd.testing.assert_frame_equal(panels[name].mean, average(rows))
         pd.testing.assert_frame_equal(panels[name].error, error_of_average(rows))
-
-
-def test_many_problems_share_one_panel():
-    names = [f"p{number}" for number in range(MAX_PROBLEMS + 1)]
-    many = regrets(results({(name, 0, "plain GP"): [-1.0, 0.0] for name in names}), {})
-    assert list(_panels(many)) == [f"mean over {len(names)} tasks"]
