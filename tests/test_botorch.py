@@ -17,20 +17,12 @@ ROOT = Path(botorch_transfer.__file__).parent
 
 SIGNATURES = {
     "fit_fallback": ["mll", "closure", "optimizer", "closure_kwargs", "optimizer_kwargs"],
-    "draw_matheron_paths_exact_gp": ["model", "sample_shape", "prior_sampler", "update_strategy"],
     "draw_kernel_feature_paths_fallback": [
         "num_inputs",
         "mean_module",
         "covar_module",
         "sample_shape",
         "num_features",
-    ],
-    "gaussian_update_exact": [
-        "kernel",
-        "points",
-        "target_values",
-        "sample_values",
-        "noise_covariance",
     ],
 }
 """The arguments that we pass."""

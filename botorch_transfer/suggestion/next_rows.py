@@ -352,7 +352,7 @@ def suggest_rows(
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
-    with _fitted(tables, model, seed) as (make, tables, models):
+    with _fitted(tables.ranked(), model, seed) as (make, tables, models):
         X = _search(tables, make, models, n, seed, same_in_batch, cost)
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
@@ -435,7 +435,7 @@ def _search(
     cost: str | None = None,
 ) -> Tensor:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
-    region, outcomes, sources, old_failed, runs = tables
+    region, outcomes, sources, old_failed, runs, _ = tables
     outcomes = [outcome for outcome in outcomes if outcome.name in fitted]
     models = [fitted[o.name] for o in outcomes] if any(o.is_objective for o in outcomes) else []
     objectives = [i for i, outcome in enumerate(tables.outcomes) if outcome.is_objective]

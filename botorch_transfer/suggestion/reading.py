@@ -68,6 +68,7 @@ class EncodedTables(NamedTuple):
             any, a study starts with a first design.
         old_failed: An ``f x d`` tensor of inputs of old runs that failed; ``None`` of a prior.
         runs: The runs of this study.
+        is_robust: Whether very bad outcomes have been limited.
 
     Example:
         >>> from pandas import DataFrame
@@ -84,6 +85,7 @@ class EncodedTables(NamedTuple):
     sources: Mapping[str, Any]
     old_failed: Tensor | None
     runs: Runs
+    is_robust: bool = False
 
     @property
     def space(self) -> SearchSpace:
@@ -95,19 +97,33 @@ class EncodedTables(NamedTuple):
         """Whether some outcome has source data or a prior."""
         return any(source is not None for source in self.sources.values())
 
-    def limited(self) -> EncodedTables:
+    def ranked(self) -> EncodedTables:
+        """Returns the tables that suggestions are made from.
+
+        While a single objective has few outcomes, the worse half of each old task counts by rank,
+        if very bad outcomes are limited at all.
+        """
+        few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
+        return self.limited(by_rank=True) if self.is_robust and few else self
+
+    def limited(self, by_rank: bool = False) -> EncodedTables:
         """Limits very bad outcomes robustly, in old tasks and in this study's runs.
 
         The limit of this study follows from its outcomes and from the typical distance between the
         best and the worst outcome of old tasks. Predictions of an outcome with a limited value are
         no worse than the worst value that is left.
+
+        Args:
+            by_rank: Whether the worse half of each old task counts by rank.
+
+        Returns:
+            The tables.
         """
         sources, outcomes = dict(self.sources), list(self.outcomes)
         Y, Yvar, added = (each.clone() for each in (self.runs.Y, self.runs.Yvar, self.runs.added))
         for i, outcome in enumerate(outcomes):
             name, known = outcome.name, Y[Y[:, i].isfinite(), i : i + 1]
             raw = _tasks(sources[name])
-            by_rank = len(outcomes) == 1 and len(known) < FEW_OUTCOMES
             tasks = {task: limit_task(t, outcome.limit, by_rank) for task, t in raw.items()}
             lowest = robust_limit(known, typical_depth(tasks or sources[name]), outcome.limit)
             before = torch.cat([*(data.Y for data in raw.values()), known])
@@ -117,9 +133,10 @@ class EncodedTables(NamedTuple):
                 for variance in (Yvar, added):
                     variance[:, i] = limit_outcomes(Y[:, i], lowest, variance[:, i])[1]  # type: ignore[assignment]
                 Y[:, i] = Y[:, i].clamp_min(lowest)
-                outcomes[i] = outcome.no_worse_than(float(after.min()))
+                if not by_rank:
+                    outcomes[i] = outcome.no_worse_than(float(after.min()))
         runs = self.runs._replace(Y=Y, Yvar=Yvar, added=added)
-        return self._replace(runs=runs, outcomes=outcomes, sources=sources)
+        return EncodedTables(self.region, outcomes, sources, self.old_failed, runs, True)
 
 
 def _tasks(source: Any) -> dict[str, SupervisedDataset]:
@@ -444,12 +461,12 @@ def read_tables(
         history = with_numbers(history, space.number_columns)
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
-    if history is not None and runs is not None:
-        history = without_own_runs(history, runs, space, outcomes, task)
-        history = None if history.empty else history
     if curves is not None:
         _check_steps(curves, [table for table in (history, runs) if table is not None])
         history, runs = one_row_a_run(history, runs, outcomes, curves, task)
+    if history is not None and runs is not None:
+        history = without_own_runs(history, runs, space, outcomes, task)
+        history = None if history.empty else history
     old = OldRuns({name: _read_prior(name, prior, len(names)) for name in names}, None)
     if history is not None:
         named: list[tuple[str, Any]] = [*(("outcome", name) for name in names), ("task", task)]

@@ -19,6 +19,7 @@ from botorch_transfer.gp import likelihood
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.likelihood import average_log_density
 from botorch_transfer.gp.objective import TargetObjective
+from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.sources import scaml
 from botorch_transfer.sources.scaml import screened_tasks
 from tests.families import ShiftedSines
@@ -319,7 +320,7 @@ def test_paths_are_draws_of_the_posterior():
     model = fit(build(4))
     paths = draw_matheron_paths(model, torch.Size([2000]))
     assert_moments(paths(TEST_X), model.posterior(TEST_X))
-    sizes = {len(m.weights) for m in paths.modules() if hasattr(m, "frequencies")}
+    sizes = {len(m.gps.alpha) for m in paths.modules() if isinstance(m, SourcePath)}
     assert sizes == {MOST}
 
 

@@ -140,7 +140,8 @@ SCORES = DataFrame(
 def test_a_standard_error_of_zero_is_inferred(of_runs, of_old, caplog):
     old = concat([SCORES.assign(task=task) for task in "ab"], ignore_index=True)
     old["sem"] = old["sem"].replace(0.0, of_old)
-    runs = SCORES.astype({"sem": object}).replace({"sem": {0.0: of_runs}})
+    runs = SCORES.assign(x=SCORES["x"] + 0.01)  # the study is not its own history
+    runs = runs.astype({"sem": object}).replace({"sem": {0.0: of_runs}})
     with caplog.at_level(logging.INFO):
         rows = suggest(LINE, old, runs, "score", "max", noise="sem", model=ScaMLGP)
     assert_new(LINE, rows, runs)
@@ -157,7 +158,8 @@ def test_a_standard_error_of_zero_is_inferred(of_runs, of_old, caplog):
 def test_without_any_standard_error_the_model_infers_the_noise():
     old = concat([SCORES.assign(task=task) for task in "ab"], ignore_index=True)
     old.loc[:5, "sem"] = 0.0
-    tables = read_study(LINE, old, SCORES.assign(sem=NAN), "score", "max", noise="sem")
+    runs = SCORES.assign(x=SCORES["x"] + 0.01, sem=NAN)
+    tables = read_study(LINE, old, runs, "score", "max", noise="sem")
     assert tables.runs.Yvar.isnan().all()
     assert tables.sources["score"]["a"].Yvar is None
     assert tables.sources["score"]["b"].Yvar is not None
