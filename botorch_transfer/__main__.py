@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        arguments: What follows the program's name; those of the process if omitted.
+        arguments: Arguments after the program's name; by default the process's own.
 
     Returns:
         The exit code: 2 after an error, 130 after an interruption from the keyboard.
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler, said = logging.StreamHandler(), dict[str, logging.LogRecord]()
     handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
-    # What was left out of a table, what the history does not record, and what takes long.
+    # Rows left out of tables, parameters without old values, and long work.
     for room in ("data", "search_space", "suggestion", "progress"):
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     options.runs = options.own or options.runs
@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_tables(add: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say what the tables are and what to model."""
+    """Adds the arguments for tables and models."""
     add.add_argument("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
     add.add_argument("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
@@ -328,7 +328,7 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
-    """What the columns of old runs mean, as arguments of Python."""
+    """Returns the meaning of old runs' columns, as arguments of Python."""
     given = {name: getattr(options, name) for name in ("goal", "task", "step", "run", "robust")}
     return given | {
         "log": options.log is not None and (options.log or True),
@@ -349,8 +349,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
 
     Numbers without a step have six digits, or twelve where a constraint depends on them, and the
-    column's unit. If all runs are of one task, so are the rows. A new table has the separators of
-    ``like``.
+    column's unit. If all runs belong to one task, the rows get its name. A new table has the
+    separators of ``like``.
     """
     import pandas as pd
 

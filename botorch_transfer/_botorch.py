@@ -6,7 +6,7 @@ rely on.
 """
 
 # Log expected improvement of a standardized improvement, as LogExpectedImprovement computes it. Its
-# forward is of one model; ours evaluates several models at once.
+# forward takes one model; ours evaluates several models at once.
 from botorch.acquisition.analytic import _log_ei_helper as log_ei_helper
 
 # Fits with the optimizer that the user names. The public fit_gpytorch_mll would call the model's

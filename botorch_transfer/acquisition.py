@@ -98,7 +98,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         self.set_X_pending(X_pending)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Tells which points are being evaluated.
+        """Sets the points that are being evaluated.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs; none of them is the same as ``None``.
@@ -432,11 +432,11 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
 
 
 NEGLIGIBLE = 200.0
-"""By how much the logarithm of a part is below the largest one's if its gradient is left out."""
+"""Distance below the largest logarithm from which on a part's gradient is left out."""
 
 
 BEYOND = 0.05
-"""How far beyond the sources the discount of improvements is complete; it grows up to there."""
+"""Distance beyond the sources from which on improvements get the full discount."""
 
 
 class AveragedImprovement(AcquisitionFunction):
@@ -543,7 +543,7 @@ class AveragedImprovement(AcquisitionFunction):
         self.X_pending: Any = getattr(self.acquisitions[0], "X_pending", None)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Tells all acquisitions which points are being evaluated.
+        """Sets the points that are being evaluated, for all acquisitions.
 
         BoTorch's analytic ones refuse; those of :meth:`from_model` don't. The units of improvements
         stay.

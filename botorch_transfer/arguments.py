@@ -141,7 +141,7 @@ def check_target(
         task_feature: The index of the task column, if there is one.
 
     Raises:
-        InputDataError: If something is wrong; the message says what to do.
+        InputDataError: If an argument is invalid; the message names the remedy.
         ValueError: If there is no such task column.
     """
     given = {"train_X": train_X, "train_Y": train_Y}
@@ -239,7 +239,7 @@ class ConstructedFromDatasets(Model):
             nor target, for outcomes that are standardized already.
 
     Raises:
-        InputDataError: If the data are invalid; the message says what to do.
+        InputDataError: If the data are invalid; the message names the remedy.
         TypeError: If ``prior`` is a prior of another kind.
     """
 
@@ -316,7 +316,7 @@ class ConstructedFromDatasets(Model):
                 )
             sources = inside
         elif inside:
-            logger.info("The given source tasks go before those of the MultiTaskDataset.")
+            logger.info("The given source tasks precede the tasks of the MultiTaskDataset.")
         if categorical_features:
             logger.info(f"{cls.__name__} takes {categorical_features=} for ordered numbers.")
         return {**super().construct_inputs(target), "prior": sources, **options}

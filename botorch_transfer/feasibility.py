@@ -30,14 +30,14 @@ SUCCESS_RATE, RATE_WEIGHT = 0.75, 1.0
 """The success rate to expect where nothing is known, and how many runs that is worth."""
 
 OLD_WEIGHT = 4.0
-"""How many runs the old runs around a point are worth at most."""
+"""Largest weight of the old runs around a point, in runs of the study."""
 
 MAX_OLD = 1_000
 """The most old runs to look at; more are thinned evenly."""
 
 JOINT_SHARE, JOINT_LENGTHSCALE = 0.2, 0.3
-"""Of the kernel on all inputs: its share of the variance, and its lengthscale over ``sqrt(d)``, in
-units of the space's widths."""
+"""Share of the variance and lengthscale over ``sqrt(d)`` of the kernel on all inputs, in units of
+the space's widths."""
 
 SINGLE_LENGTHSCALE = 0.1
 """The lengthscale of the kernels on single inputs: a tenth of a range may fail."""

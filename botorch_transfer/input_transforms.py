@@ -79,11 +79,11 @@ def _stop_learning(parts: Iterable[Module]) -> None:
 
 
 def as_learned(given: InputTransform, inherited: InputTransform | None) -> InputTransform:
-    """Freezes a model's transform; one that would learn its coefficients takes those of a prior.
+    """Freezes a model's transform; one with coefficients to learn takes the prior's.
 
     Args:
         given: The model's argument.
-        inherited: The prior's transform; the given one learns from it if it is of the same kind.
+        inherited: The prior's transform; the given one learns from it if it has the same kind.
 
     Returns:
         A copy in evaluation mode.
@@ -125,7 +125,7 @@ def warn_outside_unit_cube(X: Tensor, whose: str, stacklevel: int = 3) -> None:
 def resolve_input_transform(
     inherited: InputTransform | None, given: InputTransform | None
 ) -> InputTransform | None:
-    """Resolves a model's transform from that of its prior and the model's own argument.
+    """Resolves a model's transform from its prior's transform and the model's own argument.
 
     Args:
         inherited: The prior's transform.

@@ -29,11 +29,11 @@ from torch.nn import Module
 T = TypeVar("T")
 
 UNKNOWN = "unknown-"
-"""What keys of content begin with that is equal to nothing."""
+"""Beginning of the keys of content that equals nothing."""
 
 
 class Memo:
-    """Results by content key; keeps those that were used last, in this process.
+    """Results by content key; keeps the most recently used ones, in this process.
 
     Args:
         size: The number of results to keep.
@@ -182,7 +182,7 @@ def content_key(*parts: Any) -> str:
 
 
 class _UnknownContent(Exception):
-    """An object is neither plain nor says what makes it equal to others."""
+    """Raised for an object that is neither plain nor defines its content."""
 
 
 def _update(digest: Any, part: Any) -> None:

@@ -63,7 +63,7 @@ from botorch_transfer.input_transforms import warn_outside_unit_cube
 
 
 class LogLikelihoodTerm(AddedLossTerm):
-    """A further log likelihood that a fit maximizes, for instance that of the source data.
+    """A further log likelihood that a fit maximizes, for instance the source data's.
 
     Args:
         value: A ``batch_shape`` tensor, with its graph. Copies and pickles have no graph.
@@ -228,12 +228,12 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @torch.no_grad()
     def lengthscales(self) -> Tensor:
-        """Says how far each input must move to change the outcome by its typical spread.
+        """Computes the effective lengthscale of each input.
 
         It is the standard deviation over the unit cube of the functions that the model thinks
-        possible, divided by the root mean square of their slopes. So it tells what the fitted
-        lengthscales of a ``SingleTaskGP`` do, for instance to shape a trust region, whatever the
-        model is made of. Inputs are measured after the input transform.
+        possible, divided by the root mean square of their slopes. Like the fitted lengthscales of a
+        ``SingleTaskGP``, they can shape a trust region, whatever the model's parts are. Inputs are
+        measured after the input transform.
 
         Returns:
             A ``batch_shape x d`` tensor, at most ``MAX_LENGTHSCALE``, which an input without
@@ -275,13 +275,13 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             names: The names of the ``M`` source tasks.
 
         Returns:
-            An ``M x n`` tensor in the model's own units; by default zeros, as no part is known to
-            be of one source.
+            An ``M x n`` tensor in the model's own units; by default zeros, as no part belongs to
+            one source.
         """
         return X.new_zeros(len(names), len(X))
 
     def _is_no_exact_gp(self) -> UnsupportedError:
-        """The error for formulas that would not be those of the model's predictions."""
+        """Returns the error for closed forms that do not match this model's predictions."""
         return UnsupportedError(
             f"{type(self).__name__} is not one exact GP, as marginal likelihoods and BoTorch's "
             "leave-one-out formulas need: call its loo_posterior() instead."
@@ -309,8 +309,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     Source tasks enter through its mean and kernel, which subclasses provide. The class adds what
     all models share: it works without target points, is fitted from several starts, and may ignore
     a task column. Subclasses whose predictions differ from the exact GP's override
-    :meth:`_predict`, and :meth:`_draws` if correlations differ, too; those that fit more than the
-    target's likelihood call :meth:`_set_loss_term`.
+    :meth:`_predict`, and :meth:`_draws` if correlations differ, too; subclasses that fit more than
+    the target's likelihood call :meth:`_set_loss_term`.
 
     Args:
         dim: The number of inputs of the source tasks; ``None`` if the target may have any.
@@ -416,7 +416,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             InputDataError: If the covariance matrix of the data is not positive definite, even with
-                some jitter, because they are of very different orders of magnitude.
+                some jitter, because they have very different orders of magnitude.
         """
         (train_X,) = self.train_inputs
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch takes a vector for one column
@@ -451,8 +451,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             The prior.
 
         Raises:
-            UnsupportedError: If the model predicts otherwise than its exact GP, and something asks
-                for the prior at the target's points, as BoTorch's ``loo_cv`` does.
+            UnsupportedError: If the model's predictions differ from its exact GP's, and a caller
+                evaluates the prior at the target's points, as BoTorch's ``loo_cv`` does.
         """
         if self._predicts_otherwise and x is self.train_inputs[0]:
             raise self._is_no_exact_gp()
@@ -489,7 +489,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @property
     def _predicts_otherwise(self) -> bool:
-        """Whether predictions are not those of the exact GP."""
+        """Whether predictions differ from the exact GP's."""
         return type(self)._predict is not TargetGP._predict
 
     def _apply_noise(
@@ -522,7 +522,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             strategy: The exact GP's posterior given these data.
             likelihood: The copy's likelihood; by default a copy of the model's own.
         """
-        # The data are replaced, and those of fantasies cannot be copied, as they have a graph.
+        # The data are replaced, and fantasies cannot be copied, as they have a graph.
         memo: dict[int, Any] = {id(each): each for each in (*self.train_inputs, self.train_targets)}
         if likelihood is not None:
             memo[id(self.likelihood)] = likelihood
@@ -789,7 +789,7 @@ _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll
 """The arguments of BoTorch's own fit."""
 
 _ATTEMPTS = frozenset({"max_attempts", "pick_best_of_all_attempts"})
-"""Those that say how many starts there are, whatever the algorithm."""
+"""Options that set the number of starts, whatever the algorithm."""
 
 
 def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:

@@ -131,8 +131,8 @@ class ModularTransferGP(TargetGP):
 class SourcePosteriorGP(ModularTransferGP):
     r"""Base class of the models that combine source posteriors with a residual kernel.
 
-    A subclass says by :meth:`_mean_and_kernel` what mean and kernel the source posteriors and the
-    residual make together. It needs no constructor unless it has options of its own.
+    A subclass implements :meth:`_mean_and_kernel`, which combines the source posteriors and the
+    residual to a mean and a kernel. It needs no constructor unless it has options of its own.
 
     Args:
         covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for

@@ -1,10 +1,10 @@
 """Outcome transforms: standardization into a prior's units, robust limits and warping.
 
-Read this for how a target's few outcomes get a scale: pooled with the source tasks' outcomes, or
-by themselves. Outcomes far below a task's median carry one bit, that a run was bad: they are raised
-to a robust limit (:func:`robust_limit`). The warping functions of [Wang2024hyperbo]_ are applied to
+Read this for how a target's few outcomes get a scale: pooled with the source tasks' outcomes, or by
+themselves. Outcomes far below a task's median carry one bit, that a run was bad: they are raised to
+a robust limit (:func:`robust_limit`). The warping functions of [Wang2024hyperbo]_ are applied to
 source and target data before modelling. They are no outcome transforms of a model: its posterior,
-and the best value that an acquisition function gets, are those of the warped outcome.
+and the best value that an acquisition function gets, refer to the warped outcome.
 
 .. [Song2024vizier]
     X. Song, Q. Zhang, C. Lee, E. Fertig, T.-K. Huang, L. Belenki, G. Kochanski, S. Ariafar,
@@ -41,14 +41,13 @@ def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Te
         otherwise: What replaces those.
 
     Returns:
-        A tensor of positive standard deviations. Rounding errors are those of the dtype of
-        ``mean``.
+        A tensor of positive standard deviations. Rounding errors depend on the dtype of ``mean``.
 
     Example:
         >>> usable_std(torch.tensor([2.0, 1e-6]), torch.tensor([5.0, 1000.0]))
         tensor([2., 1.])
     """
-    # Only the mean says what a rounding error is: outcomes may be in farads, or in molars. But
+    # Rounding errors are relative to the mean: outcomes may be in farads, or in molars. But
     # variances must not underflow.
     info = torch.finfo(mean.dtype)
     rounding = (4 * info.eps * mean.abs()).clamp_min(info.tiny**0.5)
@@ -142,8 +141,8 @@ class PooledStandardize(TargetStandardize):
     ScaML-GP's paper). Standard deviations are unbiased, as in ``Standardize``.
 
     Args:
-        source_outcomes: A tensor of all source outcomes, of any shape, in the user's units; or what
-            they have in common, :class:`OutcomeMoments`.
+        source_outcomes: A tensor of all source outcomes, of any shape, in the user's units; or
+            their :class:`OutcomeMoments`.
         include_target: Whether the target's outcomes count too.
         batch_shape: The batch shape of the target's outcomes.
 
@@ -173,7 +172,7 @@ class PooledStandardize(TargetStandardize):
         self.register_buffer("_source_spread", spread.detach().clone())
 
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Pools the source outcomes' mean and squares with those of the target."""
+        """Pools the source outcomes' mean and squares with the target's."""
         mean, count = self._source_mean.to(Y), self._count
         squares = count * self._source_spread.to(Y).square()
         if self.include_target and Y.shape[-2] > 0:

@@ -3,7 +3,7 @@
 Read this to draw weights, slices or calibration with matplotlib (extra ``plot``), or to
 give a method of your own a style.
 
-Colours are those of Okabe and Ito (and a grey), which most colour-blind readers can tell apart. As
+Colours come from Okabe and Ito (and a grey), which most colour-blind readers can distinguish. As
 there are more methods than colours, no two methods differ in colour alone: in black and white, line
 and marker tell them apart.
 """
@@ -129,7 +129,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
         model: A fitted model with source weights, or an average that has such a member, without a
             batch.
         ax: Where to draw; new axes if omitted.
-        max_tasks: The most tasks to show: those with the largest weights.
+        max_tasks: The most tasks to show: the ones with the largest weights.
 
     Returns:
         The axes.
@@ -185,7 +185,8 @@ def plot_slice(
         anchor: A table with one row of the space, or a ``d`` tensor: the other inputs. By default
             the best target point, or the middle of the bounds if there is none.
         ax: Where to draw; new axes if omitted.
-        max_tasks: The most source tasks to show: those with the largest weights, or the first ones.
+        max_tasks: The most source tasks to show: the ones with the largest weights, or the first
+            ones.
         num_points: The number of points along the slice.
         outcome_name: What to call the outcome.
         goal: ``"min"`` draws the negative of the model's outcomes, which are to be maximized: the
@@ -306,7 +307,7 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
     """
     columns = space.feature_indices[parameter.name]
     if parameter.is_numeric and (parameter.size is None or parameter.size > num_points):
-        # Integers are rounded: their places are those of the values.
+        # Integers are rounded: their places are the values' places.
         unit = parameter.encode(parameter.decode(np.linspace(0.0, 1.0, num_points)[:, None]))
     else:
         unit = parameter.unit_grid()
@@ -357,7 +358,7 @@ def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
         ax: Where to draw; new axes if omitted.
 
     Returns:
-        The axes; their title says how many intervals hold their outcome.
+        The axes; their title has the number of intervals that contain their outcome.
 
     Raises:
         ImportError: If matplotlib is missing.
@@ -399,7 +400,7 @@ def plot_curves(
     Args:
         prior: What old curves tell.
         runs: The runs of one task, one row a step, with the columns that the prior was fitted to.
-        history: Old runs likewise; none are drawn if omitted.
+        history: Old runs as a table of the same kind; none are drawn if omitted.
         ax: Where to draw; new axes if omitted.
         task: The column of ``history`` that names the task.
         max_curves: The most old curves to draw.

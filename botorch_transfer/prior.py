@@ -142,7 +142,7 @@ class TransferPrior(Saved, ABC):
         pretrain: Callable[[], Self] = partial(cls._pretrain, content, **options)
         # The code of other packages' classes may change while their files stay.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
-            # A hyperprior, which is of domains, stays on the CPU.
+            # A hyperprior, which is fitted to domains, stays on the CPU.
             first = next(iter(content.values())).X if isinstance(content, Mapping) else None
             device = None if first is None else first.device
             read = partial(cls._read, device=device, input_transform=options.get("input_transform"))
@@ -213,7 +213,7 @@ class Observations(DoubleState):
         return type(self)(self.X[rows], self.Y[rows], self.noise[rows], task)
 
     def join(self, other: Self, num_tasks: int) -> Self:
-        """Adds the rows of further tasks to those of the first ``num_tasks``."""
+        """Adds the rows of further tasks to the rows of the first ``num_tasks``."""
         mine = self.X, self.Y, self.noise, self.task
         theirs = other.X, other.Y, other.noise, other.task + num_tasks
         return type(self)(
@@ -230,7 +230,7 @@ class ConditionedPrior(TransferPrior):
 
     Args:
         gps: The conditioned GPs, in the prior's units.
-        units: How the data of the tasks became those of the prior.
+        units: Transforms from the data of the tasks to the prior's data.
         data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
@@ -275,7 +275,7 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """What the prior must know of its data: tensors by name.
+        """Statistics of the data that the prior needs: tensors by name.
 
         A subclass adds ``differences``: mean squared distances of source tasks from the others,
         where these can be compared.
@@ -291,7 +291,7 @@ class ConditionedPrior(TransferPrior):
 
     @property
     def statistics(self) -> dict[str, Tensor]:
-        """What the prior knows of its data, tensors by name."""
+        """Statistics of the prior's data, tensors by name."""
         return {name: getattr(self, name) for name in self._names_of_statistics}
 
     @property
@@ -320,7 +320,7 @@ class ConditionedPrior(TransferPrior):
 
     @property
     def units(self) -> TaskUnits:
-        """How the data of the tasks became those of the prior."""
+        """Transforms from the data of the tasks to the prior's data."""
         moments = self.outcome_mean, self.outcome_std
         return TaskUnits(self.task_names, *moments, self.outcome_scale, self.input_transform)
 
@@ -380,7 +380,7 @@ class ConditionedPrior(TransferPrior):
 
     @property
     def residual_variance(self) -> float:
-        """How far a target is expected to be from its sources, as a variance in the prior's units.
+        """Expected squared distance of a target from its sources, in the prior's units.
 
         The geometric mean of a typical value and of how far each source task is from the others:
         with one source it is the typical value, with many the data dominate. The hyperprior of a
@@ -405,7 +405,7 @@ class ConditionedPrior(TransferPrior):
         return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 
     def extra_repr(self) -> str:
-        """What ``print`` shows of the prior."""
+        """Returns the text that ``print`` shows."""
         return (
             f"tasks={self.num_tasks}, points={int(self.num_points.sum())}, inputs={self.dim}, "
             f"kernel={self.gps.kernel!r}, outcome_scale={self.outcome_scale!r}"
@@ -418,7 +418,7 @@ class ConditionedPrior(TransferPrior):
         """Checks tasks that are to be added.
 
         Args:
-            source_data: One task or several; only those of a mapping have names by the user.
+            source_data: One task or several; only tasks of a mapping have names from the user.
 
         Returns:
             The new tasks.
@@ -457,7 +457,7 @@ class ConditionedPrior(TransferPrior):
         error.
 
         Returns:
-            A prior that knows statistics of its data only; itself if that is what it is.
+            Returns a prior with statistics of its data only; itself if it has no more.
 
         Raises:
             NotImplementedError: If it is a :class:`SourceHierarchy`.

@@ -1,6 +1,6 @@
-"""How long pre-training will take: a line in the log, and a bar on a terminal.
+"""Announces the duration of pre-training: a line in the log, and a bar on a terminal.
 
-Read this when long work is to say so. The expected time is measured on the machine, by the first
+Read this to announce long work. The expected time is measured on the machine, by the first
 part of the work.
 """
 
@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 T = TypeVar("T")
 
 PATIENCE = 3.0
-"""How many seconds of work nobody has to be told of."""
+"""Seconds of work that need no announcement."""
 
 _ENOUGH = 0.3
 """After so many seconds, the speed of the work is known."""
@@ -101,7 +101,7 @@ def track(
 
 @contextmanager
 def showing(progress: bool | None) -> Iterator[None]:
-    """Sets whether pre-training shows its progress, where its own option does not say so.
+    """Sets whether pre-training shows its progress, unless its own option is given.
 
     Args:
         progress: See :func:`track`; ``None`` changes nothing.

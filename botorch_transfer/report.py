@@ -1,15 +1,15 @@
-"""What a model uses of its sources, and whether the target bears it out: a readable diagnosis.
+"""Diagnosis of sources: their parts of a prediction, and their agreement with the target.
 
 The report answers two questions. What does the model use? Its prediction at the target's points is
-a sum of one part for each source and a rest, and the spread of each part says how much it counts.
+a sum of one part for each source and a rest, and the spread of each part measures its weight.
 Does a source resemble the target? The target's data are modelled as ``y = a + b μ_m(x) + g(x) + ε``
 with a source's posterior mean ``μ_m`` and its posterior covariance, an unknown level ``a``, a GP
 ``g`` and noise ``ε``. The scale and lengthscale of ``g``, and the noise, are averaged over a grid.
-Marginal likelihoods with slopes ``b < 0`` and ``b > 0``, compared with that of ``b = 0``, say
-whether a source resembles the target, is its opposite, or is unrelated. This is a question about
-the data, not about a model: the answer is the same for all models with the same sources. A verdict
-needs both answers: a source that the model hardly uses is not called helpful, and one that it uses
-without a test is said to be so.
+Marginal likelihoods with slopes ``b < 0`` and ``b > 0``, compared with the one at ``b = 0``,
+indicate whether a source resembles the target, is its opposite, or is unrelated. This is a question
+about the data, not about a model: the answer is the same for all models with the same sources. A
+verdict needs both answers: a source that the model hardly uses is not called helpful, and one that
+it uses without a test is said to be so.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
           points are too few or too close, ``"used, not yet tested"`` or, without a share,
           ``"unclear"``. For all ``"helpful"`` if most are, ``"partly helpful"`` if some are, and
           not by chance; else ``"misleading"`` if a quarter is inverted, and ``"irrelevant"`` if
-          most are and the data do not speak for a helpful one.
+          most are and the data give no evidence for a helpful one.
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors.
@@ -137,7 +137,7 @@ def _report_on_sources(model: TransferModel, informed: OnSources, weight: float)
 
 
 def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tensor, Tensor]:
-    """How much of a model's prediction, and of the outcomes' variance, each source explains.
+    """Shares of a model's prediction, and of the outcomes' variance, by source.
 
     A source's part is its term in the prior mean, see :meth:`TransferModel.source_parts`. What
     remains of the prediction is the rest. A level counts nowhere: parts are compared by their
@@ -171,7 +171,7 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
 
 
 def _findings(model: TransferModel, sources: ConditionedPrior) -> tuple[list[str], Tensor, Tensor]:
-    """What the data say of each source: the finding, two log Bayes factors and the slope."""
+    """Evidence on each source: the finding, two log Bayes factors and the slope."""
     num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets
     slopes = torch.full((num_tasks,), torch.nan)
@@ -189,7 +189,7 @@ def _findings(model: TransferModel, sources: ConditionedPrior) -> tuple[list[str
 
 
 def source_finding(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
-    """Says what the target's data tell of a source, whatever a model makes of it.
+    """Judges a source by the target's data alone, without its weight in a model.
 
     Args:
         helpful: The log Bayes factor of a positive slope.
@@ -218,7 +218,7 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
 
 
 def source_verdict(finding: str, share: float) -> str:
-    """Judges a source by what the data tell of it and by what the model uses of it.
+    """Judges a source by the data's evidence and by its part of the model's prediction.
 
     Args:
         finding: That of :func:`source_finding`.
@@ -243,10 +243,10 @@ def history_verdict(
     """Sums up the findings on the sources.
 
     Of many sources that are unrelated to the target, one or the other looks helpful by chance. So
-    few helpful ones count only if the data speak for "at least one of all is helpful", whose Bayes
-    factor against none is the mean of theirs; and helpful ones count only if they have together
-    more than a small share of the prediction. Many small ones may so be helpful together. All are
-    irrelevant only if the data do not speak for a helpful one at all: runs near the old
+    few helpful ones count only if there is evidence for "at least one of all is helpful", whose
+    Bayes factor against none is the mean of theirs; and helpful ones count only if they have
+    together more than a small share of the prediction. Many small ones may so be helpful together.
+    All are irrelevant only if there is no evidence for any helpful one: runs near the old
     tasks' optima differ too little to show that they follow them.
 
     Args:

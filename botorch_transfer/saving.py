@@ -5,9 +5,9 @@ A prior is saved as the arguments of its constructor. One safetensors file holds
 all else as a JSON header. Loading never unpickles, so a file from a stranger cannot run code. A
 checksum finds files that were damaged.
 
-Results of pre-training are such files too, so that one process need not repeat another one's work.
-A file's name is a hash of everything that the result depends on: source data and options, this
-package's code, the versions of the libraries below it, and the threads and instructions of the
+Results of pre-training are such files too, so that one process need not repeat another process's
+work. A file's name is a hash of everything that the result depends on: source data and options,
+this package's code, the versions of the libraries below it, and the threads and instructions of the
 processor. So a result is the same with an empty folder, a full one, and none.
 """
 
@@ -54,7 +54,7 @@ VARIABLE, OFF = "BOTORCH_TRANSFER_CACHE", "off"
 """The environment variable that names another folder, and its value for none."""
 
 MAX_BYTES = 500_000_000
-"""The size of all files together; beyond, those that were not used for longest are deleted."""
+"""The size of all files together; beyond, the least recently used ones are deleted."""
 
 _LIBRARIES = ("torch", "gpytorch", "linear_operator", "botorch", "numpy", "scipy")
 

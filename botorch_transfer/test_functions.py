@@ -167,7 +167,7 @@ class AlpineFamily(TaskFamily):
     another family, of slopes ``±1/2`` without shifts.
 
     Args:
-        s: The shift; that of the target by default.
+        s: The shift; by default the target's.
         c: The slope.
         **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 

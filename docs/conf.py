@@ -47,7 +47,7 @@ for notebook in sorted((HERE.parent / "tutorials").glob("*.ipynb")):
     text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
     (COPIES / notebook.name).write_text(text, encoding="utf-8")
 
-# ``__new__`` of the models takes any arguments; without it, those of ``__init__`` are shown.
+# ``__new__`` of the models takes any arguments; without it, the ones of ``__init__`` are shown.
 del ConstructedFromDatasets.__new__
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
@@ -60,7 +60,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 add_module_names = False
 maximum_signature_line_length = 72
-# Named in signatures instead of spelt out; the reference says what each one is.
+# Named in signatures instead of spelt out; the reference describes each one.
 autodoc_type_aliases = {
     name: name for name in ("SourceData", "PriorOrData", "HyperpriorOrData", "History", "Space")
 }

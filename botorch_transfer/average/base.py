@@ -129,7 +129,7 @@ class AveragedGP(  # type: ignore[misc]
         self._set_members({**members, PLAIN_MEMBER: plain})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
-        """Sets the members, and what the average has in common with the plain GP."""
+        """Sets the members, and copies the plain GP's data and units."""
         self.members = cast(Any, ModuleDict(cast(Any, members)))
         for name in ("input_transform", "outcome_transform"):
             if hasattr(self.plain, name):
@@ -149,7 +149,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """Which members have a share anywhere in the batch."""
+        """Finds the members with a share anywhere in the batch."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
@@ -221,7 +221,7 @@ class AveragedGP(  # type: ignore[misc]
         return self.plain.num_inputs
 
     def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
-        """What turns a member's units into the plain GP's: ``batch_shape x 1`` tensors."""
+        """Scale and shift from a member's units to the plain GP's: ``batch_shape x 1`` tensors."""
         (mean, stdv), (own_mean, own_stdv) = member.own_units, self.plain.own_units
         return stdv / own_stdv, (mean - own_mean) / own_stdv
 
@@ -311,7 +311,7 @@ class AveragedGP(  # type: ignore[misc]
     def posterior_paths(
         self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
     ) -> SamplePath:
-        """Draws functions from the average, or without target points from that of the priors.
+        """Draws functions from the average; without target points, from the priors' average.
 
         Args:
             prior_sampler: Draws from a model's prior.
@@ -433,7 +433,7 @@ register_paths(AveragedGP)
 
 
 class AveragedPath(ModelPath):
-    r"""Draws of an average of models, which are those of the mixture in the first two moments.
+    r"""Draws of an average of models, with the first two moments of the mixture.
 
     With shares ``p_k``, means ``μ_k``, mean ``μ = Σ_k p_k μ_k`` and a standard normal ``z_k`` each,
     they are the mean plus centred draws ``δ_k`` of the members, ``μ + Σ_k √p_k (δ_k + z_k (μ_k -
@@ -461,7 +461,7 @@ class AveragedPath(ModelPath):
     ) -> None:
         super().__init__()
         members = list(model.used_members.values())
-        # Copies: a path stays what it is when the models' hyperparameters change.
+        # Copies: a path does not change with the models' hyperparameters.
         self.paths, self.members = ModuleList(paths), ModuleList(deepcopy(members)).eval()
         shares, self._prior = model.shares.detach()[..., model.used].clone(), prior
         units = [model._scale_and_shift(member) for member in members]

@@ -75,7 +75,7 @@ def weight_of_evidence(evidence: Tensor) -> Tensor:
 
 
 def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: Tensor) -> Tensor:
-    """How much better the transfer model predicts every point from the others.
+    """Computes how much better the transfer model predicts each point from the other points.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
@@ -96,7 +96,7 @@ def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: 
 def prior_evidence(
     Y: Tensor, transfer: MultivariateNormal, plain: MultivariateNormal, noise: Tensor
 ) -> Tensor:
-    """How much likelier the points were under the transferred prior than under the plain one.
+    """Computes the log evidence for the transferred prior against the plain one.
 
     Both priors get a constant offset of unit variance, so that a target above or below its sources
     does not count against them.

@@ -51,10 +51,10 @@ LEADING = 0.25
 """The first model's share of predictions, as a multiple of another transfer model's."""
 
 UNTRIED = 3.0
-"""How many times the average gap between random points a range of the space may be untried."""
+"""Largest untried range of the space, in average gaps between random points."""
 
 PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
-"""The plain GP's noise variance: hyperprior and lower bound are those of BoTorch."""
+"""The plain GP's noise variance: hyperprior and lower bound are BoTorch's."""
 
 
 def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
@@ -105,7 +105,7 @@ class TransferGP(AveragedGP):
     Where the models disagree, the variance is large. The shares are constants: a quarter as much
     for the first model, which leads the search but is often too sure of itself, as for each other.
     The plain GP has none: with few points its variance is many times the others'. The observation
-    noise is averaged likewise.
+    noise is averaged with the same shares.
 
     For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
     improvements of all models instead, the plain GP's too, each in units of its own maximum: a
@@ -113,7 +113,7 @@ class TransferGP(AveragedGP):
     Beyond the sources' inputs, improvements are scaled by the smallest share over the largest.
     ``improvement_shares``, how much each counts there, are computed by :func:`member_shares` when
     the model is built and again by each fit, and frozen in between: they depend on how long ago the
-    last improvement was, so the order of the target's data is taken as that of the evaluations.
+    last improvement was, so the target's data must be in the order of the evaluations.
 
     Use the class for any number of source tasks, from one on, with a few up to a few hundred points
     each. It costs as much as its models together. BoTorch's analytic noisy expected improvement
@@ -124,7 +124,7 @@ class TransferGP(AveragedGP):
             names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. Of a
             single prior, only the models that take it are averaged with the plain GP.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
-        covar_module: The plain GP's kernel; by default that of ``SingleTaskGP``. It has a say in
+        covar_module: The plain GP's kernel; by default ``SingleTaskGP``'s. It has a say in
             the search only, not in predictions. For the kernel of a transfer model's residual, give
             ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model's own; the plain GP's outcomes are then
@@ -137,8 +137,8 @@ class TransferGP(AveragedGP):
     Raises:
         TypeError: If a model does not accept its prior.
         ValueError: If there are no members, one of them predicts a mixture itself or transforms
-            outcomes by more than a standardization of its own, or the names in ``prior``
-            are not those of the members.
+            outcomes by more than a standardization of its own, or the names in ``prior`` differ
+            from the members' names.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -151,7 +151,7 @@ class TransferGP(AveragedGP):
     """
 
     improvement_shares: Parameter
-    """How much each member's improvement counts, a ``batch_shape x K`` tensor.
+    """Returns the weight of each member's improvement, a ``batch_shape x K`` tensor.
 
     Outcomes are to be maximized; where they are not, :func:`member_shares` of their negatives takes
     the place.

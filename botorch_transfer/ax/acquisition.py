@@ -54,7 +54,8 @@ class AvoidingAcquisition(AcquisitionFunction):
     may lower the acquisition everywhere. Distances are in units of the space's widths; any two
     categories are a whole width apart, as one input or one-hot. One-hot inputs are rounded, as
     suggestions are later: otherwise a point between categories would count as far away, and then be
-    rounded to the point to avoid. Pending points, also those of the same batch, are avoided too.
+    rounded to the point to avoid. Pending points, including points of the same batch, are avoided,
+    too.
 
     Args:
         acquisition: Another acquisition function.

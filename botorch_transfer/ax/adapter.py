@@ -167,9 +167,9 @@ class TransferAdapter(TorchAdapter):
         return super()._get_transformed_gen_args(*args, **given)
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
-        """Tells the acquisition which inputs failed or are not known yet, in the model's space.
+        """Passes inputs that failed or are pending to the acquisition, in the model's space.
 
-        They are NaN where a parameter does not matter. Ax's own list of pending inputs lacks those
+        They are NaN where a parameter does not matter. Ax's own list of pending inputs lacks inputs
         that violate a constraint by a rounding error.
         """
         avoid: dict[str, Any] = {}
@@ -180,7 +180,7 @@ class TransferAdapter(TorchAdapter):
             features = [ObservationFeatures.from_arm(arm) for arm in arms]
             for transform in self.transforms.values():
                 features = transform.transform_observation_features(features)
-            if fate == "pending":  # those of the same batch, too
+            if fate == "pending":  # points of the same batch, too
                 features += [f for some in kwargs["pending_observations"].values() for f in some]
             if features:
                 avoid[fate] = self._rows(features)
@@ -254,7 +254,7 @@ class TransferAdapter(TorchAdapter):
 
         Returns:
             The data, and by metric the variances of the outcomes that are left: zero for complete
-            trials. Until a trial is complete, those that were stopped have no outcome.
+            trials. Until a trial is complete, stopped trials have no outcome.
         """
         experiment, added = self._experiment, dict[str, torch.Tensor]()
         stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]

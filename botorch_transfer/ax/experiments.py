@@ -67,7 +67,7 @@ def metrics_of(experiment: Experiment) -> list[str]:
 
 
 def assumed_values(experiment: Experiment) -> dict[str, Any]:
-    """The values of parameters for old runs that lack them: those of the status quo, by name."""
+    """The values of parameters for old runs that lack them: the status quo's values, by name."""
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})
     return {name: known[name] for name in space.tunable_parameters if name in known}
@@ -78,7 +78,7 @@ FATES = {
     TrialStatus.ABANDONED: "abandoned",
     TrialStatus.COMPLETED: "succeeded",
 }
-"""What became of the arms of trials that have ended; others say nothing."""
+"""Fates of the arms of trials that have ended; trials of another status do not count."""
 
 
 def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
@@ -88,9 +88,9 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
         experiment: The experiment.
 
     Returns:
-        The arms that ``"failed"``, were ``"abandoned"`` or ``"succeeded"``, and those that are
-        ``"pending"``, which Ax's own list lacks where a constraint is violated by a rounding error.
-        What succeeded in one trial did not fail, and was not abandoned, in another one.
+        The arms that ``"failed"``, were ``"abandoned"`` or ``"succeeded"``, or are ``"pending"``.
+        Ax's own list of pending arms lacks arms that violate a constraint by a rounding error. What
+        succeeded in one trial did not fail, and was not abandoned, in another one.
     """
     # Rounding may have moved an arm out of a constraint.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))

@@ -94,7 +94,8 @@ class TransferHistory:
         missing: Values for parameters that the table does not have, or not in every row; ``None``
             if a value is unknown.
         positional: Whether parameters are named by their position in the search space.
-        varied: The parameters that old experiments varied; empty if the runs are of no experiments.
+        varied: The parameters that old experiments varied; empty if the runs do not come from
+            experiments.
         robust: Whether very bad outcomes count as just bad.
 
     Example:
@@ -233,7 +234,7 @@ class TransferHistory:
 
     @cached_property
     def key(self) -> str:
-        """What equal histories have in common."""
+        """Key that equal histories share."""
         how = self.positional, self.varied, self.robust
         return content_key(self.columns, self.task, self.missing, *how)
 
@@ -327,7 +328,7 @@ def encode_runs(
     device: torch.device | None = None,
     assumed: Mapping[str, Any] | None = None,
 ) -> dict[str, SourceData]:
-    """Encodes old runs exactly as Ax encodes those of the target.
+    """Encodes old runs exactly as Ax encodes the target's runs.
 
     Args:
         history: The old runs.
@@ -495,7 +496,7 @@ def _fixed_values(
 
 
 def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationFeatures:
-    """A run's active parameters; Ax fills in those of the others itself."""
+    """Returns a run's active parameters; Ax fills in the inactive ones itself."""
     given = {name: value for name, value in run.items() if value is not None}
     active = search_space.cast_observation_features(ObservationFeatures(given)).parameters
     return ObservationFeatures(active)

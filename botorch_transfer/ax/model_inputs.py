@@ -56,7 +56,7 @@ class TransferDataset(SupervisedDataset):
 
         Args:
             deepcopy: Whether to copy the tensors.
-            mask: A ``n`` tensor that says which rows to keep.
+            mask: An ``n`` boolean tensor: the rows to keep.
 
         Returns:
             The new data set, with the same source tasks.
@@ -102,7 +102,7 @@ def transfer_model_inputs(
 
     Args:
         model_class: The model.
-        dataset: The target's data, maybe with those of source tasks.
+        dataset: The target's data, maybe with source tasks.
         search_space: Ax's model space.
         options: Further arguments of the model.
 
@@ -149,7 +149,7 @@ def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTran
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
     if not isinstance(sources, TransferPrior):
         X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
-        # Where source tasks have another number of inputs, the model says what is wrong.
+        # If source tasks have another number of inputs, the model raises an error.
         if X.shape[-1] == bounds.shape[-1]:
             X = torch.cat([bounds, X])
             bounds = torch.stack([X.amin(dim=0), X.amax(dim=0)])

@@ -1,6 +1,6 @@
-"""What users of Ax's ``Client`` need: generation and early stopping, and the report on the models.
+"""Generation, early stopping and the report on models, for users of Ax's ``Client``.
 
-:func:`register` tells Ax of generators, models and acquisition, and of what storage needs. This
+:func:`register` registers generators, models, acquisition and storage with Ax. This
 uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``, and
 ``_lookup_and_validate_data`` and ``_default_objective_and_direction`` of its early stopping.
 """
@@ -116,7 +116,7 @@ def transfer_generation_strategy(
         missing: Values of parameters that old runs lack; ``None`` if unknown. A parameter that an
             old task lacks, and that is not named here, had the value of the status quo.
         robust: Whether outcomes far worse than a median one count as just bad, as in
-            :func:`botorch_transfer.suggest`, in old runs and in those of the experiment.
+            :func:`botorch_transfer.suggest`, in old runs and in the experiment's runs.
         model_options: Further arguments of the models.
         pretraining: Options of pre-training, as ``{"num_restarts": 0}``, for ``TransferGP`` by
             member, as ``{"scaml": {"num_restarts": 0}}``.

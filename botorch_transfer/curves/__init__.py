@@ -1,4 +1,4 @@
-"""Runs that stop early: what a part of a learning curve says of the final outcome."""
+"""Runs that stop early: the final outcome that a part of a learning curve predicts."""
 
 from botorch_transfer.curves.prior import CurvePrior
 

@@ -8,8 +8,8 @@ At a share ``t`` of the full length, with the smoothed value ``u`` and the impro
     f = u + (w + b)ᵀ (1, u, d) + e        b ~ N(0, D),  e ~ N(0, σ² (1 + min(u, 0)²))
 
 with ``w`` for all tasks and ``b`` of each task: its own shift and slopes. ``w``, ``D`` and ``σ²``
-are learned at some shares by expectation maximization; a run takes those of the nearest one. A
-factor on ``D`` and ``σ²`` makes nine in ten outcomes of left-out tasks lie in their 90 % band.
+are learned at some shares by expectation maximization; a run takes the values of the nearest share.
+A factor on ``D`` and ``σ²`` makes nine in ten outcomes of left-out tasks lie in their 90 % band.
 Complete runs of the new study condition its ``b``; they themselves have their own outcome. Their
 residuals, with the distance of ``b`` from zero, tell a factor on all variances of the study: above
 one where the history misleads, below one where its tasks are noisier than the new one.
@@ -35,13 +35,13 @@ from botorch_transfer.saving import Saved
 Values = NDArray[np.float64]
 
 STOPPED = ("stopped", "pruned", "early_stopped", "early stopped")
-"""What the status of a run that was stopped early says, in upper or lower case."""
+"""Words of the status of a run that was stopped early, in upper or lower case."""
 
 COMPLETE = ("complete", "completed", "finished", "done")
-"""What the status of a run that came to its end says."""
+"""Words of the status of a run that came to its end."""
 
 DIVERGED = 1e100
-"""Outcomes so large are those of diverged runs, as infinite ones are: their squares overflow."""
+"""Outcomes so large count as diverged, as infinite ones do: their squares overflow."""
 
 KNOTS: Values = np.array(
     [0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
@@ -67,7 +67,7 @@ DEGREES, NUM_REWEIGHTED = 4.0, 3
 """Degrees of freedom of Student's errors; how often outliers are found anew."""
 
 TRUST = 2.0
-"""How many complete runs the spread of other tasks counts as, against that of the study's own."""
+"""Weight of the spread of other tasks, in complete runs of the study."""
 
 LATEST = 0.9
 """The share of the full length from which on a run may as well end."""
@@ -134,7 +134,7 @@ def read_curves(
         task: The column of the task, if there is one.
         run: The columns whose values are the same in all rows of a run. A new run starts where the
             step does not grow; by default only there, so that a run's rows follow one another.
-        status: The column that says whether a run was stopped; it may be absent.
+        status: The column with the state of a run; it may be absent.
 
     Returns:
         The curves, in the order of their last rows.
@@ -210,7 +210,7 @@ def shares(steps: Values, full: float, first: float, gap: float) -> Values:
 
 
 class Forecast(NamedTuple):
-    """What the final outcomes of ``n`` runs are expected to be, to be maximized.
+    """Expected final outcomes of ``n`` runs, to be maximized.
 
     Args:
         mean: An ``n`` array of means; NaN for runs that diverged.
@@ -224,14 +224,14 @@ class Forecast(NamedTuple):
 
 
 class CurvePrior(Saved):
-    """How final outcomes follow from partial learning curves, learned from old tasks.
+    """Model of final outcomes given partial learning curves, learned from old tasks.
 
-    Use it to tell what a run is worth that was stopped early, or is still running. A saved file
+    Use it to predict the outcome of a run that was stopped early, or is still running. A saved file
     contains no outcomes.
 
     Args:
         config: The names of columns and the goal, as :meth:`fit` takes them.
-        tensors: What was learned, by name.
+        tensors: Learned values, by name.
 
     Example:
         >>> from pandas import DataFrame
@@ -268,10 +268,10 @@ class CurvePrior(Saved):
             outcome: The column of the outcome.
             step: The column of the step; tasks may have different lengths and spacings.
             goal: Whether small or large outcomes are good.
-            task: The column of the task; ``None`` if all runs are of one task.
+            task: The column of the task; ``None`` if all runs belong to one task.
             run: The columns whose values are the same in all rows of a run; by default a run's rows
                 follow one another.
-            status: The column that says whether a run was stopped; it may be absent.
+            status: The column with the state of a run; it may be absent.
 
         Returns:
             The prior.
@@ -322,7 +322,7 @@ class CurvePrior(Saved):
         Returns:
             The last row of each run, with ``predicted_mean`` and ``predicted_std`` of its final
             outcome in the outcome's unit, and ``share``, how much of the full length it has seen.
-            Complete runs have their own outcome and no uncertainty; those that diverged NaN.
+            Complete runs have their own outcome and no uncertainty; diverged runs have NaN.
 
         Raises:
             InputDataError: If a column is missing.
@@ -360,11 +360,11 @@ class CurvePrior(Saved):
         return Forecast(mean, variance, share)
 
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
-        """Says whether a run will end worse than the best one of its task, with some probability.
+        """Decides whether a run will probably end worse than the best one of its task.
 
-        The best is that of the complete runs; if there is none, the one with the best prediction. A
-        run that is better than the best one was at the same step is not hopeless, nor is the only
-        run, nor one that is nearly complete.
+        The best one is the best complete run; without a complete run, the run with the best
+        prediction. A run that is better than the best one was at the same step is not hopeless, nor
+        is the only run, nor one that is nearly complete.
 
         Args:
             own: The curve of the run.
@@ -393,7 +393,7 @@ class CurvePrior(Saved):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """What was learned, by name."""
+        """Learned values, by name."""
         return dict(self.named_buffers())
 
 
@@ -429,7 +429,7 @@ class Study:
         self.teaches = self.complete & (count >= ENOUGH_POINTS)
 
     def known(self) -> Forecast:
-        """What is known without a prior: the outcomes of complete runs."""
+        """Returns the outcomes of complete runs, which are known without a prior."""
         mean = np.where(self.complete, self.last, np.nan)
         return Forecast(mean, np.where(self.complete, 0.0, np.nan), self.share)
 

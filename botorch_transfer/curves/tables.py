@@ -19,12 +19,12 @@ SURE = 0.5
 
 
 class CurveColumns(NamedTuple):
-    """Which columns of tables are about learning curves.
+    """Columns of learning curves in tables.
 
     Args:
         step: The step.
         run: The columns whose values are the same in all rows of a run; tables may lack some.
-        status: What says whether a run was stopped; tables may lack it.
+        status: The column with the state of a run; tables may lack it.
     """
 
     step: str
@@ -49,7 +49,7 @@ def one_row_a_run(
     columns: CurveColumns,
     task: str,
 ) -> tuple[DataFrame | None, DataFrame | None]:
-    """Replaces learning curves by their final outcomes, those of partial runs by predicted ones.
+    """Replaces learning curves by their final outcomes, and partial runs' curves by predicted ones.
 
     Args:
         history: Old runs of other tasks.
@@ -84,7 +84,7 @@ def _with_ends(
     prior: CurvePrior | None,
     sure: float = np.inf,
 ) -> tuple[Any, set[int]]:
-    """Replaces the outcomes of the runs' last rows, and says which rows have a known one."""
+    """Replaces the outcomes of the runs' last rows, and returns the rows with a known one."""
     if not curves:
         return table, set()
     rows = np.array([curve.row for curve in curves])
@@ -123,7 +123,7 @@ def predicted_ends(
         prior: The prior; without one, only complete runs have an outcome.
         curves: The curves of all tasks.
         sign: The factor that makes the outcome one to be maximized.
-        log: Whether the curves are of the outcome's logarithm.
+        log: Whether the curves hold the outcome's logarithm.
         sure: The largest standard error of an outcome, in standard deviations of the task's
             complete ones.
 

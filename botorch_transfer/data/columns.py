@@ -172,7 +172,7 @@ def check_columns(
 
 
 def _fits(column: Series, name: str, space: SearchSpace) -> bool:
-    """Whether a column has several values, and almost all are of a parameter's range or choices."""
+    """Whether a column has several values, almost all of them in a parameter's range or choices."""
     parameter = next(p for p in space.parameters if name in p.columns)
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.columns != (name,) or parameter.is_numeric == is_text(values):

@@ -34,7 +34,7 @@ def as_datasets(
     """Validates source data, and brings them into one form.
 
     Tensors are shared, not copied. Data sets in a sequence are returned as they are. In a mapping,
-    each task gets its key as outcome name, because BoTorch tells tasks apart by ``outcome_names``
+    each task gets its key as outcome name, because BoTorch distinguishes tasks by ``outcome_names``
     (see ``MultiTaskDataset``); ``task_names`` of the result are the keys again. Tasks with constant
     outcomes, one single point or repeated inputs are legal, and so is ``Yvar`` for some tasks only.
 

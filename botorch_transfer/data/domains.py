@@ -127,8 +127,8 @@ class Domain:
 
         Args:
             frame: The table, one row a run.
-            space: What its parameters are; says which inputs are discrete. Each column of a one-hot
-                encoding is an input.
+            space: The parameters; they determine which inputs are discrete. Each column of a
+                one-hot encoding is an input.
             outcome: Column with the outcome.
             task: Column with the name of the task.
             context: As in the constructor, with a row for each of ``space.feature_names``.

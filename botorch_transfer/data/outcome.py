@@ -27,10 +27,10 @@ class Outcome:
 
     Args:
         name: The column.
-        sign: -1 if small outcomes are good; models are of the outcome times the sign.
+        sign: -1 if small outcomes are good; models predict the outcome times the sign.
         limit: The least value of the modelled outcome, for a constraint.
         noise: The column of its standard errors.
-        log: Whether models are of the outcome's logarithm, times the sign.
+        log: Whether models predict the outcome's logarithm, times the sign.
         within: The least and the largest value that the outcome can have; predictions beyond them
             count as these. The quantiles of what is clipped are the clipped quantiles, whatever the
             model, and an outcome may really be at a bound, as a yield of 0 %.
@@ -100,7 +100,7 @@ class Outcome:
         return (self.sign * Y).exp() if self.log else self.sign * Y
 
     def no_worse_than(self, worst: float) -> Outcome:
-        """Limits predictions to those that are no worse than a modelled outcome."""
+        """Limits predictions to values no worse than a modelled outcome."""
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
         return replace(

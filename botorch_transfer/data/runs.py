@@ -37,7 +37,8 @@ class Runs(NamedTuple):
             were stopped early are predictions.
         succeeded: An ``n`` boolean tensor: which of these runs have not failed.
         waiting: A ``p x d`` tensor of inputs of pending runs.
-        failed: An ``f x d`` tensor of inputs of failed runs, also of those with some outcome.
+        failed: An ``f x d`` tensor of inputs of failed runs, including failed runs with some
+            outcome.
         ended: An ``e x d`` tensor of inputs of runs that ended without an outcome.
     """
 
@@ -88,7 +89,7 @@ def read_runs(
         space: The search space.
         runs: The runs, as :func:`~.measurements.measured` has read them; maybe none.
         outcomes: The outcomes.
-        status: The column that says whether a run has failed.
+        status: The column with the state of a run.
 
     Returns:
         The runs.

@@ -43,7 +43,7 @@ MAX_COUNTED = 4
 """The most values to name in a log line."""
 
 MANY_TIMES = 10.0
-"""How many times the best loss a median one has to be before a log line advises logarithms."""
+"""Ratio of the median to the best loss from which on a log line advises logarithms."""
 
 
 def from_dataframe(
@@ -70,13 +70,14 @@ def from_dataframe(
     left out. One log line per call counts the runs and names the tasks.
 
     If the best losses are many times smaller than ordinary ones, differences between them are lost
-    on the scale of the losses; consider ``log``. A line in the log says so if the best loss is less
+    on the scale of the losses; consider ``log``. A log line advises it if the best loss is less
     than a tenth of the median one in half of the tasks or more.
 
     The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
 
     - A parameter that a task does not record had one value, which ``missing`` gives. The task then
-      says nothing of other values. Or its value is unknown: each run then gets another one, spread
+    carries no information about other values. Or its value is unknown: each run then gets another
+    one, spread
       over the range, so that outcomes do not depend on the parameter as far as this task goes.
     - An empty cell of a choice is the value ``"none"``, if it is one; else the run is left out. So
       is, with ``changed``, a run with an empty cell of a number that each run has.
@@ -94,7 +95,7 @@ def from_dataframe(
         goal: Whether large (``"max"``) or small (``"min"``) outcomes are good. Models maximize, so
             ``"min"`` changes the sign.
         failed: What to do with failed runs: ``"drop"`` them, or give them the task's ``"worst"``
-            finite outcome, if a failure tells something about the parameters.
+            finite outcome, if a failure depends on the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
             unit; its square becomes ``Yvar``. An empty or zero standard error is the pooled one of
             the task's other runs. A task with an empty column has its noise inferred. A failed run
@@ -103,9 +104,9 @@ def from_dataframe(
             if the value is not known.
         rename: New names of columns by their old ones.
         changed: Whether the search space has changed since the runs. If not, an unrecorded
-            parameter that ``missing`` does not name is an error, and a warning in the log says how
-            many runs lie outside of the space. If it has, such a parameter counts as unknown,
-            unless the table has a column of a similar name.
+            parameter that ``missing`` does not name is an error, and a warning counts the runs
+            outside of the space. If it has, such a parameter counts as unknown, unless the table
+            has a column of a similar name.
         log: Whether to take the outcome's natural logarithm. Standard errors become relative ones.
             Give the target's outcomes as logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function from
@@ -120,7 +121,7 @@ def from_dataframe(
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
         precision. The features are named as in ``space.feature_names``, or by their number if
-        ``encode`` is given; the outcome is named as the task (BoTorch tells tasks apart by that).
+        ``encode`` is given; the outcome is named as the task, by which BoTorch distinguishes tasks.
 
     Raises:
         InputDataError: If a column is missing, a run has no task, no run has a finite outcome, an
@@ -210,8 +211,8 @@ def read_history(
         outcomes: The outcomes.
         task: The column with the name of the task.
         missing: As :func:`from_dataframe` takes it, and so are the following arguments.
-        status: The column that says whether a run has failed; with ``None``, the failed runs are
-            not placed. In a table without that column, runs without any outcome have failed.
+        status: The column with the state of a run; with ``None``, the failed runs are not placed.
+            In a table without that column, runs without any outcome have failed.
         changed: Whether the search space may have changed.
         keep: Whether runs without an outcome get the worst one of their task.
         encode: Another encoding.
@@ -425,7 +426,7 @@ def limit_task(
 def modelled(
     frame: DataFrame, outcomes: Sequence[Outcome]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Converts the outcomes of runs to those that models have.
+    """Converts the outcomes of runs to modelled outcomes.
 
     Args:
         frame: A table that :func:`~.measurements.measured` has read; it may lack columns.

@@ -1,7 +1,7 @@
 """Finds columns of old runs that are likely in another unit than the search space or other tasks.
 
 The rule: a task is named if more than a third of its values lie outside of a parameter's range, or
-if they differ much from those of most tasks, and one of the usual conversions makes them fit. The
+if they differ much from most tasks' values, and one of the usual conversions makes them fit. The
 values of a task are summed up by their 10 % and 90 % quantiles. The reference are the medians of
 these over the tasks within the range, or the quantiles of the range itself if there are fewer than
 three such tasks. Differences from it are in units of its width.
@@ -41,7 +41,7 @@ DIFFERENT, ALIKE = 0.9, 0.25
 if a conversion leaves less of that than the second."""
 
 QUANTILES = [0.1, 0.9]
-"""What the values of a task are summed up by."""
+"""Quantiles that summarize the values of a task."""
 
 MAX_LOOKED_AT = 1_000
 """Of more tasks, this many are looked at."""
@@ -50,7 +50,7 @@ MIN_VALUES, MIN_TASKS = 4, 3
 """Fewer values of a task, or fewer tasks, say too little to be compared."""
 
 MAX_CHANCE = 0.05
-"""How often outcomes in per cent may all be at most 1 by chance."""
+"""Largest probability that outcomes in per cent are all at most 1 by chance."""
 
 
 def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
@@ -103,8 +103,8 @@ def wrong_outcomes(
 
     Returns:
         A sentence if more than a third of the outcomes lie outside of what they can be. Or if at
-        least two outcomes of one table are between 0 and 1, those of the other one between 0 and
-        100, and as many of these would hardly be that small by chance.
+        least two outcomes of one table are between 0 and 1, the outcomes of the other table between
+        0 and 100, and so many of the latter would hardly be so small by chance.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
@@ -129,7 +129,7 @@ def wrong_outcomes(
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
-    """Finds the tasks whose values are likely in another unit, and says what is wrong."""
+    """Finds the tasks whose values are likely in another unit, with the likely conversion."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
@@ -158,7 +158,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
 
 
 def _quantiles(values: Array) -> Array:
-    """What NumPy's are, which take ten times as long for the few values of a task."""
+    """Computes quantiles as NumPy does; NumPy takes ten times as long for few values."""
     places = np.array(QUANTILES) * (len(values) - 1)
     return np.interp(places, np.arange(len(values)), np.sort(values))
 
@@ -166,7 +166,7 @@ def _quantiles(values: Array) -> Array:
 def _likely_conversions(
     ends: Array, reference: Array, different: float, alike: float, without_offsets: bool
 ) -> list[str | None]:
-    """The conversion that makes two quantiles like those of the reference, if they differ much.
+    """Finds the conversion that makes two quantiles like the reference's, if they differ much.
 
     Factors are compared on a logarithmic scale. The quantiles are ``m x 2``.
     """

@@ -88,7 +88,7 @@ def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame
 def load_learning_curves(space: str) -> pd.DataFrame:
     """Learning curves of scikit-learn classifiers on the tasks of the tuning history.
 
-    Use them to try what runs are worth that stop early. On each of the 18 tasks, 40 configurations
+    Use them to try predictions of runs that stop early. On each of the 18 tasks, 40 configurations
     of the MLP were trained for 30 epochs, and 20 of the gradient boosting for 80 stages; the loss
     is that on the half of the rows that was held out.
 

@@ -87,9 +87,9 @@ class TaskWeights(SourceWeights):
     The weights are optimized as they are, not through a logarithm, so that a source task that does
     not help is dropped at once: its weight comes to rest at the lower bound, ``1e-6``.
 
-    Of many tasks, some may be selected. The parameter is of these ``S`` tasks only: the others are
-    not evaluated, have no hyperprior, and are not fitted. The ``state_dict`` has a weight for each
-    of the ``M`` tasks, zero for those that are not selected.
+    Of many tasks, some may be selected. The parameter contains these ``S`` tasks only: other tasks
+    are not evaluated, have no hyperprior, and are not fitted. The ``state_dict`` has a weight for
+    each of the ``M`` tasks, zero for tasks that are not selected.
 
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
@@ -152,9 +152,8 @@ class TaskWeights(SourceWeights):
         """Selects tasks.
 
         Args:
-            tasks: Their ``S`` indices, ascending. They keep their weights, except that those that
-                were not selected before start at ``1 / S``, and so do all if all ``M`` weights
-                were alike.
+            tasks: Their ``S`` indices, ascending. They keep their weights. Newly selected tasks
+                start at ``1 / S``, and so do all if all ``M`` weights were alike.
         """
         full = self._of_all(self.raw_weights.detach())
         kept, start = full[..., tasks], full.new_tensor(1 / len(tasks))
@@ -368,8 +367,8 @@ class WeightedSumKernel(PriorKernel):
 
 
 MAX_WHITENED = 2**24
-"""How many covariances between inputs and all source data are held at once; for more, the tasks are
-evaluated some after the other."""
+"""Largest number of covariances between inputs and source data in memory; for more, tasks are
+evaluated in blocks."""
 
 
 def _large_sum(
@@ -416,7 +415,7 @@ class SourceMean(Mean, ABC):
             x: An ``n x d`` tensor of inputs.
 
         Returns:
-            An ``M x n`` tensor; zeros if no part is known to be of one source.
+            An ``M x n`` tensor; zeros if no part belongs to one source.
         """
 
 

@@ -1,7 +1,7 @@
 r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
 
-Read it for the evaluation that all posteriors given source data share: those of independent tasks
-(:class:`ConditionedGPs`), of hierarchies (``hierarchy.kernel``) and of joint models
+Read it for the evaluation that all posteriors given source data share: independent tasks
+(:class:`ConditionedGPs`), hierarchies (``hierarchy.kernel``) and joint models
 (``joint.conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
 noise ``σ²``, conditioning gives
 
@@ -54,8 +54,8 @@ class Conditioned(ABC):
 
     Subclasses evaluate the covariances with the data for flat inputs: the inputs of all batches
     become the rows of one ``P x d`` matrix, and one matrix product for each GP serves them all.
-    Values have the GPs' dimensions, ``gps``, behind the batch: those of several GPs at the same
-    inputs, or the batch shape of the hyperparameters.
+    Values have the GPs' dimensions, ``gps``, behind the batch: several GPs at the same inputs, or
+    the batch shape of the hyperparameters.
     """
 
     prior_mean: Tensor
@@ -92,7 +92,7 @@ class Conditioned(ABC):
 
     @property
     def _width(self) -> int:
-        """How many numbers a single input takes to be compared with the data."""
+        """Number of elements that one input takes in comparisons with the data."""
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class Conditioned(ABC):
         return whitened
 
     def _extra(self, x: Tensor) -> torch.Size:
-        """The inputs' batch dimensions in front of those of the hyperparameters."""
+        """The inputs' batch dimensions in front of the hyperparameters' ones."""
         shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
         return shape[: len(shape) - len(self.batch_shape)]
 
@@ -269,8 +269,8 @@ def in_parts(
     Args:
         function: What to evaluate.
         x: A ``batch_shape x n x d`` tensor of inputs.
-        width: How many elements an input takes, those of all batches together.
-        dim: The dimension of the results that is that of the inputs.
+        width: Number of elements that an input takes in all batches together.
+        dim: The dimension of the results that corresponds to the inputs.
         cpu_divisor: Divides the blocks on a CPU, so that they fit its cache.
 
     Returns:
@@ -335,7 +335,7 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
 
 
 BLOCK = 512
-"""How many rows of a triangular factor are multiplied at once."""
+"""Number of rows of a triangular factor that are multiplied at once."""
 
 
 def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
@@ -359,7 +359,7 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
 
 
 class Summary(NamedTuple):
-    """What the data of ``G`` GPs say, as evaluations need it.
+    """Precomputed terms of the data of ``G`` GPs, for evaluations.
 
     Args:
         precision: A ``G x N x N`` tensor ``FᵀF``, the inverse of the data's covariance or what
@@ -374,11 +374,11 @@ class Summary(NamedTuple):
 class ConditionedBatch(Conditioned, DoubleState):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
-    The conditioned GPs of independent source tasks have a kernel each; those of a hierarchy add up
+    The conditioned GPs of independent source tasks have a kernel each; GPs of a hierarchy add up
     the kernels of its levels. Subclasses implement this in the ``aggregate`` methods, and register
     the coefficients as buffers: there is nothing to fit. ``points`` are the inputs that a query is
-    compared with: those of the data, or inducing inputs. Buffers are in double precision, and
-    results in that of the inputs.
+    compared with: the data's inputs, or inducing inputs. Buffers are in double precision, and
+    results in the inputs' precision.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
@@ -430,12 +430,12 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @property
     def inside(self) -> Tensor:
-        """Which points are no padding, a ``G x N`` boolean tensor."""
+        """Mask of points that are not padding, a ``G x N`` boolean tensor."""
         return torch.ones_like(self.alpha, dtype=torch.bool)
 
     @property
     def _pairs_inside(self) -> Tensor:
-        """Which pairs of rows are no padding, a ``G x N x N`` tensor."""
+        """Mask of pairs of rows that are not padding, a ``G x N x N`` tensor."""
         return self.inside.unsqueeze(-1) & self.inside.unsqueeze(-2)
 
     @property
@@ -449,7 +449,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         return Stationary(self.kernel, self.lengthscale.unsqueeze(-2), self.outputscale)
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Combines the values of ``Q`` kernels, along ``dim``, to those of ``G`` GPs.
+        """Combines the values of ``Q`` kernels, along ``dim``, to the values of ``G`` GPs.
 
         By default every GP has a kernel of its own.
         """
@@ -458,9 +458,8 @@ class ConditionedBatch(Conditioned, DoubleState):
     def draw_coefficients(self, values: Tensor) -> Tensor:
         """Draws the coefficients that turn a draw from the prior into one of the posterior.
 
-        With the ``G x N x N`` covariance ``k`` of the function at the points, what the data have
-        besides the function has the covariance ``Fᵀ (I - F k Fᵀ) F``. For exact posteriors that is
-        ``K⁻¹ (σ² I) K⁻¹``.
+        With the ``G x N x N`` covariance ``k`` of the function at the points, the data's residual
+        has the covariance ``Fᵀ (I - F k Fᵀ) F``. For exact posteriors that is ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
             values: A ``... x Q x N`` tensor: draws of each kernel's function at ``points``.
@@ -481,7 +480,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @property
     def summary(self) -> Summary:
-        """What evaluations need that depends on the data alone; the last one is remembered."""
+        """Returns the terms that depend on the data alone; the last result is cached."""
         # The factors are compared by identity: they may be as large as all else together.
         return self._summary(self._summarize, self.outputscale, self.inverse_root, self.alpha)
 
@@ -584,7 +583,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
 
 
 FACTOR_ELEMENTS = 2**18
-"""How many elements of covariance matrices are factorized at once."""
+"""Number of elements of covariance matrices that are factorized at once."""
 
 
 def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
@@ -717,7 +716,7 @@ class ConditionedGPs(ConditionedBatch):
 
     @property
     def inside(self) -> Tensor:
-        """Which points are no padding, an ``M x N`` boolean tensor."""
+        """Mask of points that are not padding, an ``M x N`` boolean tensor."""
         return self.mask
 
     def flat_cross(self, x: Tensor) -> Tensor:
@@ -786,7 +785,7 @@ class ConditionedGPs(ConditionedBatch):
             task_names: The names of all tasks; by default they keep theirs.
 
         Returns:
-            A new batch, this one's tasks first.
+            Returns a new batch that starts with this batch's tasks.
         """
         names = task_names or [*self.task_names, *other.task_names]
         return self._joined([self, other], names)

@@ -1,10 +1,10 @@
-r"""What many rows of data say, kept on few inducing points.
+r"""Data of many rows, summarized on few inducing points.
 
 The posterior of a GP given ``N`` rows costs ``N²`` numbers a query. Read this for the sparse
 posterior of [Titsias2009variational]_, which takes ``r`` inducing inputs ``Z`` and is again a mean
-and a kernel of the same form. With ``K = k(Z, Z) = P Pᵀ``, with ``R`` the covariance of what the
-rows have besides the function (noise, or noise and whatever else belongs to their task alone) and
-with the whitened inputs ``V(x) = P⁻¹ k(Z, x)``,
+and a kernel of the same form. With ``K = k(Z, Z) = P Pᵀ``, with ``R`` the covariance of the rows'
+residual (noise, or noise and the parts of their task alone) and with the whitened inputs ``V(x) =
+P⁻¹ k(Z, x)``,
 
 .. code-block:: text
 
@@ -15,7 +15,7 @@ with the whitened inputs ``V(x) = P⁻¹ k(Z, x)``,
 
 so ``α`` and ``F`` take the places that ``K⁻¹ y`` and the inverse Cholesky factor have in the exact
 posterior. ``B`` and ``a`` are sums over blocks of rows that are independent given the function, so
-that the cost is that of each block, plus ``N r²``.
+that the cost is the blocks' cost plus ``N r²``.
 
 .. [Titsias2009variational]
     M. K. Titsias. Variational Learning of Inducing Variables in Sparse Gaussian Processes.
@@ -163,7 +163,7 @@ class InducingPoints:
         return torch.linalg.solve_triangular(self.root, cross, upper=False)
 
     def condense(self, precision: Tensor, weighted: Tensor) -> Coefficients:
-        """Turns what the data say of the function at the inducing points into a posterior.
+        """Converts the data's precision and mean at the inducing points to a posterior.
 
         Args:
             precision: The ``r x r`` tensor ``B``.
@@ -181,7 +181,7 @@ class InducingPoints:
         """Keeps a posterior of the GP by its moments at the inducing points.
 
         Args:
-            mean: An ``r x k`` tensor: its mean minus the prior mean, or what it is the sum of.
+            mean: An ``r x k`` tensor: its mean minus the prior mean, or the summands of the latter.
             covariance: Its ``r x r`` covariance.
 
         Returns:

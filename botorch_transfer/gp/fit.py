@@ -1,8 +1,8 @@
 """MAP fits of many independent GPs as one batched optimization.
 
 The parameters of a task are the logarithms of its lengthscales, signal variance and noise variance,
-and maybe a constant mean. The hyperpriors' densities are those of the hyperparameters themselves,
-as in GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
+and maybe a constant mean. The hyperpriors are densities of the hyperparameters themselves, as in
+GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class TaskObjective(FitObjective):
     Args:
         tasks: The ``M`` padded tasks.
         kernel: The stationary kernel's name.
-        hyperpriors: The log density of the hyperparameters; that of a known noise does not count.
+        hyperpriors: The log density of the hyperparameters; a known noise does not count.
         max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
-        shared: Whether each row of parameters is of all tasks together. Otherwise row ``i`` is of
-            task ``i % M``.
+        shared: Whether each row of parameters belongs to all tasks together. Otherwise row ``i``
+            belongs to task ``i % M``.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
@@ -68,7 +68,7 @@ class TaskObjective(FitObjective):
         return pad(torch.ones(count, dtype=torch.bool, device=device), (0, self.shared))
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the hyperpriors; that of a known noise does not count."""
+        """Evaluates the hyperpriors; a known noise does not count."""
         density, slope = self.hyperpriors(values[:, : self.tasks.X.shape[-1] + 2])
         fixed = self.tasks.fixed_noise
         known = fixed.all().expand(len(rows)) if self.shared else fixed[rows % len(fixed)]
@@ -121,7 +121,7 @@ _SMALLEST_SHARE = 2**18
 
 @dataclass(frozen=True)
 class MAPOptions:
-    """How the hyperparameters of source GPs are optimized.
+    """Options of the optimization of source GPs' hyperparameters.
 
     Args:
         num_restarts: The number of further starts, drawn from the hyperpriors; the first start is
@@ -138,7 +138,7 @@ class MAPOptions:
             ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
             fits a chunk on each of PyTorch's threads, and they share ``chunk_elements``.
         progress: ``True`` for a progress bar over the chunks, ``False`` for none. By default there
-            is one on a terminal if it takes more than three seconds, which the log says, too.
+            is one on a terminal, and a log line, if it takes more than three seconds.
 
     Raises:
         ValueError: If a number is out of range.
@@ -228,7 +228,7 @@ def fit_map(
 
 
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
-    """Which tasks of several points share a value of some input, an ``M`` boolean tensor."""
+    """Finds tasks whose points share a value of some input, an ``M`` boolean tensor."""
     first = tasks.X[:, :1]
     varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
     # A single point has no spread either, but nothing to standardize its outcome by.
@@ -238,8 +238,9 @@ def _has_constant_input(tasks: PaddedTasks) -> Tensor:
 def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     """Bounds the signal variance by one, the variance of the outcomes.
 
-    A task that knows one value of an input says nothing of others: far from it, the prediction is
-    the prior's, with the prior's variance. In smooth tasks, that is a hundred times the outcomes'.
+    A task with one value of an input carries no information about other values: far from it, the
+    prediction is the prior's, with the prior's variance. In smooth tasks, that is a hundred times
+    the outcomes'.
     """
     upper = max(outputscale.lower, 1.0)
     return replace(outputscale, start=min(outputscale.start, upper), upper=upper)

@@ -12,7 +12,7 @@ the prior is written in values of stationary kernels between a candidate and fix
     k(x, x') = v₀ + Σ_i (φ_i(x) + φ_i(x')) l_i / 2
                   + q_i (k_i(x, x') - k_i(x, x) - φ_i(x) Q_i φ_i(x')ᵀ)
 
-where the fixed inputs ``T`` include those of the target's data. Read it for how parts add up to a
+where the fixed inputs ``T`` include the target's inputs. Read it for how parts add up to a
 model's prior, and how that is conditioned on the data. An evaluation is then one distance matrix
 and two matrix products for each part, whatever the model is made of, and a gradient one more.
 :func:`expand` reads the parts from a mean and a kernel.
@@ -42,7 +42,7 @@ from botorch_transfer.gp.stationary import (
 )
 
 MAX_NUMBERS = 2**26
-"""How many numbers a part may take; larger priors are evaluated by the general way."""
+"""Largest number of elements of a part; larger priors are evaluated the general way."""
 
 SMALL_CHUNKS = 8
 """Divides the block of candidates that a CPU evaluates at once, so that it fits the cache."""
@@ -51,8 +51,8 @@ FEW = 8
 """Up to how many candidates a product with a symmetric matrix is faster from the other side."""
 
 MAX_ROUNDING = 1e-7
-"""How large rounding errors of a variance may be, as a share of the prior's; where they may be
-larger, as for many noiseless points, it is evaluated by the general way."""
+"""Largest rounding error of a variance, as a share of the prior's. Where it may be larger, as for
+many noiseless points, the general way is taken."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Part:
 
     @property
     def rounding(self) -> Tensor:
-        """How large rounding errors of the quadratic part may be."""
+        """Bounds the rounding errors of the quadratic part."""
         sizes = self.quadratic.diagonal(dim1=-2, dim2=-1).abs().sum(dim=-1)
         sizes = sizes * self.factor.abs() * self.kernel.scale.square()
         return torch.finfo(sizes.dtype).eps * sizes.sum()
@@ -143,7 +143,8 @@ class Part:
             differentiable: Whether :meth:`gradient` will be asked for.
 
         Returns:
-            A ``P x (2 + T)`` tensor of mean, variance and covariances; and what the gradient needs.
+            A ``P x (2 + T)`` tensor of mean, variance and covariances; and the terms of the
+            gradient.
         """
         kernel, n = self.kernel, self.quadratic.shape[-1]
         function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
@@ -248,7 +249,7 @@ class FrozenPosterior:
     """A GP's posterior at single inputs, for hyperparameters and data that stay.
 
     Args:
-        prior: The prior, of fixed inputs ``T`` of which the first ``n`` are those of the data.
+        prior: The prior at fixed inputs ``T``; the first ``n`` are the data's inputs.
         T: These inputs, transformed.
         Y: An ``n`` tensor of outcomes, standardized.
         noise: An ``n`` tensor of noise variances.
@@ -274,7 +275,7 @@ class FrozenPosterior:
         root, eye = psd_safe_cholesky(K), torch.eye(n).to(K)
         whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
         alpha = whitening @ (whitening.mT @ (Y - values[:n, 0]))
-        # Means and covariances are linear in those of the prior: (mean, variance, with the data,
+        # Means and covariances are linear in the prior's: (mean, variance, with the data,
         # with the others) become (mean, variance, whitened, with the others given the data).
         to_posterior = torch.eye(2 + len(T)).to(K)
         to_posterior[2 : 2 + n, 0] = alpha
@@ -295,8 +296,8 @@ class FrozenPosterior:
             x: A ``P x d`` tensor of inputs.
 
         Returns:
-            Means and variances, two ``P`` tensors, and the covariances with those of the fixed
-            inputs that are not the data's, ``P x (T - n)``; all in the user's units.
+            Means and variances, two ``P`` tensors, and the covariances with the fixed inputs that
+            are not the data's, ``P x (T - n)``; all in the user's units.
         """
         values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)
         return values[:, 0], values[:, 1], values[:, 2:]
@@ -411,10 +412,10 @@ def _value(
 
 @dataclass(frozen=True)
 class JointInputs:
-    """Inputs whose joint posterior is asked for, and what it needs of them, with its graph.
+    """Inputs of a joint posterior, with precomputed terms and their graph.
 
     Args:
-        posterior: A frozen posterior of no fixed inputs but those of the data.
+        posterior: A frozen posterior whose only fixed inputs are the data's.
         x: A ``batch_shape x q x d`` tensor of transformed inputs.
     """
 
@@ -454,7 +455,7 @@ class JointInputs:
 
 
 class FurtherData(NamedTuple):
-    """Data beyond those of a frozen posterior, such as fantasies.
+    """Data added to a frozen posterior, such as fantasies.
 
     Args:
         points: Their inputs.

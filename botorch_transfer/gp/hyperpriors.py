@@ -108,7 +108,7 @@ class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
 
     .. math:: \log p(\log \theta) = \log \mathrm{Gamma}(\theta) + \log \theta.
 
-    Draws are those of the Gamma distribution.
+    Draws come from the Gamma distribution.
 
     Example:
         >>> prior = LogDensityGammaPrior(0.5, 2.0)
@@ -123,7 +123,7 @@ class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
 
     Use it for MAP with few points, for the reasons that :class:`LogDensityGammaPrior` gives. A
     broad log-normal distribution has its mode near zero, at ``exp(loc - scale²)``; the density of
-    the logarithm has its maximum at the median, ``exp(loc)``. Draws are those of the log-normal
+    the logarithm has its maximum at the median, ``exp(loc)``. Draws come from the log-normal
     distribution.
 
     Example:
@@ -228,7 +228,7 @@ def _coefficients(prior: Any) -> Tensor | None:
 
 
 HyperparameterChoice = Literal["cautious", "paper"]
-"""Which hyperpriors a target's residual, noise and weights have."""
+"""Hyperpriors of a target's residual, noise and weights."""
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
 """The paper's values for the residual, which the sources cannot explain."""
 
 TYPICAL_RESIDUAL = 0.15
-"""The residual's variance where nothing else is known, as a share of that of the sources."""
+"""Default variance of the residual, as a share of the sources' variance."""
 
 
 def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GPHyperparameters:
@@ -494,8 +494,7 @@ def residual_kernel(
     Args:
         dim: The number of inputs ``d``.
         batch_shape: The batch shape of the target model.
-        hyperparameters: Hyperpriors, starts and bounds; the defaults are those of ScaML-GP's
-            target.
+        hyperparameters: Hyperpriors, starts and bounds; the defaults are ScaML-GP's for the target.
         kernel: The stationary kernel's name.
 
     Returns:

@@ -42,8 +42,7 @@ BLOCK_ELEMENTS = 2**17
 overhead, more take longer an element."""
 
 CHUNK_ELEMENTS = 2**21
-"""How many covariances of tasks are evaluated at once, so that memory does not grow with them; one
-matrix at least."""
+"""Number of elements of tasks' covariances that are evaluated at once; at least one matrix."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -262,7 +261,7 @@ class StationaryGradient(NamedTuple):
             outputscale: A ``batch_shape x 1`` tensor.
 
         Returns:
-            The derivatives by name, each with one dimension after those of the batch.
+            The derivatives by name, each with one dimension after the batch's dimensions.
         """
         return {
             "lengthscale": self.log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
@@ -293,7 +292,7 @@ def stationary_nll_and_gradient(
         noise: A ``P x N`` tensor of noise variances.
         mask: A ``P x N`` boolean tensor, ``True`` for data and ``False`` for padding; no padding if
             omitted.
-        covariance: A ``P x N x N`` tensor of further covariance, such as that of source posteriors;
+        covariance: A ``P x N x N`` tensor of further covariance, such as the source posteriors';
             none if omitted.
         max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
         squares: An ``N² x d`` tensor of squared differences of inputs that all rows share: for few
@@ -391,5 +390,5 @@ def _evaluate(
 
 
 def _inside(mask: Tensor) -> Tensor:
-    """Which elements of the covariance matrices belong to two points of a task."""
+    """Mask of elements of covariance matrices that belong to two points of a task."""
     return mask.unsqueeze(-1) & mask.unsqueeze(-2)

@@ -1,6 +1,6 @@
-"""Noise variances of any likelihood; learned noise, to which those of single outcomes are added.
+"""Noise variances of any likelihood; learned noise, plus noise variances of single outcomes.
 
-Read this for runs whose outcome is itself a prediction, such as those that were stopped early.
+Read this for runs whose outcome is itself a prediction, such as runs that were stopped early.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _AddedNoise(HomoskedasticNoise):
     """A learned noise variance, and what is added to it at the training points.
 
     As in GPyTorch's fixed noise, as many points as there are variances are the training points, and
-    ``noise`` says what is added at others.
+    ``noise`` holds the variances at other points.
     """
 
     added: Tensor
@@ -128,7 +128,7 @@ class _AddedNoise(HomoskedasticNoise):
 
 
 def added_variance(likelihood: Any) -> Tensor | float:
-    """What a likelihood adds to the learned noise at the training points; zero if nothing."""
+    """Returns the variances that a likelihood adds to the learned noise at the training points."""
     return likelihood.added if isinstance(likelihood, AddedNoiseLikelihood) else 0.0
 
 

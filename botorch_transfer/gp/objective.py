@@ -263,7 +263,7 @@ class ModelObjective(ABC):
 
     @abstractmethod
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective; see :class:`FitObjective`. Row ``i`` is of member ``i % B``."""
+        """Evaluates :class:`FitObjective`; row ``i`` belongs to member ``i % B``."""
 
     def minimize(
         self,
@@ -288,7 +288,7 @@ class ModelObjective(ABC):
 class AutogradObjective(ModelObjective):
     """The objective of any model, by automatic differentiation, one row after another.
 
-    Parameters are those of PyTorch. The members of a batch of models are fitted together.
+    Parameters are PyTorch's. The members of a batch of models are fitted together.
 
     Args:
         mll: The marginal log likelihood, in training mode.

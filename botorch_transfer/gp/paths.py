@@ -149,7 +149,7 @@ def in_users_units(model: Any, path: SamplePath) -> PathDict:
 class RescaledPath(ModelPath):
     """Draws of a model's exact GP, with the model's own mean and standard deviation.
 
-    They have the model's joint distribution if its covariance is that of its exact GP with rows and
+    They have the model's joint distribution if its covariance is its exact GP's with rows and
     columns scaled.
 
     Args:
@@ -212,7 +212,7 @@ def draw_prior(
     Returns:
         A path over transformed inputs, in the model's own units.
     """
-    # Copies: a path stays what it is when the model's hyperparameters change.
+    # Copies: a path does not change with the model's hyperparameters.
     mean, kernels = deepcopy((prior.mean, prior.kernels))
     model, paths = prior.model, dict[str, SamplePath]()
     for term in (term for kernel in kernels for term in terms_of(kernel)):
@@ -252,7 +252,7 @@ def condition_paths(
     (X,), frozen = model.train_inputs, model.strategy.frozen
     if frozen is not None and update_strategy is gaussian_update:
         return FrozenPath(frozen, prior, X)
-    model = deepcopy(model)  # a path stays what it is when the model's hyperparameters change
+    model = deepcopy(model)  # a path does not change with the model's hyperparameters
     # The training inputs of an ensemble have a dimension of members; those of a path have none.
     prior.set_ensemble_as_batch(True)
     with delattr_ctx(model, "outcome_transform", "input_transform"):
@@ -267,8 +267,8 @@ def condition_paths(
 class SourcePath(ModelPath):
     r"""Draws of ``Σ_g w_g (f_g - μ_g)``, from the source posteriors minus their means.
 
-    Each kernel's function is drawn by random features, and corrected by what it has at the source
-    data, with noise: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``.
+    Each kernel's function is drawn by random features, and corrected by its noisy values at the
+    source data: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``.
 
     Args:
         gps: The source GPs.

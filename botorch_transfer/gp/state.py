@@ -1,4 +1,4 @@
-"""What modules that hold source data keep, copy, load and remember.
+"""State of modules that hold source data: buffers, copies, loading and caches.
 
 Read this for copies that share tensors, for what is selected of a batch, for parameters that are
 frozen to buffers, for states that know of which tasks they are, and for the cache of what is
@@ -138,16 +138,16 @@ def savable(cls: type[C]) -> type[C]:
 
 
 class NamedState(Module):
-    """Base class of modules whose ``state_dict`` says what it is of; a state of other is refused.
+    """Base class of modules whose ``state_dict`` names its data; a state of other data is refused.
 
     It keeps the names of tasks in its metadata, as PyTorch keeps versions: the data of other tasks
-    would get wrong names. States without names load: those of earlier versions, and those that were
-    made plain dictionaries. Names that only count, as tensors in a list get them, are none.
+    would get wrong names. States without names load: states of earlier versions, and plain
+    dictionaries. Names that only count, as tensors in a list get them, are none.
     """
 
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
-    """Buffers that have to be equal in a state that is loaded, by name, and the words that they are
-    an index of; none if they speak for themselves."""
+    """Buffers that have to be equal in a state that is loaded, by name, and the words that they
+    index; none for other values."""
 
     task_names: Sequence[str] = ()
     """The tasks (of a hyperprior, the search spaces) that the buffers are about, in their order.
@@ -204,7 +204,7 @@ class DoubleState(NamedState):
     """
 
     def register(self, **tensors: Tensor) -> None:
-        """Registers tensors as buffers, in double precision if they are of floating point."""
+        """Registers tensors as buffers; floating-point ones in double precision."""
         for name, tensor in tensors.items():
             tensor = tensor.detach()
             self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
@@ -319,6 +319,6 @@ class Cache:
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are of the same kind and have the same values."""
+    """Whether two tensors have the same type and the same values."""
     same_kind = first.dtype is second.dtype and first.device == second.device
     return same_kind and torch.equal(first, second)

@@ -218,7 +218,7 @@ class Stationary:
             kernel: The kernel.
 
         Returns:
-            Its name and hyperparameters, differentiable in its parameters; ``None`` if it is of
+            Its name and hyperparameters, differentiable in its parameters; ``None`` if it has
             another class or reads only some of the inputs.
         """
         base = kernel.base_kernel if _reads_all_inputs(kernel, ScaleKernel) else kernel
@@ -289,7 +289,7 @@ class Stationary:
 
 
 def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
-    """Whether a kernel is of this very class and reads all inputs."""
+    """Whether a kernel has this very class and reads all inputs."""
     return type(kernel) is kernel_class and kernel.active_dims is None
 
 

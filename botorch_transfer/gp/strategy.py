@@ -48,7 +48,7 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
         covariance: A ``batch_shape x q x q`` operator.
 
     Returns:
-        A tensor; the operator itself if it is of more than ``MAX_JOINT_POINTS`` points.
+        A tensor; the operator itself for more than ``MAX_JOINT_POINTS`` points.
     """
     return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
 
@@ -162,7 +162,7 @@ class Strategy:
         """Predicts, without GPyTorch's lazy tensors.
 
         Unlike in GPyTorch, training and test inputs stay apart: so the former carry no graph, and
-        what the sources say of them is remembered.
+        their source posteriors are cached.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.

@@ -257,7 +257,7 @@ class PaddedTasks:
 
 
 OutcomeScale = Literal["per_task", "pooled", "raw"]
-"""How source outcomes are scaled: each task by itself, all tasks together, or not at all."""
+"""Scaling of source outcomes: each task by itself, all tasks together, or none."""
 
 
 def check_choice(option: str, value: str, choices: Any) -> None:
@@ -342,7 +342,7 @@ def target_transform(
 @savable
 @dataclass(frozen=True)
 class TaskUnits:
-    """How the data of ``M`` tasks became those of a prior.
+    """Transforms from the data of ``M`` tasks to a prior's data.
 
     Args:
         names: The tasks' names.
@@ -435,14 +435,13 @@ def read_models(
 
     Args:
         models: The source tasks' models, a sequence or a mapping from names.
-        input_transform: The frozen ``Normalize`` to the prior's space, if it is not that of the
-            raw inputs.
+        input_transform: The frozen ``Normalize`` to the prior's space, if inputs are not raw.
 
     Returns:
         What was read; the models stay as they are.
 
     Raises:
-        ValueError: If a model is of a kind that cannot be taken over; the message names it.
+        ValueError: If a model has a kind that cannot be taken over; the message names it.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

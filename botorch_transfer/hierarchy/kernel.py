@@ -16,8 +16,9 @@ data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block triangular
 
     F = k_{l'}(X, X') where l ≥ l', plus noise,
 
-they are ``c(x) = a(x) F⁻¹``: so MHGP's and BHGP's mean is ``c(x) y``. BHGP's covariance is that of
-``f - c(x) y``, HGP's covariance plus the excess due to the other coefficients: with ``K = L Lᵀ``,
+they are ``c(x) = a(x) F⁻¹``: so MHGP's and BHGP's mean is ``c(x) y``. BHGP's covariance is the
+covariance of ``f - c(x) y``: HGP's covariance plus the excess due to the other coefficients: with
+``K = L Lᵀ``,
 
 .. code-block:: text
 
@@ -187,7 +188,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return values.sum(dim=dim, keepdim=True)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that turn draws from the prior into those of the posterior."""
+        """Draws the coefficients that turn draws from the prior into draws from the posterior."""
         of_rows = (values * self.includes).sum(dim=-2, keepdim=True)
         normal = torch.randn_like(of_rows)
         return self.solve(of_rows + self.noise.sqrt() * normal)
@@ -217,7 +218,7 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     Its mean is MHGP's, which needs each level's own factor only. Its covariance is BHGP's, which
     includes the uncertainty of the means; the factors of all rows are computed when it is first
-    evaluated. The arguments are those of :class:`ConditionedHierarchy`.
+    evaluated. The arguments are :class:`ConditionedHierarchy`'s.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)

@@ -14,8 +14,7 @@ BHGP         mean        MHGP's plus what the means of the levels below are unsu
 ============ =========== ===================================================================
 
 Each source task is standardized by itself. Kernels are RBF with a lengthscale for each input; their
-hyperpriors are those of ScaML-GP's models, because the paper's maximum likelihood overfits few
-points.
+hyperpriors are ScaML-GP's, because the paper's maximum likelihood overfits few points.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
@@ -68,7 +67,7 @@ class HierarchicalGP(SourcePosteriorGP):
 
     prior_class = SourceHierarchy
     propagate: Propagate
-    """What each level passes on to the next."""
+    """The part of a level that the next level gets."""
 
     prior: SourceHierarchy
 
@@ -118,8 +117,8 @@ class SequentialHierarchicalGP(HierarchicalGP):
         m_t(x) = μ(x)        k(x, x') = k_t(x, x') + Σ(x, x')
 
     At equal hyperparameters this is the joint hierarchical GP (Corollary 1), but fitted level by
-    level. Use it for ordered tasks, or for a few similar tasks. Its uncertainty is that of the
-    joint model.
+    level. Use it for ordered tasks, or for a few similar tasks. Its uncertainty is the joint
+    model's.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit one
@@ -154,7 +153,7 @@ class MeanHierarchicalGP(HierarchicalGP):
 
     The target is a GP whose prior mean is the last source task's posterior mean, a plain sum over
     the levels. It is the simplest and cheapest of the hierarchical models. Far from target data its
-    standard deviation is that of the residual, even where the sources are uncertain: prefer
+    standard deviation is the residual's, even where the sources are uncertain: prefer
     :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`, unless sources are many and
     dense.
 
@@ -244,17 +243,16 @@ class MeanHierarchicalGP(HierarchicalGP):
 class BoostedHierarchicalGP(HierarchicalGP):
     r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean; the covariance includes source uncertainty.
 
-    Mean, hyperparameters and fit are those of :class:`MeanHierarchicalGP`. The covariance adds, at
-    every level, the remaining uncertainty of the level below given this level's data: with ``A(x) =
-    k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, ``P`` the covariance of MHGP and ``C`` that of the last source
-    task,
+    Mean, hyperparameters and fit are :class:`MeanHierarchicalGP`'s. The covariance adds, at every
+    level, the remaining uncertainty of the level below given this level's data: with ``A(x) =
+    k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, ``P`` MHGP's covariance and ``C`` the last source task's,
 
     .. code-block:: text
 
         C_t(x, x') = P(x, x') + Cov[f(x) - A(x) f(X)],   f ~ GP(0, C)
 
     Use it for a hierarchy with many points a level: it is the cheapest model whose uncertainty
-    includes that of the sources, and its variance is never less than MHGP's.
+    includes the sources' uncertainty, and its variance is never less than MHGP's.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,

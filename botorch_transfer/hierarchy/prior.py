@@ -36,7 +36,8 @@ from botorch_transfer.prior import ConditionedPrior, Observations
 from botorch_transfer.progress import track
 
 Propagate = Literal["covariance", "mean"]
-"""What a level passes on to the next: its mean and covariance (SHGP), or its mean (MHGP, BHGP)."""
+"""The part of a level that the next level gets: mean and covariance (SHGP), or the mean (MHGP,
+BHGP)."""
 
 
 class SourceHierarchy(ConditionedPrior):
@@ -55,7 +56,8 @@ class SourceHierarchy(ConditionedPrior):
 
     Args:
         gps: The conditioned hierarchy, in the prior's units.
-        units: How the data of the tasks, in the order of the levels, became those of the prior.
+        units: Transforms from the data of the tasks, in the order of the levels, to the prior's
+            data.
         log_posterior: An ``M`` tensor: each level's log marginal likelihood plus log hyperprior
             density; NaN for levels that were not fitted here.
 
@@ -71,7 +73,7 @@ class SourceHierarchy(ConditionedPrior):
 
     @property
     def propagate(self) -> Propagate:
-        """What a level passes on to the next."""
+        """The part of a level that the next level gets."""
         return "mean" if isinstance(self.gps, BoostedHierarchy) else "covariance"
 
     @classmethod
@@ -96,9 +98,9 @@ class SourceHierarchy(ConditionedPrior):
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the lowest level and of the others,
-                whose kernels describe differences; by default those of ScaML-GP's source tasks and
-                of its residual. ``None`` gives maximum likelihood, as in the paper; one object
-                serves all levels.
+                whose kernels describe differences; by default ScaML-GP's for source tasks and for
+                the residual. ``None`` gives maximum likelihood, as in the paper; one object serves
+                all levels.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
@@ -151,7 +153,7 @@ class SourceHierarchy(ConditionedPrior):
         Args:
             models: One model a level, the lowest first: level ``n`` takes model ``n``'s kernel,
                 mean and noise for its difference from the level below, and its data. The kinds are
-                those of :meth:`SourceGPs.from_models`.
+                the same as in :meth:`SourceGPs.from_models`.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             input_transform: A frozen ``Normalize`` to the space that the prior shall live in.
 
@@ -159,7 +161,7 @@ class SourceHierarchy(ConditionedPrior):
             The prior.
 
         Raises:
-            ValueError: If a model is of a kind that cannot be taken over; the message names it.
+            ValueError: If a model has a kind that cannot be taken over; the message names it.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)

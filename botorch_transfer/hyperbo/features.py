@@ -1,8 +1,8 @@
-"""What pre-training learns: mean, kernel and noise, usually on the features of a network.
+"""Mean, kernel and noise that pre-training learns, usually on the features of a network.
 
 Read it for HyperBO's presets: ``FeatureKernel`` is the deep kernel of HyperBO and FSBO, with a
-linear kernel on the features that of ABLR; ``FeatureMean`` is linear in the features.
-``GPParts`` holds mean, kernel and noise.
+linear kernel on the features, ABLR's; ``FeatureMean`` is linear in the features. ``GPParts`` holds
+mean, kernel and noise.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FeatureNetwork(Module):
 
     Args:
         dim: The number of inputs ``d``, which lie in the unit cube.
-        hidden: The width of each layer; the last one's is the number of features.
+        hidden: The width of each layer; the last width is the number of features.
         seed: The seed of the initial weights.
 
     Raises:
@@ -155,7 +155,7 @@ class FeatureMean(Mean):
     r"""``wᵀ φ(x) + b``, zero before it is trained.
 
     Args:
-        network: The features ``φ``, usually those of the kernel, too.
+        network: The features ``φ``, usually the same as the kernel's.
 
     Example:
         >>> mean = FeatureMean(FeatureNetwork(dim=3))

@@ -45,7 +45,7 @@ _MAX_SKIPPED = 20
 
 @dataclass(frozen=True)
 class PretrainingOptions:
-    """How pre-training optimizes.
+    """Options of pre-training.
 
     Args:
         optimizer: ``"adam"`` or ``"lbfgs"``. By default, as in the paper, Adam on sub-samples if

@@ -43,7 +43,7 @@ HYPERPARAMETER_STD = 0.3
 class PretrainedGP(ModularTransferGP):
     r"""A GP whose mean, kernel and noise were pre-trained on source tasks [Wang2024hyperbo]_.
 
-    Its hyperparameters are those of the :class:`PretrainedPrior`, and by default they stay so:
+    Its hyperparameters come from the :class:`PretrainedPrior`, and by default they do not change:
     fitting returns at once, so it cannot overfit few target points. The cost does not depend on the
     number of source tasks.
 

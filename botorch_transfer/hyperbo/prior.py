@@ -157,7 +157,7 @@ class PretrainedPrior(TransferPrior):
 
         Args:
             d: The number of inputs.
-            hidden: The widths of the network's layers, the last one that of the features.
+            hidden: The widths of the network's layers; the last width is the number of features.
             kernel: The stationary kernel on the features.
             noise: The noise variance to start from.
             seed: The seed of the initial weights.
@@ -463,7 +463,7 @@ class PretrainedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior's units are raw, as those of an untrained prior are. Otherwise a
+            ``None`` if the prior's units are raw, as before training. Otherwise a
             standardization by the outcomes of the source tasks, and of the target too if each
             source task was standardized by itself.
         """
@@ -471,7 +471,7 @@ class PretrainedPrior(TransferPrior):
         return target_transform(self.outcome_scale, moments, batch_shape)
 
     def extra_repr(self) -> str:
-        """What ``print`` shows of the prior."""
+        """Returns the text that ``print`` shows."""
         return (
             f"tasks={self.num_tasks}, points={self.num_points}, inputs={self.dim}, "
             f"outcome_scale={self.outcome_scale!r}"

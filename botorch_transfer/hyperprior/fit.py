@@ -151,7 +151,7 @@ DOMAIN_HYPERPARAMETERS = GPHyperparameters(
 
 _MAX_CONSTANT = 1e2
 _LEAST_NOISE = 1e-5
-"""The lowest estimate of a noise variance, relative to that of the signal. A hyperprior fitted to
+"""The lowest estimate of a noise variance, relative to the signal variance. A hyperprior fitted to
 lower ones would make covariance matrices singular."""
 
 # Cache of finished domains, so that an interrupted run need not repeat them.
@@ -160,7 +160,7 @@ _finished = Memo(size=4096)
 
 @dataclass(frozen=True)
 class DomainFitOptions(MAPOptions):
-    """How the hyperparameters of the domains are fitted.
+    """Options of the fit of the domains' hyperparameters.
 
     Args:
         fit_points: The most points of a task; of larger ones so many, spread over inputs and
@@ -175,7 +175,7 @@ class DomainFitOptions(MAPOptions):
         n_jobs: How many domains joblib fits in parallel; ``None`` follows
             ``joblib.parallel_config``, so that a dask cluster can take them.
         progress: ``True`` for a progress bar over the domains, ``False`` for none. By default there
-            is one on a terminal if it takes more than three seconds, which the log says, too.
+            is one on a terminal, and a log line, if it takes more than three seconds.
 
     Raises:
         ValueError: If a number is out of range.
@@ -332,7 +332,7 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
 def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     """Fits a Gamma distribution by maximum likelihood.
 
-    A few estimates may agree so well that the likelihood is unbounded, as that of a single one is.
+    A few estimates may agree so well that the likelihood is unbounded, as for a single estimate.
     So narrow a distribution would keep every later fit at the same value. A broad Gamma with the
     same mean takes its place, and a warning is logged.
 

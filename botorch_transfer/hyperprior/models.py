@@ -124,9 +124,9 @@ class HyperpriorGP(ModularTransferGP):
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
-        context: A ``d x s`` tensor that describes the inputs as those of the source domains were
-            described; by default ``default_context(d)``: continuous inputs. Pass
-            ``default_context(d, discrete_dims)`` if some are discrete.
+        context: A ``d x s`` tensor that describes the inputs in the way of the source domains; by
+            default ``default_context(d)``: continuous inputs. Pass ``default_context(d,
+            discrete_dims)`` if some are discrete.
 
     Raises:
         ValueError: If the input transform is
@@ -225,8 +225,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
-        context: A ``d x s`` tensor that describes the inputs as those of the source domains were
-            described; by default ``default_context(d)``: continuous inputs.
+        context: A ``d x s`` tensor that describes the inputs in the way of the source domains; by
+            default ``default_context(d)``: continuous inputs.
         num_samples: The number of draws, 4,096 or more. The paper's 100 collapse onto a few draws
             once there are a dozen points; see ``effective_sample_size``.
         num_members: The number of members of the ensemble.
@@ -256,7 +256,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     mean_module: ConstantMean
     covar_module: ScaleKernel
     effective_sample_size: Tensor
-    """How many equally weighted draws the weighted ones are worth, a scalar tensor."""
+    """Effective number of weighted draws, a scalar tensor."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             mean_module=ConstantMean(batch_shape=members),
             covar_module=residual_kernel(dim, members, _DRAWN, hyperprior.kernel),
             train_Yvar=None if Yvar is None else Yvar.expand(*members, *Yvar.shape),
-            # Known already: the transform is that of one target, not of a hundred members.
+            # Known already: the transform belongs to one target, not to a hundred members.
             outcome_transform=None,
             input_transform=input_transform,
             task_feature=task_feature,

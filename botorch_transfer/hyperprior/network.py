@@ -138,7 +138,7 @@ class ContextGammaPrior(GammaPrior):
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """How MPHD's network is made and trained.
+    """Options of MPHD's network and of its training.
 
     Args:
         hidden: The widths of its hidden layers.

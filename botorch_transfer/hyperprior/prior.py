@@ -155,8 +155,8 @@ class Hyperprior(TransferPrior):
             kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
                 lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
                 ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
-            kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default that of
-                the method's paper, Matérn 5/2 for MPHD and Matérn 3/2 for the others.
+            kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default the
+                paper's: Matérn 5/2 for MPHD and Matérn 3/2 for the other methods.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), which domains with different units need, or to use them as they
                 are (``"raw"``), as the papers do.
@@ -223,7 +223,7 @@ class Hyperprior(TransferPrior):
             The hyperprior, for any number of inputs.
 
         Raises:
-            ValueError: If a distribution is of another family, allows negative values of a positive
+            ValueError: If a distribution has another family, allows negative values of a positive
                 hyperparameter or only positive values of the constant, or if kernel or units are
                 unknown.
 
@@ -295,8 +295,8 @@ class Hyperprior(TransferPrior):
 
         Args:
             dim: The target's number of inputs ``d``.
-            context: A ``d x s`` tensor that describes the inputs; by default that of ``d``
-                continuous inputs. Only MPHD uses it.
+            context: A ``d x s`` tensor that describes the inputs; by default ``d`` continuous
+                inputs. Only MPHD uses it.
 
         Returns:
             A new GPyTorch prior: a univariate one for each lengthscale, or MPHD's of all ``d``.
@@ -321,7 +321,7 @@ class Hyperprior(TransferPrior):
         return ContextGammaPrior(self.network, context)
 
     def gp_hyperparameters(self, dim: int, context: Tensor | None = None) -> GPHyperparameters:
-        """Says what this hyperprior means for a GP of another search space, but for its mean.
+        """Returns the hyperpriors of a GP in another search space, except its mean's.
 
         MAP counts the density of the logarithm.
 
@@ -427,7 +427,7 @@ class Hyperprior(TransferPrior):
         return OwnStandardize(typical[0], typical[1], batch_shape=batch_shape)
 
     def extra_repr(self) -> str:
-        """What ``print`` shows of the hyperprior."""
+        """Returns the text that ``print`` shows."""
         domains = 0 if self.domain_names is None else len(self.domain_names)
         return (
             f"kind={self.kind!r}, kernel={self.kernel!r}, domains={domains}, "

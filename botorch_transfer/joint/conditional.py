@@ -9,8 +9,8 @@ With the joint kernel ``k``, source data ``(X_s, y_s)`` and ``K = k(X_s, X_s) + 
 
 and ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. Target points only add rows to the Cholesky
 factor of ``K``, whose source part stays as it is. Where the sources are independent of each other
-(weighted sources, ScaML's kernel), ``K`` is block diagonal and so is its factor: that of all data
-has the shape of an arrow. Read it for the joint models, whose mean and kernel these are.
+(weighted sources, ScaML's kernel), ``K`` is block diagonal and so is its factor: the factor of all
+data has the shape of an arrow. Read it for the joint models, whose mean and kernel these are.
 """
 
 from __future__ import annotations

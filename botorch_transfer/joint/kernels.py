@@ -67,7 +67,7 @@ class TaskPoints:
         return rows_from_first_to_last([own for task, own in rows if support[task]])
 
     def one_hot(self, num_tasks: int) -> Tensor:
-        """Which task each point is of, an ``n x num_tasks`` tensor."""
+        """Indicators of each point's task, an ``n x num_tasks`` tensor."""
         eye = torch.eye(num_tasks, dtype=self.X.dtype, device=self.X.device)
         tasks = zip(self.tasks, self.sizes, strict=True)
         return torch.cat([eye[task].expand(size, -1) for task, size in tasks])
@@ -90,8 +90,8 @@ class CoregionalizationKernel(Kernel):
 
     Args:
         data_kernels: The ``Q`` kernels ``k_ν`` over the inputs without task column.
-        num_tasks: The number of tasks ``T``, target included.
-        **kwargs: ``batch_shape``, that of the factors; and ``active_dims``, the columns that the
+        num_tasks: The number of tasks ``T``, target included. **kwargs: ``batch_shape``, the
+        factors' batch shape; and ``active_dims``, the columns that the
             kernel looks at, task column last.
 
     Example:
@@ -379,8 +379,8 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
 class HierarchicalKernel(CoregionalizationKernel):
     r"""``Σ_{ν ≤ min(i, j)} k_ν(x, x')``: every task adds to what the tasks before it have.
 
-    This is the kernel of HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. It has
-    no hyperparameters besides those of its data kernels.
+    This is the kernel of HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Its
+    only hyperparameters are its data kernels'.
 
     Args:
         data_kernels: A kernel for each task, in their order, target last.
@@ -399,7 +399,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: kernel ``ν`` is that of the tasks from ``ν`` on."""
+        """``Q x T`` flags: kernel ``ν`` is shared by the tasks from ``ν`` on."""
         tasks = range(self.num_tasks)
         return [[task >= index for task in tasks] for index in tasks]
 

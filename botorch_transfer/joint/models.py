@@ -1,9 +1,9 @@
 r"""Joint models: one GP over source and target tasks, used as a model of the target.
 
 The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
-an exact GP on the target's data, whose mean and kernel are those of the joint GP given the source
-data (``joint.conditional``): its own likelihood is the first term, and the second is added
-as a loss term.
+an exact GP on the target's data, whose mean and kernel are the joint GP's given the source data
+(``joint.conditional``): its own likelihood is the first term, and the second is added as a loss
+term.
 
 All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
 ``i`` and ``x'`` of task ``j``; the five models differ in the matrices ``W_ν`` (see
@@ -83,16 +83,16 @@ class JointTransferGP(TargetGP):
 
     The joint GP's kernel is a coregionalization kernel over inputs and tasks, which subclasses
     choose by :meth:`_coregionalization`. A fit maximizes the joint likelihood ``log p(y_t | y_s) +
-    log p(y_s)`` in the hyperparameters of all tasks; without target points it maximizes ``log
-    p(y_s)`` in those of the sources.
+    log p(y_s)`` in the hyperparameters of all tasks; without target points it maximizes
+    ``log p(y_s)`` in the sources' hyperparameters.
 
     Args:
         prior: The source tasks, a sequence or a mapping from names: each a
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
-        outcome_transform: The transform of the target's outcomes; by default the one that
-            ``outcome_scale`` says. It leaves the source tasks' outcomes alone. ``None`` if the
-            target's are in the units of the scaled sources already.
+        outcome_transform: The transform of the target's outcomes; by default the one that matches
+            ``outcome_scale``. It leaves the source tasks' outcomes alone. ``None`` if the target's
+            are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
@@ -225,7 +225,7 @@ class JointTransferGP(TargetGP):
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
 
         By default it draws two starts, or fewer if their joint models would not fit into
-        ``max_bytes`` together. A fit that takes long says so beforehand (``logging.INFO``).
+        ``max_bytes`` together. A fit that takes long is announced in the log (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -318,7 +318,7 @@ def _check_number(given: int, needed: int) -> None:
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
-    """How many points a task may keep, so that all tasks together keep to ``max_points``."""
+    """Computes how many points each task keeps, so that all of them keep ``max_points``."""
     if max_points is None or sum(sizes) <= max_points:
         return max(sizes)
     if max_points < len(sizes):
@@ -390,8 +390,8 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
 
     with ``M + 1`` kernels of unit variance, and a free positive semi-definite matrix ``W_ν`` each.
     It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters: use it for
-    one or two source tasks with many evaluations, and a target with a few dozen. The cost is that
-    of one GP on the evaluations of all tasks.
+    one or two source tasks with many evaluations, and a target with a few dozen. The cost is the
+    cost of one GP on the evaluations of all tasks.
 
     Args:
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
@@ -446,8 +446,8 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
     with one kernel of unit variance and one free positive semi-definite matrix; the same model as
     BoTorch's ``MultiTaskGP``, predicting the target only. Use it for a few source tasks with the
-    target's lengthscales that differ from it in scale and sign. The cost is that of one GP on the
-    evaluations of all tasks.
+    target's lengthscales that differ from it in scale and sign. The cost is the cost of one GP on
+    the evaluations of all tasks.
 
     Args:
         covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
@@ -502,8 +502,8 @@ class JointHierarchicalGP(JointTransferGP):
         f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
 
     with independent ``g_n ~ GP(0, k_n)``. Use it for a few tasks in a natural order, each a
-    revision of the previous one, with too few evaluations to fit them separately. The cost is that
-    of one GP on the evaluations of all tasks; ``SequentialHierarchicalGP`` is the same model,
+    revision of the previous one, with too few evaluations to fit them separately. The cost is the
+    cost of one GP on the evaluations of all tasks; ``SequentialHierarchicalGP`` is the same model,
     trained task after task.
 
     Args:
@@ -625,14 +625,14 @@ class JointScaMLGP(_IndependentSourcesGP):
 
         f_m ~ GP(0, k_m)        f_t = g_t + Σ_m w_m f_m        g_t ~ GP(0, k_t)
 
-    At equal hyperparameters it is ``ScaMLGP``; here those of the source tasks are fitted together
-    with the target's. Use it if source tasks have so few evaluations that target data improve their
-    fits. The sources' covariance is block diagonal, so that cost grows linearly with the number of
-    tasks.
+    At equal hyperparameters it is ``ScaMLGP``; here the source tasks' hyperparameters are fitted
+    together with the target's. Use it if source tasks have so few evaluations that target data
+    improve their fits. The sources' covariance is block diagonal, so that cost grows linearly with
+    the number of tasks.
 
     Args:
         covar_modules: One kernel a task, the residual kernel of the target last; by default scaled
-            RBF kernels with a lengthscale for each input, hyperpriors those of ScaML-GP.
+            RBF kernels with a lengthscale for each input, with ScaML-GP's hyperpriors.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.

@@ -83,7 +83,7 @@ class OptunaHistory(NamedTuple):
 
     @property
     def parameters(self) -> list[str]:
-        """All parameters of the table, also those that the studies do not have in common."""
+        """All parameters of the table, including parameters that some studies lack."""
         return self._columns[: -len(self.directions) - len(self.constraints)]
 
     @property
@@ -112,12 +112,12 @@ def history_from_optuna(
     pruned one without an intermediate value, have no outcome. Trials that are not finished are left
     out.
 
-    Values of a study with the opposite direction of the first one's are turned round.
+    Values of a study with the opposite direction of the first study change their sign.
 
-    The search space has the parameters of all studies. Ranges are the widest, choices those of all
-    studies, and the scale is the newest study's. A parameter that is a number in some studies and
-    a choice in others is left out. A parameter that some trials of a study lack is conditional if
-    the value of another one explains where; if not, it is left out, too.
+    The search space has the parameters of all studies. Ranges are the widest, choices come from all
+    studies, and the scale is the newest study's. A parameter that is a number in some studies and a
+    choice in others is left out. A parameter that some trials of a study lack is conditional if the
+    value of another one explains where; if not, it is left out, too.
 
     Args:
         storage: The storage, or its URL.
@@ -125,7 +125,7 @@ def history_from_optuna(
         rename: New names of parameters by old ones.
 
     Returns:
-        The table of runs, its search space, and what Optuna says of them. Hand it to
+        The table of runs, its search space, and Optuna's distributions. Hand it to
         :class:`TransferSampler`, or the first two parts to :func:`botorch_transfer.suggest`.
 
     Raises:
@@ -295,8 +295,8 @@ def read_history(history: Any, rename: Mapping[str, str] | None = None) -> Any:
         rename: New names of parameters or of a table's columns by old ones.
 
     Returns:
-        The history of studies, or the argument. Of studies without a finished trial an empty
-        table; a line in the log says so.
+        The history of studies, or the argument. For studies without a finished trial an empty
+        table, with a warning.
 
     Raises:
         TypeError: If it is something else.
@@ -373,14 +373,15 @@ def rows_of(
     log: bool = False,
     status: str = STATUS,
 ) -> list[dict[str, Any]]:
-    """What the trials of one study count as; see :func:`history_from_optuna` for the rule.
+    """Tabulates the trials of one study; see :func:`history_from_optuna` for the rule.
 
     Args:
         trials: The trials.
         directions: The directions of the study.
         names: The columns of its objectives.
-        prior: What learning curves tell; by default those of the study's own complete trials.
-        log: Whether the prior and the variances are of the value's logarithm.
+        prior: The prior of learning curves; by default learned from the study's own complete
+            trials.
+        log: Whether the prior and the variances hold for the value's logarithm.
         status: The column of the state.
 
     Returns:
@@ -528,7 +529,7 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
     Returns:
         Numbers from the lowest to the highest bound, on the newest scale, with the step that all
         have; integers and floats together are floats. Choices of all, in order of first appearance.
-        ``None`` if some distributions are of numbers and others of choices.
+        ``None`` if some distributions have numbers and others choices.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -560,7 +561,7 @@ def _is_whole(number: float) -> bool:
 
 
 def label(choice: Any) -> Any:
-    """What stands for a choice in a table: itself, or text if a cell cannot hold it, as None."""
+    """Returns a choice as a cell holds it: itself, or text for None and the like."""
     plain = isinstance(choice, str | bool | int | float) and choice == choice  # not NaN
     return choice if plain else str(choice)
 

@@ -20,11 +20,11 @@ class TransferPruner(BasePruner):
     """A pruner of Optuna that learns from the learning curves of earlier studies.
 
     It stops a trial when its predicted final value is worse than the best with a given probability,
-    from the second trial of a new study on; the only trial goes on. The best is that of the
-    complete trials; before there is one, the best predicted end of the study's other trials. A
-    trial that is better than the best one was at the same step goes on. Without any curve in the
-    history, the study's own complete trials are learned from. It works with any sampler, keeps
-    nothing outside of the study, and takes one objective.
+    from the second trial of a new study on; the only trial goes on. The best one is the best
+    complete trial; before there is one, the best predicted end of the study's other trials. A trial
+    that is better than the best one was at the same step goes on. Without any curve in the history,
+    the study's own complete trials are learned from. It works with any sampler, keeps nothing
+    outside of the study, and takes one objective.
 
     Args:
         history: Old runs with intermediate values, as :class:`TransferSampler` takes studies; a
@@ -80,7 +80,7 @@ class TransferPruner(BasePruner):
         self._priors = Memo(size=4)  # by the study's name and direction
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Says whether a trial is to be stopped.
+        """Decides whether a trial is to be stopped.
 
         Args:
             study: The study.
@@ -104,7 +104,7 @@ class TransferPruner(BasePruner):
         return prior.is_hopeless(own[0], curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
-        """What the history tells, this study left out; ``None`` if it has no complete curve."""
+        """Learns from the history without this study; ``None`` if it has no complete curve."""
         if isinstance(self._history, CurvePrior):
             return self._history
 

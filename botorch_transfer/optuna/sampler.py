@@ -1,8 +1,7 @@
 """``TransferSampler``: the trials of a study as a table of runs, and the next row as a trial.
 
 Read this for which parameters are sampled together, which trials count as what, and how several
-workers avoid one another. The models and the search for the next row are those of
-:func:`botorch_transfer.suggest`.
+workers avoid one another. Models and search are shared with :func:`botorch_transfer.suggest`.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ MAX_OBJECTIVES = 3
 """The most objectives; the hypervolume of more takes too long."""
 
 MAX_ATTEMPTS = 5
-"""How often to choose again if another worker has chosen the same row meanwhile."""
+"""Number of attempts if other workers choose the same row meanwhile."""
 
 _PARAMS = "transfer:params"
 _ROOMS = "data.measurements", "suggestion.reading", "optuna.sampler"
@@ -76,19 +75,19 @@ class TransferSampler(BaseSampler):
     that was killed goes on from its storage. The history is pre-trained at the first trial, once in
     a process.
 
-    **Parameters.** Those that all complete trials of the study have are sampled together, by the
-    study's distributions, also if the history lacks them; with ``space=`` only those that it names.
-    Before the first complete trial, those of the history are sampled together, and their values are
-    moved into the distributions that the objective function asks for. Other parameters, and
+    **Parameters.** Parameters in all complete trials of the study are sampled together, by the
+    study's distributions, also if the history lacks them; with ``space=`` only the named ones.
+    Before the first complete trial, the history's parameters are sampled together, and their values
+    are moved into the distributions that the objective function asks for. Other parameters, and
     conditional ones where they are inactive, go to ``independent_sampler``. Ranges, scales, kinds
     and choices may have changed since the history: old values are converted. Values that cannot be
     converted are left out, with a warning.
 
-    **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From
-    failed ones, and those with infinite values, the sampler learns where trials fail
-    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned ones count by the
-    rule of :func:`history_from_optuna`. Those without a value there count as failed. A trial counts
-    for each objective and constraint that it has a value of.
+    **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From failed
+    trials, and trials with infinite values, the sampler learns where trials fail
+    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned ones count by the rule of
+    :func:`history_from_optuna`. Those without a value there count as failed. A trial counts for
+    each objective and constraint that it has a value of.
 
     **Several objectives**, up to three, are maximized by the expected hypervolume improvement.
     Objectives and constraints that the history lacks have a plain GP; one objective must be in it.
@@ -101,7 +100,7 @@ class TransferSampler(BaseSampler):
             ``SourceGPs.load(path)``, a mapping by outcome if there are several. An old study with
             the name of the one being tuned is left out, and one of the opposite direction is turned
             round. Without any run the study starts with a spread-out design and a plain GP.
-        model: The model, a class of this package; by default that of
+        model: The model, a class of this package; by default the default of
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. Needed
             for a table, and for a prior, which then holds for exactly this space.
@@ -249,7 +248,7 @@ class TransferSampler(BaseSampler):
             Their distributions.
 
         Raises:
-            ValueError: If a prior is of another search space.
+            ValueError: If a prior has another search space.
         """
         self._check_objectives(study)
         if self._is_first(study):
@@ -258,7 +257,7 @@ class TransferSampler(BaseSampler):
         complete = _complete(study)
         if complete:
             names = dict.fromkeys(self._known)
-            if not self._is_settled:  # new ones, and those that old studies do not agree on
+            if not self._is_settled:  # new ones, and ones that differ between old studies
                 names |= dict.fromkeys(name for trial in complete for name in trial.params)
             seen = {name: self._seen(name, complete) for name in names}
             found = {name: distribution for name, distribution in seen.items() if distribution}
@@ -379,7 +378,7 @@ class TransferSampler(BaseSampler):
                 return None
             if active and trial.distributions[name] not in found:
                 found.append(trial.distributions[name])
-        # A condition that was never met says nothing against the history.
+        # A condition that was never met does not contradict the history.
         found = found or [self._initial[name]] if name in self._initial else found
         if len(found) != 1:
             return None
@@ -418,7 +417,7 @@ class TransferSampler(BaseSampler):
         return SearchSpace(list(kept.values())) if kept else None
 
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
-        """Objectives, and the constraints that complete trials have; else those of the history."""
+        """Returns objectives and the complete trials' constraints, at first the history's."""
         names = self._outcome or outcome_names(len(study.directions))
         signs = map(sign_of, study.directions)
         outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
@@ -483,7 +482,7 @@ class TransferSampler(BaseSampler):
         return dict.fromkeys(name for name in space.columns if name not in old) | known
 
     def _curves(self, study: Study) -> CurvePrior | None:
-        """What the learning curves of old studies tell, if there are any."""
+        """Returns the prior of the old studies' learning curves, if there are any."""
         if not isinstance(self._history, OptunaHistory):
             return None
         name, log = study.study_name, bool(self._log)
@@ -525,7 +524,7 @@ def _cells(
 
 
 def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
-    """The other trials of the study that count, those of all brackets under Hyperband."""
+    """Returns the other trials of the study that count, from all brackets under Hyperband."""
     trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
 
@@ -536,7 +535,7 @@ def _complete(study: Study) -> list[FrozenTrial]:
 
 
 def _params(trial: FrozenTrial) -> dict[str, Any]:
-    """The parameters of a trial; of a running one also those that it is about to suggest."""
+    """Returns the parameters of a trial, also ones that it is about to suggest."""
     if trial.state.is_finished():
         return trial.params
     attributes = trial.system_attrs

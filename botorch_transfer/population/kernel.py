@@ -9,8 +9,8 @@ share, and one of the task's own, which is about the level,
 
 Read it for the posterior of ``c`` given all tasks, which is the prior mean of a further task, and
 for how the task's own scale and level enter its kernel. The rows of all tasks are stacked. Their
-covariance is that of ``c`` everywhere, and that of level, own function and noise where two rows are
-of the same task.
+covariance is the covariance of ``c`` everywhere, plus the covariance of level, own function and
+noise for two rows of one task.
 
 The mean is over reference points, some of the inputs of all tasks. Functions that vary slowly are
 otherwise draws of a wide distribution of constants: three smooth tasks would leave the level of a
@@ -282,7 +282,7 @@ _MAX_OWN_INDUCING = 512
 
 
 class _Block(NamedTuple):
-    """What one task says of the common function ``c``: ``c(X)`` plus a rest of covariance ``R``.
+    """Data of one task: the common function ``c(X)`` plus a residual with covariance ``R``.
 
     Args:
         X: An ``n x d`` tensor of inputs.
@@ -296,7 +296,7 @@ class _Block(NamedTuple):
 
 
 class _OwnPart(NamedTuple):
-    """What a task has besides the common function: level, own function and noise.
+    """Residual of a task: level, own function and noise.
 
     Args:
         function: The kernel of own functions, before their mean is subtracted.
@@ -313,10 +313,10 @@ class _OwnPart(NamedTuple):
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
         """One task's rows as observations of the common function.
 
-        Many rows are first condensed to what they say of the task's whole function at inducing
-        inputs: a precision ``Λ`` and ``Λ y``. Then ``R = G + Λ⁻¹`` with the covariance ``G`` of
-        level and own function there, so that rows between inducing inputs do not count as
-        independent observations of the common function.
+        Many rows are first condensed to a precision ``Λ`` and ``Λ y`` of the task's function at
+        inducing inputs. Then ``R = G + Λ⁻¹`` with the covariance ``G`` of level and own function
+        there, so that rows between inducing inputs do not count as independent observations of the
+        common function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -341,7 +341,7 @@ class _OwnPart(NamedTuple):
 
 
 class TargetScale(Module):
-    r"""What is known of a task's scale ``b`` and level: four moments.
+    r"""Four moments of a task's scale ``b`` and level.
 
     They are computed, not fitted. They are a parameter all the same, so that they travel with the
     hyperparameters.
@@ -414,7 +414,7 @@ class PopulationMean(SourceMean):
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
     def parts(self, x: Tensor) -> Tensor:
-        """What each source's outcomes contribute to the mean."""
+        """Contributions of each source's outcomes to the mean."""
         gps = cast(ConditionedPopulation, self.common.gps)
         return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
 

@@ -1,6 +1,6 @@
 r"""PopulationGP: a further task of a hierarchical GP over the sources, with nothing fitted to it.
 
-The source tasks say what they have in common, and how far a task is from that. A new task needs
+The source tasks determine the common function, and the distance of a task from it. A new task needs
 nothing but its scale and its level. Both are averaged over, so that there is nothing to overfit.
 The posterior of what the sources share is in ``population.kernel``, its fit in
 ``population.prior``.
@@ -30,7 +30,7 @@ from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.prior import ConditionedPrior
 
 NUM_SCALES, WIDTH = 9, 2.5
-"""How many scales are averaged over, and how many standard deviations up and down."""
+"""Number of scales to average over, and their range in standard deviations."""
 
 INVERTED = 0.05
 """The probability, before any outcome, that the target is the opposite of its sources."""
@@ -43,19 +43,19 @@ ENOUGH_POINTS = 3
 """From how many points on the target's outcomes say how far they spread."""
 
 _RANGE = 1e12
-"""How far up and down from order one a hyperparameter may be."""
+"""Largest factor of a hyperparameter above or below order one."""
 
 
 class PopulationGP(SourcePosteriorGP):
     r"""A further task of a hierarchical GP over the sources, with nothing fitted to the target.
 
     With the posterior ``(μ, Σ)`` of the function that all source tasks share, and the kernel ``k``
-    of a task's own function, the target is ``a + b (c(x) + h(x))`` with ``c ~ GP(μ, Σ)`` and
-    ``h ~ GP(0, k)``, where ``k`` is the covariance of functions whose mean is zero. Level ``a`` and
-    scale ``b`` are distributed as among the sources, but for small probabilities that the target is
-    the sources' opposite, ``b < 0``, or that its level is far from theirs. The scale's
-    distribution, given the target's data, is that of nine values of either sign. Its moments make
-    the target one exact GP:
+    of a task's own function, the target is ``a + b (c(x) + h(x))`` with ``c ~ GP(μ, Σ)`` and ``h ~
+    GP(0, k)``, where ``k`` is the covariance of functions whose mean is zero. Level ``a`` and scale
+    ``b`` are distributed as among the sources, but for small probabilities that the target is the
+    sources' opposite, ``b < 0``, or that its level is far from theirs. The scale's distribution,
+    given the target's data, has nine values of either sign. Its moments make the target one exact
+    GP:
 
     .. code-block:: text
 
@@ -93,7 +93,7 @@ class PopulationGP(SourcePosteriorGP):
     covar_module: PopulationKernel
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Those of the sources' own functions, at whose values they stay."""
+        """Hyperparameters of the sources' own functions, which are kept."""
         own = cast(SourcePopulation, prior).hyperparameters
         typical = own.own_lengthscale.log().mean().exp()
         starts = (float(value) for value in (typical, own.own_outputscale, own.noise))
@@ -161,7 +161,7 @@ class PopulationGP(SourcePosteriorGP):
         cast(Any, self)._clear_cache()  # predictions were prepared with the moments before
 
     def _unit(self) -> Tensor:
-        """What scales and levels are multiples of, a ``batch_shape`` tensor.
+        """Unit of scales and levels, a ``batch_shape`` tensor.
 
         It is one, unless three outcomes or more spread further than the largest scale: then the
         target's units are others, and the largest scale is brought to this spread.

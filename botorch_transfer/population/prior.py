@@ -58,13 +58,13 @@ _UNKNOWN_LENGTHSCALE = 1 / 3
 _JITTER = 1e-6
 
 _STEPS = 50
-"""How many iterations a fit takes, about."""
+"""Approximate number of iterations of a fit."""
 
 _FEWEST = 5
-"""How many points of a task are kept at least."""
+"""Least number of points of a task that are kept."""
 
 _PSEUDO_TASKS = 2.0
-"""How many tasks the hyperprior of scales and levels counts as."""
+"""Weight of the hyperprior of scales and levels, in tasks."""
 
 _SCALE_STD, _LEVEL_STD = 1.0, 1.0
 """Standard deviation of the logarithm of a task's scale, and of its level in units of the typical
@@ -73,7 +73,7 @@ scale, where nothing else is known."""
 
 @dataclass(frozen=True)
 class PopulationOptions:
-    """How the hierarchical GP over the source tasks is fitted and conditioned.
+    """Options of the fit of the hierarchical GP over source tasks, and of its conditioning.
 
     Args:
         max_iter: The most L-BFGS-B iterations.
@@ -291,7 +291,7 @@ def fit_population(
         The hyperparameters, and the log posterior up to a constant, on the points of the fit.
     """
     sample = thinned(tasks, options.fit_points)
-    # Of thousands of tasks, only those that are left have a noise variance of their own.
+    # Of thousands of tasks, only the remaining ones have a noise variance of their own.
     kept, task = sample.task.unique(return_inverse=True)
     objective = PopulationObjective(Observations(sample.X, sample.Y, sample.noise, task), kernel)
     num_tasks = int(tasks.task.max()) + 1
@@ -333,7 +333,7 @@ class SourcePopulation(ConditionedPrior):
 
     Args:
         gps: The GP conditioned on the data of all tasks.
-        units: How the data of the tasks became those of the prior.
+        units: Transforms from the data of the tasks to the prior's data.
         data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor of NaN, as no task is fitted by itself.
         statistics: What the prior knows of its data, tensors by name; computed if omitted.
@@ -347,7 +347,7 @@ class SourcePopulation(ConditionedPrior):
 
     gps: ConditionedPopulation
     varies: Tensor
-    """Which tasks' outcomes vary, an ``M`` boolean tensor."""
+    """Mask of tasks whose outcomes vary, an ``M`` boolean tensor."""
 
     @classmethod
     def fit(

@@ -211,15 +211,15 @@ def is_text(column: Series) -> bool:
 
 
 def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:
-    """Reads cells such as ``"110 °C"`` as numbers, and says in the log what their unit is.
+    """Reads cells such as ``"110 °C"`` as numbers, and logs their unit.
 
     If a column has several units, all numbers are converted to the first of them.
 
     Args:
         frame: A table; it may lack the columns.
         columns: Those that hold numbers. Other text in them stays as it is.
-        whole: Whether to read only columns of such numbers. In a few cells may be something else,
-            which counts as empty; the log says so. If units cannot be converted, it stays text.
+        whole: Whether to read only columns of such numbers. A few other cells count as empty, which
+            is logged. If units cannot be converted, it stays text.
 
     Returns:
         A table with the numbers.

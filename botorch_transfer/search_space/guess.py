@@ -53,7 +53,7 @@ NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
     r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
 )
-"""A column named by these words only says where or when a run was, or has its number."""
+"""A column named by these words only has the place, time or number of a run."""
 
 MEASURES = re.compile(
     r"(?i)((val(idation)?|test|train(ing)?|mean|best|final|balanced|top_?[15])_?)?("
@@ -84,7 +84,7 @@ def guess_space(
     repeats, such as comments; numbers, places and dates of runs; columns with the name of a
     measure, such as ``accuracy``, or that change within a run; and columns of text that name each
     value of another one in another way, as a CAS number does: of these, the one with most letters
-    is kept. The log says which they are and why. Ranges are those of the table.
+    is kept. The log names them with the reason. Ranges are the table's.
 
     Args:
         frame: The table, one row a run. Text such as ``"110 °C"`` is read as a number.
@@ -173,7 +173,7 @@ def is_measure(name: str) -> bool:
 
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
-    """Says why a column describes a run or a task, and is no parameter."""
+    """Returns the reason why a column describes a run or a task, and is no parameter."""
     text = column.dropna().astype(str) if is_text(column) else Series(dtype=str)
     if is_datetime64_any_dtype(column.dtype) or (len(text) and text.str.fullmatch(DATE).all()):
         return "holds dates"
@@ -230,7 +230,7 @@ def _share_of_letters(column: Any) -> float:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses a parameter from the filled cells of a column, or says why it is none."""
+    """Guesses a parameter from filled cells of a column; else returns the reason why not."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"

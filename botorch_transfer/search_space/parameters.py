@@ -1,7 +1,7 @@
 """The parameters of a search space: floats, integers, ordinals, categoricals and compositions.
 
 Read this for how a parameter reads its columns of a table and where it places them in the unit
-cube, or to add a kind of parameter: :class:`Parameter` says what one must do.
+cube, or to add a kind of parameter: :class:`Parameter` is their interface.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Parameter(ABC):
             self._set(active_if={k: _as_tuple(v) for k, v in self.active_if.items()})
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with the arguments; the first sentence is said."""
+        """Problems of the arguments; the first one is raised."""
         given = {} if self.active_if is None else self.active_if
         is_empty = self.active_if is not None and not given
         if is_empty or not isinstance(given, Mapping) or not all(map(_as_tuple, given.values())):
@@ -148,7 +148,7 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Tells whether a value is one of this parameter's; never true for a continuous one.
+        """Whether a value is one of this parameter's; never true for a continuous one.
 
         Args:
             value: A value in the ``active_if`` of another parameter.
@@ -291,7 +291,7 @@ class _RangeParameter(Parameter):
 
     @property
     def _ends(self) -> Array:
-        """What 0 and 1 are on the parameter's scale."""
+        """Ends of the unit interval on the parameter's scale."""
         return self._scale(np.array([self.lower - self._margin, self.upper + self._margin]))
 
 
@@ -518,7 +518,7 @@ class _ListedParameter(Parameter):
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """What belongs to each of ``n`` cells; blanks around count only where places have them."""
+        """Looks up each of ``n`` cells; blanks around a cell count only where places have them."""
         cells = self._cells(column)
         return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
 
@@ -619,7 +619,7 @@ class OrdinalParameter(_ListedParameter):
 
     @property
     def _edges(self) -> Array:
-        """Where the cell of one value ends and that of the next one begins; shape ``size - 1``.
+        """Borders between the cells of successive values; shape ``size - 1``.
 
         Edges lie halfway between the values, on a scale that goes on by half a gap at both ends.
         They are then scaled back to the unit interval, and kept between their two values where gaps
@@ -650,7 +650,7 @@ class OrdinalParameter(_ListedParameter):
 class CategoricalParameter(_ListedParameter):
     """One of a list of values without an order; one column of the encoding for each (one-hot).
 
-    If one of the values is ``"none"``, in upper or lower case, it is that of empty cells.
+    If one of the values is ``"none"``, in upper or lower case, empty cells have that value.
 
     With ``descriptors``, numbers that describe the values, these are the encoding instead, each
     scaled to the unit interval. Values with similar numbers are then near to one another, and a
@@ -659,7 +659,7 @@ class CategoricalParameter(_ListedParameter):
     Args:
         name: Column of the table that holds the parameter.
         values: All values: text, numbers, booleans. Text and numbers differ: "1" isn't 1. With
-            descriptors it may be left out: those of the descriptors.
+            descriptors it may be left out: the descriptors' features.
         active_if: Mapping from the name of a parent parameter to the values for which this one is
             active.
         descriptors: A table of numbers indexed by the values, or with a column of them that is
@@ -772,9 +772,9 @@ def _read_descriptors(
 class SimplexParameter(Parameter):
     """Fractions of a whole: one column of the table and one of the encoding for each component.
 
-    Fractions are their own encoding, and ``SearchSpace.equality_constraints`` tells BoTorch's
-    optimizers that they sum to one. Decoding scales shares to a sum of one or, where there is a
-    ``step``, to the multiples of it that are nearest (largest remainders are rounded up).
+    Fractions are their own encoding, and ``SearchSpace.equality_constraints`` makes them sum to one
+    in BoTorch's optimizers. Decoding scales shares to a sum of one or, where there is a ``step``,
+    to the multiples of it that are nearest (largest remainders are rounded up).
 
     Args:
         name: Name of the whole; no column of the table.

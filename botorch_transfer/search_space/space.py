@@ -70,7 +70,7 @@ class SearchSpace:
     0.5, or equal shares.
 
     Args:
-        parameters: The parameters; parents come before those that depend on them.
+        parameters: The parameters; parents come before their dependents.
 
     Raises:
         ValueError: If there are no parameters, a name or column is used twice, or an ``active_if``
@@ -452,7 +452,7 @@ class SearchSpace:
     def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
         """Finds the combination of unordered choices of each point; see ``fixed_features_list``.
 
-        Use it where there are too many combinations to list: optimize over those of the points
+        Use it where there are too many combinations to list: optimize over the ones of the points
         where the acquisition is largest.
 
         Args:
@@ -490,7 +490,7 @@ class SearchSpace:
         return list(zip(self.parameters, map(slice, [0, *ends[:-1]], ends), strict=True))
 
     def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
-        """Tells in which of ``n`` rows of the encoding a parameter is active.
+        """Finds the rows of the encoding in which a parameter is active.
 
         It reads the columns of the parameter's ancestors only, so rows may be filled in from left
         to right.
@@ -600,8 +600,8 @@ _FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
     "categorical": (CategoricalParameter, {"choices": "values"}, {"descriptors"}),
     "simplex": (SimplexParameter, {"components": "components"}, {"step"}),
 }
-"""Of each ``"type"`` in a dictionary: the class, the entries that it needs with the fields that
-these are, and optional entries, which are named like their fields."""
+"""By ``"type"`` in a dictionary: the class, its required entries with their fields, and optional
+entries, which are named like their fields."""
 
 
 def _read_parameter(

@@ -49,7 +49,7 @@ BANDWIDTH = 0.1
 class EnsembleGP(SourcePosteriorGP):
     """Base class of the ensembles of source posteriors and the target's own GP.
 
-    Only the target's own GP is fitted. Predictions are those of the ensemble, with weights that are
+    Only the target's own GP is fitted. Predictions are the ensemble's, with weights that are
     computed when the model is built and again by each fit, and frozen in between: conditioning,
     fantasies and leave-one-out predictions keep them. Subclasses compute the weights, and say by
     ``has_source_covariance`` whether the sources' covariances are weighted, too.
@@ -59,7 +59,7 @@ class EnsembleGP(SourcePosteriorGP):
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
-            lengthscale for each input, hyperpriors those of source tasks.
+            lengthscale for each input and source tasks' hyperpriors.
 
     Raises:
         ValueError: If the input transform is not frozen, or not the prior's.
@@ -72,7 +72,7 @@ class EnsembleGP(SourcePosteriorGP):
     """Whether the sources' posterior covariance is a part of the ensemble's."""
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Those of source tasks: the target's own GP knows nothing of them."""
+        """Source tasks' hyperpriors: the target's own GP does not depend on sources."""
         return SOURCE_HYPERPARAMETERS
 
     def _mean_and_kernel(
@@ -141,7 +141,7 @@ class EnsembleGP(SourcePosteriorGP):
 
 
 def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
-    """Counts the pairs of points that functions rank otherwise than the outcomes do.
+    """Counts the pairs of points whose order differs between functions and outcomes.
 
     Pairs with equal outcomes are skipped; ties of the function count one half.
 
@@ -168,7 +168,7 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
-    """Counts the differences of a function that have another sign than those of the outcomes.
+    """Counts the differences of a function whose sign differs from the outcomes' differences.
 
     Args:
         differences: A ``... x n`` tensor: the function's; zero counts one half.
@@ -183,8 +183,8 @@ def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
 class RankWeightedGP(EnsembleGP):
     r"""RGPE [Feurer2018rgpe]_: an ensemble weighted by ranks.
 
-    The prediction is that of ``f = Σ_m w_m f_m + w_t f_t``, with the source posteriors ``f_m`` and
-    the posterior ``f_t`` of a GP that knows the target's data only:
+    The prediction is the posterior of ``f = Σ_m w_m f_m + w_t f_t``, with the source posteriors
+    ``f_m`` and the posterior ``f_t`` of a GP that knows the target's data only:
 
     .. code-block:: text
 
@@ -267,7 +267,7 @@ def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
 
 
 def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
-    """Counts the pairs that leave-one-out predictions rank otherwise than the outcomes do.
+    """Counts the pairs whose order differs between leave-one-out predictions and outcomes.
 
     The prediction for each point, made without it, is compared with the same function's values at
     the other points. Each pair is counted twice, with weight one half.
@@ -333,7 +333,7 @@ def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
 
     Args:
         source_losses: A ``batch_shape x M x S`` tensor: the misranked pairs of the sources' draws.
-        own_losses: A ``batch_shape x S`` tensor: those of the target's own model.
+        own_losses: A ``batch_shape x S`` tensor: the ones of the target's own model.
 
     Returns:
         A ``batch_shape x (M + 1)`` tensor: the share of draws in which each model is best, the

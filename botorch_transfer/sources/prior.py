@@ -44,7 +44,7 @@ class SourceGPs(ConditionedPrior):
 
     Args:
         gps: The conditioned GPs, in the prior's units.
-        units: How the data of the tasks became those of the prior.
+        units: Transforms from the data of the tasks to the prior's data.
         data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
@@ -84,7 +84,7 @@ class SourceGPs(ConditionedPrior):
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
-                those of ScaML-GP. ``None`` gives maximum likelihood.
+                ScaML-GP's. ``None`` gives maximum likelihood.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
@@ -155,7 +155,7 @@ class SourceGPs(ConditionedPrior):
             The prior, in standardized units if the models have a ``Standardize``, else in raw ones.
 
         Raises:
-            ValueError: If a model is of a kind that cannot be taken over; the message names it.
+            ValueError: If a model has a kind that cannot be taken over; the message names it.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -287,12 +287,12 @@ class SourceGPs(ConditionedPrior):
         """Adds how each task's outcomes compare with the mean prediction of all other tasks.
 
         A target without data is treated as one more task: the differences say how far its outcomes
-        may be from what its sources predict. The outcomes of the task that is left out are scaled
-        as those of a target are. Empty if there is one task only.
+        may be from what its sources predict. The outcomes of the left-out task are scaled as a
+        target's outcomes. Empty if there is one task only.
         """
         data, differences, agreement = self.observed, list[Tensor](), list[Tensor]()
         compared = left_out_of(self.gps, data)
-        # On the host, as what follows is small: a device would be waited for at each task.
+        # On the host, as the following tensors are small: a device would need a wait at each task.
         mean, std = self.outcome_mean[data.task], self.outcome_std[data.task]
         outcomes, scaled, task = (data.Y * std + mean).cpu(), data.Y.cpu(), data.task.cpu()
         known = {left_out: outcomes[task == left_out] for left_out, _, _ in compared}
@@ -315,7 +315,7 @@ MIN_TASKS = 5
 """With fewer tasks, a single odd one makes all others seem to disagree."""
 
 MAX_COMPARED, MAX_POINTS = 32, 32
-"""How many tasks are compared, and at how many points each; more do not change the result."""
+"""Numbers of tasks to compare and of points of each; more do not change the result."""
 
 
 def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:

@@ -1,9 +1,9 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 
-The sum is implemented in ``gp.combine``; hyperpriors and starting values, cautious ones
-and those of the paper, are in ``gp.hyperpriors``. With thousands of source tasks, a step of
-Bayesian optimization must not evaluate them all: :func:`screened_tasks` judges each task by itself,
-by how much better than no task it explains the target's outcomes.
+The sum is implemented in ``gp.combine``; hyperpriors and starting values, cautious ones and the
+paper's, are in ``gp.hyperpriors``. With thousands of source tasks, a step of Bayesian optimization
+must not evaluate them all: :func:`screened_tasks` judges each task by itself, by how much better
+than no task it explains the target's outcomes.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -59,7 +59,7 @@ class ScaMLGP(SourcePosteriorGP):
     inputs, a source with the sign turned weighed .14 after twenty points, a helpful one .77.
     Where the history may mislead, take :class:`TransferGP` or :class:`GuardedTransferGP`.
 
-    Of more than ``max_sources`` tasks it selects those that explain the target's outcomes best,
+    Of more than ``max_sources`` tasks it selects the ones that explain the target's outcomes best,
     each by itself (:func:`screened_tasks`). The weights of the others are exactly zero, and
     they take no time. Tasks are selected when the model is built and again by each fit, and kept in
     between: by conditioning, fantasies and leave-one-out predictions. Without target points all
@@ -183,7 +183,7 @@ SCREENING_WEIGHTS = (0.25, 0.5, 1.0, 2.0)
 """The weights of a task over which its evidence is averaged."""
 
 MAX_SCREENING_POINTS = 32
-"""How many target points tasks are judged by; more do not change which ones matter."""
+"""Number of target points by which tasks are judged; more points do not change the choice."""
 
 _DECIMALS = 6
 """Evidence that differs by rounding errors only is a tie."""

@@ -1,8 +1,8 @@
 """``backtest``: would old runs have helped on the tasks that they come from?
 
 Each old task is replayed as if it were new, with the others as its history. The rows to choose from
-are those that the task has, so that every outcome is known. Hyperparameters of pre-trained priors
-are those of all tasks; only the data of the replayed task are left out.
+are the task's own, so that every outcome is known. Hyperparameters of pre-trained priors are fitted
+to all tasks; only the data of the replayed task are left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FEWEST_ROWS = 4
 
 RANDOM = "random"
 NUM_ORDERS, NUM_DRAWS = 200, 2_000
-"""How many random orders of a task's rows, and samples of the bootstrap."""
+"""Numbers of random orders of a task's rows, and of bootstrap samples."""
 
 COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
 """Columns of the file of finished runs."""
@@ -63,7 +63,7 @@ COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
 
 @dataclass(frozen=True)
 class Backtest:
-    """What replaying the old tasks found.
+    """Result of replaying the old tasks.
 
     Args:
         table: One row for each task and model: ``task``; ``model``; ``best_1``, ``best_3``,
@@ -150,8 +150,8 @@ def backtest(
 
     A model chooses among the rows of the task itself, whose outcomes are known. Runs that failed
     are left out, and equal rows have their mean outcome. Ten tasks with a hundred rows take a
-    minute or two; of a larger history, a random sample of tasks and rows is used, and the result
-    says so.
+    minute or two; of a larger history, a random sample of tasks and rows is used, which the result
+    states.
 
     Args:
         space: The search space.
@@ -169,7 +169,7 @@ def backtest(
         rename: New names of columns by their old ones.
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
-        run: The column whose value is the same in all rows of a run, likewise.
+        run: The column whose value is the same in all rows of a run, as in :func:`suggest`.
         robust: Whether models see very bad outcomes as just bad, as in :func:`suggest`. Tables and
             distances have the outcomes as they are.
         progress: Whether to show a progress bar; by default on a terminal.

@@ -61,7 +61,7 @@ class LinearConstraint:
     is_equality: bool = False
 
     def holds(self, frame: DataFrame) -> NDArray[np.bool_]:
-        """Tells in which of ``n`` configurations it holds, up to rounding errors.
+        """Finds the configurations in which it holds, up to rounding errors.
 
         Args:
             frame: A table with ``n`` rows.
@@ -162,7 +162,7 @@ def _parameter_of(column: str, space: SearchSpace) -> Any:
 
 
 class _Variable(NamedTuple):
-    """How a column enters the program: ``offset + scales @ v``, with numbers ``v``.
+    """Column in the program: ``offset + scales @ v``, with numbers ``v``.
 
     There is one ``v`` from 0 to ``largest``; or, of a list that is not equally spaced, one for each
     value, of which a single one is 1.

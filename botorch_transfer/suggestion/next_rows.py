@@ -126,12 +126,13 @@ def suggest(
             ``candidates``, it may be ``None``: it is then guessed from them and the history.
         history: Old runs of other tasks, one row a run. Runs without any outcome, or with an
             infinite one, have failed; if there is a ``status`` column, runs without an outcome have
-            failed only if ``status`` says so. ``None`` if there is a ``prior``, or for a first
-            campaign: it starts with a spread-out design and goes on with a plain GP.
+            failed only if ``status`` names a failure. ``None`` if there is a ``prior``, or for a
+            first campaign: it starts with a spread-out design and goes on with a plain GP.
         runs: The runs of this study, maybe none. A run counts for each outcome that it has. A run
-            without any is pending. A run has failed if its ``status`` or a word in an outcome says
-            so, or an outcome is infinite. Columns that have no meaning here are ignored. Cells such
-            as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page on source data.
+            without any is pending. A run has failed if its ``status`` or a word in an outcome names
+            a failure, or an outcome is infinite. Columns that have no meaning here are ignored.
+            Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page on source
+            data.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
             By default small ones are, with a warning in the log unless the outcome is ``"loss"``.
@@ -165,8 +166,8 @@ def suggest(
             ``prior`` is then of the logarithm.
         step: The column of the step, if the tables have learning curves: one row a step, empty in
             rows without a curve. Rows of a task with the same parameters and growing steps are one
-            run. A run that was stopped early, as its ``status`` (``"stopped"``) or a shorter curve
-            says, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
+            run. A run that was stopped early, by its ``status`` (``"stopped"``) or its shorter
+            curve, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
             from old curves, as a noisy run.
         run: The column whose value is the same in all rows of a run, in place of the parameters.
         outcome_range: The least and the largest value that the objectives can have, as
@@ -179,8 +180,8 @@ def suggest(
             limited to :func:`~botorch_transfer.outcome_transforms.robust_limit`, and predictions
             are never worse than the worst retained outcome. Good outcomes never change.
         cache: The folder that remembers pre-training for later calls, in other processes, too;
-            ``"off"`` for none. By default the environment variable ``BOTORCH_TRANSFER_CACHE`` says
-            so, or else it is the user's own. The rows do not depend on it.
+            ``"off"`` for none. By default the environment variable ``BOTORCH_TRANSFER_CACHE``, or
+            else the user's own folder of caches. The rows do not depend on it.
         progress: Whether pre-training shows a progress bar; by default it does so on a terminal if
             it takes more than three seconds.
         seed: The seed of all random numbers.
@@ -188,16 +189,16 @@ def suggest(
     Returns:
         A table of ``n`` rows. First the parameters, in the space's order and in your units; empty
         where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
-        its unit, followed by ``_`` and its name if there are several; of logarithms, those of a
-        log-normal distribution. With one objective, ``expected_improvement`` says in its unit by
-        how much a row is expected to be better than the best run so far, where being worse counts
-        as zero; it is empty as long as there is no outcome. ``sources`` names the old tasks that
-        speak for the row: those that expect an outcome better than their own average by more than
-        a standard deviation of that prediction, the surest first.
+        its unit, followed by ``_`` and its name if there are several; for logarithms, the moments
+        of a log-normal distribution. With one objective, ``expected_improvement`` is the expected
+        gain over the best run so far in its unit, where being worse counts as zero; it is empty as
+        long as there is no outcome. ``sources`` names the old tasks that support the row: they
+        expect an outcome better than their own average by more than a standard deviation of that
+        prediction. The surest one comes first.
 
     Raises:
-        InputDataError: If a column is missing, or a value is outside of the space. The message says
-            what to do.
+        InputDataError: If a column is missing, or a value is outside of the space. The message
+            names the remedy.
         TypeError: If an argument is of another type.
         ValueError: If arguments contradict one another, or fewer than ``n`` configurations are
             left.
@@ -234,7 +235,7 @@ def predict(
     seed: int = 0,
     **options: Any,
 ) -> DataFrame:
-    """Predicts the outcomes of given rows; all other arguments are those of :func:`suggest`.
+    """Predicts the outcomes of given rows; all other arguments are the same as in :func:`suggest`.
 
     Args:
         space: The search space.
@@ -507,7 +508,7 @@ def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
 
 @torch.no_grad()
 def surety(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
-    """How sure each source task is that rows are better than its own average.
+    """Computes each source task's z-score of rows against its own average.
 
     Args:
         model: The model of an outcome.

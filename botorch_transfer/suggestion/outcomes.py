@@ -45,10 +45,10 @@ DEFAULT_MODEL: Callable[..., Any] = TransferGP
 """The model of :func:`suggest` if none is given."""
 
 MAX_TOGETHER = 256
-"""How many rows are predicted at once."""
+"""Number of rows to predict at once."""
 
 PLAIN, SORTED = "SingleTaskGP", "sorted"
-"""Names that stand beside those of the package's models."""
+"""Names of models besides the package's own."""
 
 
 def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
@@ -83,7 +83,7 @@ def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def takes_sources(model: Callable[..., Any]) -> bool:
-    """Tells a model with sources from one of BoTorch, whose third argument is ``train_Yvar``.
+    """Distinguishes a model with sources from BoTorch's, whose third argument is ``train_Yvar``.
 
     Args:
         model: A class, or what makes a model.

@@ -5,10 +5,10 @@ offline: the data, what draws them (``page.html``) and Plotly's script are insid
 forbids itself to load anything. All names and cells reach it as JSON, and are shown as text.
 Plotly comes with the extra ``plot``.
 
-:func:`parameter_importance` says which parameters matter by Sobol's total indices of predicted
-means. A parameter's index is the share of the variance over the space that is left when all other
-parameters are known, so that joint effects count for each of the parameters that take part in them,
-and indices may add up to more than one.
+:func:`parameter_importance` computes Sobol's total indices of predicted means. A parameter's index
+is the share of the variance over the space that is left when all other parameters are known, so
+that joint effects count for each of the parameters that take part in them, and indices may add up
+to more than one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ WHOLE = {
     "misleading": "old runs mislead: what was good there is bad here",
     "irrelevant": "old runs do not help: this study's runs do not follow them",
 }
-"""What verdicts on one old task, and on all of them, say in plain words."""
+"""Plain words for verdicts on one old task, and on all of them."""
 
 NUM_POINTS = 256
 """Points of each of the two samples of an importance, a power of two."""
@@ -89,7 +89,7 @@ def suggestion_page(
     Args:
         suggestion: The rows and the models.
         runs: The runs so far.
-        status: The column that says whether a run failed.
+        status: The column with the state of a run.
         settings: What else to note, such as the seed.
 
     Returns:
@@ -185,7 +185,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
 
 
 def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str, Any] | None:
-    """What the page shows of an objective; ``None`` without a model."""
+    """Returns the page's data of an objective; ``None`` without a model."""
     if (model := suggestion.models.get(outcome.name)) is None:
         return None
     space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
@@ -222,7 +222,7 @@ def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str,
 
 
 def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
-    """What old runs alone let expect of each run; ``None`` without old runs."""
+    """Returns the prediction of each run by old runs alone; ``None`` without old runs."""
     model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
     X = runs.X
     if sources is None or len(X) == 0 or not isinstance(model, TransferModel):

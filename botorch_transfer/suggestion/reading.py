@@ -1,7 +1,7 @@
-"""Reads tables: what the outcomes are, the old runs as source data, and the runs of this study.
+"""Reads tables: the outcomes, the old runs as source data, and the runs of this study.
 
 :func:`read_study` reads the arguments of ``suggest`` and of the command line, :func:`read_tables`
-the tables themselves, also those of the Optuna sampler.
+reads the tables themselves, also for the Optuna sampler.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ADDED = ("expected_improvement", "sources", "predicted_mean", "predicted_std")
 
 
 class EncodedTables(NamedTuple):
-    """What the tables say, encoded for models.
+    """Tables, encoded for models.
 
     Args:
         region: The rows of the search space that may be suggested.
@@ -175,7 +175,7 @@ def read_outcomes(
     log: bool | str | Sequence[str] = False,
     outcome_range: Range | Mapping[str, Range] | None = None,
 ) -> list[Outcome]:
-    """Reads what the outcomes are; all arguments are those of :func:`suggest`.
+    """Reads the outcomes; all arguments are the same as in :func:`suggest`.
 
     Args:
         outcome: The columns of the objectives.
@@ -252,7 +252,7 @@ def _check_known(argument: str, given: Iterable[str], names: Collection[str]) ->
 def _split_constraints(
     constraints: Mapping[str, str] | Sequence[str] | None, parameters: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Tells limits of outcomes, by name, from constraints between parameters.
+    """Separates limits of outcomes, by name, from constraints between parameters.
 
     A text that compares one name, which is no parameter, with a number is a limit of an outcome.
     """
@@ -355,7 +355,7 @@ def read_study(
         repeats: Whether rows of the runs may be suggested again.
         prior: The prior, in place of ``history``.
         noise: The columns of standard errors.
-        status: The column that says whether a run failed.
+        status: The column with the state of a run.
         missing: Values of parameters that old tasks do not record.
         rename: New names of columns of ``history`` by their old ones.
         log: Outcomes to model by their logarithm.
@@ -444,7 +444,7 @@ def read_tables(
         history: Old runs of other tasks.
         runs: The runs of this study.
         task: The column of ``history`` that names the task.
-        status: The column that says whether a run failed.
+        status: The column with the state of a run.
         prior: The prior, in place of ``history``.
         missing: Values of parameters that old tasks do not record.
         curves: The columns of learning curves.

@@ -2,7 +2,7 @@
 
 It is the whole space, or what fixed values and linear constraints leave of it, or the rows of a
 table of candidates. The search, the first design and the scales of acquisition functions ask a
-:class:`Region` for rows and know nothing of what it is made of.
+:class:`Region` for rows, whatever its parts are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_GRID = 2_000
 """A space with no more configurations than this is searched by listing them."""
 
 MAX_REPAIRED = 48
-"""The most rows to make feasible at once; of those that are feasible already, all are taken."""
+"""The most rows to make feasible at once; all rows that are feasible already are taken."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Region:
         return self.space.round(X)
 
     def allows(self, X: Tensor) -> Tensor:
-        """Tells which rows have the fixed values and satisfy the constraints.
+        """Finds the rows that have the fixed values and satisfy the constraints.
 
         Args:
             X: An ``n x d`` tensor of encoded configurations.
@@ -255,7 +255,7 @@ class Region:
         return replace(self, table=rows[sizes >= n])
 
     def sharing(self, shared: Sequence[str], x: Tensor) -> Region:
-        """Fixes the values of shared parameters to those of a row, a ``d`` tensor."""
+        """Fixes shared parameters to the values of a row, a ``d`` tensor."""
         row = self.space.decode(x.unsqueeze(0)).iloc[0]
         values = {name: row[name] for name in shared if not isna(row[name])}
         return replace(self, fixed={**(self.fixed or {}), **values})

@@ -26,19 +26,20 @@ SAME_ROW = 1e-4
 """Points of the unit cube that are no further apart in any column are one row."""
 
 POOL = 512
-"""How many random rows are scored before the best ones are improved."""
+"""Number of random rows that are scored before the best ones are improved."""
 
 MAX_VALUES = 2_000
 """Steps of ordered parameters with more values than this are left to gradients."""
 
 MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
-"""Of a longer table this many random rows are scored, then the nearest rows of the best ones."""
+"""Number of random rows of a longer table that are scored, before the neighbours of the best
+ones."""
 
 NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
 """Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
 
 MAX_STEPS = 20
-"""How many rows are varied by single steps at most."""
+"""Largest number of rows that are varied by single steps."""
 
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
 """Shares of the improvement, or of the prior mean's spread over the space: what a row may lose by
@@ -196,7 +197,7 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
 
 
 def is_among(X: Tensor, taken: Tensor) -> Tensor:
-    """Which rows of ``X`` are among others, as far as the search tells them apart."""
+    """Mask of the rows of ``X`` that occur in ``taken``, up to rounding errors."""
     if len(taken) == 0:
         return torch.zeros(len(X), dtype=torch.bool)
     return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
