@@ -18,7 +18,7 @@ test: $(VENV)/.test-installed
 # The contract of all models, pre-training and Ax on CUDA, or on the simulated device without a GPU.
 test-device: $(VENV)/.test-installed
 	OMP_NUM_THREADS=1 TEST_DEVICE=accelerator $(BIN)/python -m pytest -n auto --dist worksteal \
-		tests/models/test_contract_*.py tests/ax tests/pretraining/test_device.py \
+		tests/models/test_contract_*.py tests/ax tests/test_pretraining_on_a_device.py \
 		tests/test_simulated_device.py
 
 demo: $(VENV)/.demo-installed

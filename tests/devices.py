@@ -73,13 +73,13 @@ def waits(run: Callable[[], object]) -> Counter[str]:
         simulated_device.waits.clear()
         run()
         return Counter(simulated_device.waits)
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")  # the first call of the switch warns, too
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
             run()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     synchronizing = ["synchronizing CUDA operation" in str(warning.message) for warning in told]
     return Counter({"synchronization": sum(synchronizing)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -112,3 +113,12 @@ def test_imports_go_one_way() -> None:
         assert not imported & NOT_BELOW.get(room, set()), name
         if room in METHODS:
             assert imported & METHODS <= {room}, name
+
+
+def test_the_makefile_names_files_that_exist():
+    root = ROOT.parent
+    text = (root / "Makefile").read_text(encoding="utf-8")
+    paths = re.findall(r"\btests/[\w/*.]+", text)
+    assert len(paths) > 3
+    for path in paths:
+        assert list(root.glob(path)), path
