@@ -526,7 +526,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
 
 @contextmanager
-def naming(*tasks: str) -> Iterator[None]:
+def name_task_in_errors(*tasks: str) -> Iterator[None]:
     """Names the source tasks whose covariance matrix cannot be factorized.
 
     Args:
@@ -576,7 +576,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
         _, info = torch.linalg.cholesky_ex(covariance)
         matrix = int(info.nonzero()[0])
         # Without the rows before the one where it fails, the factorization would go on.
-        with naming(name(matrix, int(info[matrix]) - 1)):
+        with name_task_in_errors(name(matrix, int(info[matrix]) - 1)):
             raise
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
     return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
@@ -704,7 +704,7 @@ class ConditionedGPs(ConditionedBatch):
             data = X[chunk, :size], residual[chunk, :size], mask[chunk, :size], noise[chunk, :size]
             own = Stationary(kernel, lengths[chunk].unsqueeze(-2), scales[chunk])
             if bool(large[chunk[0]]):
-                with naming(names[int(chunk[0])]):
+                with name_task_in_errors(names[int(chunk[0])]):
                     found = _distilled(*data, own, cast(int, max_inducing))
             else:
                 found = _exact(*data, own, [names[i] for i in chunk.tolist()])

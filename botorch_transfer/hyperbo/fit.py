@@ -261,7 +261,7 @@ class GradientFit:
 # ----------------------------------------------------------------------------- held-out tasks
 
 
-def fit_as_long_as_it_helps(
+def fit_with_early_stopping(
     parts: GPParts,
     tasks: PaddedTasks,
     share: float,

@@ -59,7 +59,7 @@ from botorch_transfer.hyperbo.fit import (
     GradientFit,
     LearningCurve,
     PretrainingOptions,
-    fit_as_long_as_it_helps,
+    fit_with_early_stopping,
 )
 from botorch_transfer.hyperbo.objectives import Objective, SourceLoss
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
@@ -347,7 +347,7 @@ class PretrainedPrior(TransferPrior):
         if hold_out is None:
             curve = GradientFit(parts, loss(tasks), None, chosen).run()
         else:
-            curve = fit_as_long_as_it_helps(parts, tasks, hold_out, loss, chosen)
+            curve = fit_with_early_stopping(parts, tasks, hold_out, loss, chosen)
         freeze(parts.eval())
         self.parts = parts
         self.to(outcomes.device)

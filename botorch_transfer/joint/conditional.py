@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.nn.functional import pad
 
-from botorch_transfer.gp.conditioned import Conditioned, naming
+from botorch_transfer.gp.conditioned import Conditioned, name_task_in_errors
 from botorch_transfer.gp.likelihood import log_density
 from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
 from botorch_transfer.gp.state import (
@@ -278,7 +278,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         roots = []
         for (points, _), covariance in zip(self.groups, covariances, strict=True):
             names = [self.points.task_names[task] for task in points.tasks]
-            with nullcontext() if self._has_graph else naming(*names):
+            with nullcontext() if self._has_graph else name_task_in_errors(*names):
                 roots.append(psd_safe_cholesky(covariance))
         return roots
 

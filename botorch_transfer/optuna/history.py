@@ -207,7 +207,7 @@ def history_of(studies: Sequence[Study], rename: Mapping[str, str] | None = None
     rows, complete = list[dict[str, Any]](), list[bool]()
     found: dict[str, list[BaseDistribution]] = {}
     for study, own in trials.items():
-        signs = turned_round(study.study_name, study.directions, directions)
+        signs = direction_signs(study.study_name, study.directions, directions)
         told = rows_of(own, study.directions, names, prior)
         for trial, row in zip(own, told, strict=True):
             failed = row.pop(STATUS) == "failed"
@@ -263,7 +263,7 @@ def _warn_of_renames(frame: DataFrame, parameters: Sequence[str]) -> None:
                 )
 
 
-def turned_round(
+def direction_signs(
     name: str, old: Sequence[StudyDirection], new: Sequence[StudyDirection]
 ) -> list[float]:
     """The factors that give old values the directions of a new study.

@@ -33,6 +33,7 @@ from botorch_transfer.optuna.history import (
     TASK,
     OptunaHistory,
     constraint_name,
+    direction_signs,
     distribution_of,
     has_value,
     label,
@@ -43,7 +44,6 @@ from botorch_transfer.optuna.history import (
     read_history,
     rows_of,
     sign_of,
-    turned_round,
     value_of,
 )
 from botorch_transfer.progress import logged_once
@@ -361,7 +361,7 @@ class TransferSampler(BaseSampler):
                 f"The study has {count} objectives: TransferSampler takes up to {MAX_OBJECTIVES}."
             )
         if isinstance(self._history, OptunaHistory):
-            turned_round("old", self._history.directions, study.directions)
+            direction_signs("old", self._history.directions, study.directions)
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
                 f"outcome names {len(self._outcome)} columns, and the study has {count} "
@@ -436,7 +436,7 @@ class TransferSampler(BaseSampler):
         if old is None or not isinstance(self._history, OptunaHistory):
             return old  # None: a prior
         old = old[old[TASK] != study.study_name]
-        signs = turned_round("old", self._history.directions, study.directions)
+        signs = direction_signs("old", self._history.directions, study.directions)
         names = outcome_names(len(signs))
         old = old.assign(**{name: s * old[name] for name, s in zip(names, signs, strict=True)})
         for name in [name for name in space.columns if name in old]:

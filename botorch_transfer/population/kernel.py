@@ -40,7 +40,7 @@ from botorch_transfer.gp.conditioned import (
     ConditionedBatch,
     by_columns,
     inverse_cholesky,
-    naming,
+    name_task_in_errors,
     range_names,
 )
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
@@ -241,7 +241,7 @@ class ConditionedPopulation(ConditionedBatch):
             precision, weighted = X.new_zeros(number, number), X.new_zeros(number, 1)
             blocks: dict[int, _Block] = {}
             for index, rows in enumerate(tasks):
-                with naming(names[index]):
+                with name_task_in_errors(names[index]):
                     block = own.block(common, X[rows], Y[rows], noise[rows])
                 if len(rows) > MAX_ROWS_OF_TASK:  # small ones take less time than memory
                     blocks[index] = block

@@ -507,7 +507,7 @@ def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
 
 
 @torch.no_grad()
-def surety(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
+def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
     """Computes each source task's z-score of rows against its own average.
 
     Args:
@@ -530,7 +530,7 @@ def surety(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
     """Names the source tasks that expect much of each row, the surest first."""
-    names, found = surety(model, X)
+    names, found = source_z_scores(model, X)
     return [
         ", ".join(names[i] for i in order[:MAX_NAMED] if column[i] > 1)
         for column, order in zip(

@@ -44,7 +44,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     SimplexParameter,
 )
-from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, surety
+from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, source_z_scores
 from botorch_transfer.suggestion.outcomes import moments
 
 MAX_SLICES, MAX_MAPPED = 12, 5
@@ -165,7 +165,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
     """One sentence on why a row was chosen."""
     x, parts = suggestion.X[row : row + 1], list[str]()
     outcomes, models = suggestion.tables.outcomes, suggestion.models
-    names, sure = surety(models.get(outcomes[0].name), x)
+    names, sure = source_z_scores(models.get(outcomes[0].name), x)
     if names:
         parts.append(f"clearly above average in {int((sure > 1).sum())} of {len(names)} old tasks")
     for i, outcome in enumerate(outcomes):
@@ -247,7 +247,7 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "yes, by chance maybe: most others they do not follow"
-    names, _ = surety(model, X[:0])
+    names, _ = source_z_scores(model, X[:0])
     similar: list[float | None] = [None] * len(told)
     if len(Y) >= ENOUGH_RUNS and names:
         means = pd.DataFrame(model.member_on_sources.prior.moments(X)[0].T.numpy())
