@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Rows left out of tables, parameters without old values, and long work.
     for room in ("data", "search_space", "suggestion", "progress"):
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
+    if options.own is not None and options.runs is not None:
+        print(f"{options.program}: There are two tables of runs: name one.", file=sys.stderr)
+        return 2
     options.runs = options.own or options.runs
     if options.first is not None:
         options.history = [options.first, *options.history]
@@ -195,13 +198,14 @@ def _sentence(error: Exception) -> str:
     """The message, with options of the command line in place of arguments of Python."""
     if isinstance(error, FileNotFoundError):
         return f"There is no file {error.filename}."
+    if isinstance(error, IsADirectoryError):
+        return f"{error.filename} is a folder: name a file in it."
     text = " ".join(str(error).split()) or type(error).__name__
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
     text = re.sub(r"\b(repeats)=True", r"--\1", text)
-    return re.sub(
-        r"\b(outcome|task|goal|noise|missing|rename|candidates)=(?=[ ,.:;]|$)", r"--\1", text
-    )
+    names = "outcome|task|goal|noise|missing|rename|candidates|step|run|cost"
+    return re.sub(rf"\b({names})=(?=[ ,.:;]|$)", r"--\1", text)
 
 
 # ---------------------------------------------------------------------------------------- suggest
@@ -210,9 +214,7 @@ def _sentence(error: Exception) -> str:
 def _suggest(options: argparse.Namespace) -> None:
     if options.append and options.runs is None:
         raise ValueError("--append needs the table of runs to add the rows to: name its file.")
-    folder = None if options.report is None else options.report.absolute().parent
-    if folder is not None and not folder.is_dir():
-        raise ValueError(f"The folder {folder} does not exist: make it, or name another file.")
+    _check_output(options.report)
     from botorch_transfer.suggestion import suggest_rows
     from botorch_transfer.suggestion.page import suggestion_page
 
@@ -237,7 +239,18 @@ def _suggest(options: argparse.Namespace) -> None:
         print(f"Added to {options.runs}.")
 
 
+def _check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Refuses a file to write whose folder is absent, or that is one of the inputs."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"The folder {path.absolute().parent} does not exist: make it, or name another file."
+        )
+    if path is not None and path in inputs:
+        raise ValueError(f"{path} is one of the tables to read: name another file.")
+
+
 def _predict(options: argparse.Namespace) -> None:
+    _check_output(options.output, *options.history, options.runs, options.rows, options.space)
     from botorch_transfer.search_space import read_table
     from botorch_transfer.suggestion import predict_rows
 
@@ -309,6 +322,7 @@ def _tables(
         status=options.status,
         fixed=_values(options.fixed, "--fixed", space),
         repeats=options.repeats,
+        cost=getattr(options, "cost", None),
         **_meaning(options, space),
     )
     return tables, read["runs"]
@@ -318,9 +332,21 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
     """Reads the files of old runs; rows of several files are named by row and file."""
     from pandas import concat
 
+    from botorch_transfer.data.columns import likely_column
     from botorch_transfer.search_space import read_table
 
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"{twice[0]} is there twice: name each table of old runs once.")
     tables = [read_table(path, choices) for path in paths]
+    every = {name for table in tables for name in table}
+    for table, path in zip(tables, paths, strict=True):
+        spare = [name for name in table if sum(name in other for other in tables) == 1]
+        for name in sorted(every - {*table}, key=str):
+            if likely := likely_column(str(name), spare):
+                raise ValueError(
+                    f"{path} has no column {name!r}, but {likely!r}, and another table has "
+                    f"{name!r}: give them one name."
+                )
     for table, path in zip(tables, paths, strict=True):
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
@@ -355,7 +381,7 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     import pandas as pd
 
     from botorch_transfer.search_space import FloatParameter
-    from botorch_transfer.search_space.cells import NUMBER, decoded, separator
+    from botorch_transfer.search_space.cells import NUMBER, decoded, even_lines, separator
 
     if path.suffix.lower().startswith(".xls"):
         raise ValueError(f"Rows cannot be added to the Excel file {path}: save it as a CSV file.")
@@ -376,7 +402,10 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     sep = separator(text_of)
     written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
     new = pd.read_csv(io.StringIO(written), sep=sep, **text)
-    old = pd.read_csv(path, sep=sep, encoding=encoding, **text) if is_table else new.iloc[:0]
+    old = new.iloc[:0]
+    if is_table:
+        names, *rows = even_lines(path, text_of, sep).values()
+        old = pd.DataFrame(rows, columns=names, dtype=str)
     for name in old.columns:
         cells = old.loc[old[name] != "", name].drop_duplicates()
         units = cells.str.replace(",", ".").str.extract(NUMBER)["unit"].dropna().unique()
@@ -423,6 +452,7 @@ def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
 
 
 def _space(options: argparse.Namespace) -> None:
+    _check_output(options.output, options.history)
     from botorch_transfer.search_space import guess_space, read_table
 
     history = read_table(options.history)

@@ -267,6 +267,47 @@ def test_riddles_have_their_sentence(folder, capsys, arguments, message):
     assert said.splitlines()[-1].endswith(".")
 
 
+@pytest.mark.usefixtures("_brief_search")
+def test_appending_keeps_every_cell(folder):
+    runs = Path("runs.csv")
+    runs.write_text('C,gamma,log_loss\n1.0,0.01,0.5,\n"2.0",0.02,0.4\n')
+    assert main([*COMMAND, "runs.csv", *LOSS, "--append", "--model", "ScaMLGP"]) == 0
+    lines = runs.read_text().splitlines()
+    assert lines[:3] == ["C,gamma,log_loss", "1.0,0.01,0.5", "2.0,0.02,0.4"]
+    assert len(lines) == 4
+    runs.write_text("C,gamma,log_loss,C\n1.0,0.01,0.5,2\n")
+    assert main([*COMMAND, "runs.csv", *LOSS, "--append"]) == 2
+    assert runs.read_text().count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
+        ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
+        ([*COMMAND, *LOSS, "--step", "C"], "step names the parameter 'C'"),
+        ([*COMMAND, *LOSS, "--cost", "price"], "cost names 'price', which is no column of cand"),
+        (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is there twice"),
+        (
+            ["suggest", "space.json", "--history", "old.csv", "other.csv", *LOSS],
+            "but 'C', and another",
+        ),
+        ([*COMMAND, *LOSS, "--task", "day"], "The table has no column 'day'"),
+        (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
+        (["space", "old.csv", *LOSS, "-o", "nowhere/s.json"], "nowhere does not exist: make it"),
+        (
+            ["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"],
+            "old.csv is one of the tables to read",
+        ),
+    ],
+)
+def test_wrong_files_and_options(folder, capsys, arguments, message):
+    pd.read_csv("old.csv").rename(columns={"C": "c"}).to_csv("other.csv", index=False)
+    Path("runs.csv").write_text("C,gamma,log_loss\n1.0,0.01,0.5\n")
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_space_is_written_to_a_file(folder):
     assert main(["space", "old.csv", *LOSS, "--output", "guess.json"]) == 0
     assert SearchSpace.from_json("guess.json").columns == ["C", "gamma"]

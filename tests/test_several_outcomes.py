@@ -11,8 +11,17 @@ from botorch.models import ModelListGP
 from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import SumMarginalLogLikelihood
+from pandas import DataFrame, concat
 
-from botorch_transfer import ScaMLGP, TransferGP, transfer_models
+from botorch_transfer import (
+    FloatParameter,
+    ScaMLGP,
+    SearchSpace,
+    SourceGPs,
+    TransferGP,
+    from_dataframe,
+    transfer_models,
+)
 from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior
 
@@ -47,6 +56,26 @@ def test_data_sets_options_and_an_empty_target():
     models = transfer_models(X[:0], BOTH[:0], noisy, input_transform=Normalize(2))
     assert all(isinstance(model, TransferGP) for model in models.models)
     assert models.posterior(TEST_X).mean.isfinite().all()
+
+
+def test_a_history_for_each_outcome():
+    space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
+    frames = [
+        DataFrame(x.numpy(), columns=["a", "b"]).assign(task=n) for n, (x, _) in HISTORY.items()
+    ]
+    outcomes = torch.cat([y for _, y in HISTORY.values()]).numpy()
+    old = concat(frames, ignore_index=True).assign(err=-outcomes[:, 0], mem=outcomes[:, 1])
+    histories = from_dataframe(old, space, ["err", "mem"], "task", ["min", "max"])
+    expected = transfer_models(X, BOTH, HISTORY, model_class=ScaMLGP)
+    priors = [SourceGPs.fit(each) for each in histories.values()]
+    for sources in (histories, list(histories.values()), priors):
+        models = transfer_models(X, BOTH, sources, model_class=ScaMLGP)
+        for model, twin in zip(models.models, expected.models, strict=True):
+            assert_same_posterior(model.posterior(TEST_X), twin.posterior(TEST_X))
+    with pytest.raises(InputDataError, match="histories of 1 outcomes, and train_Y has 2"):
+        transfer_models(X, BOTH, {"err": histories["err"]})
+    with pytest.raises(ValueError, match="There are 2 outcomes and 1 goals"):
+        from_dataframe(old, space, ["err", "mem"], "task", ["min"])
 
 
 def test_hypervolume_improvement():

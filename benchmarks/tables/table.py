@@ -125,7 +125,7 @@ def make_table(
         The table; tasks without any finite outcome are left out.
     """
     options = {"goal": goal, "failed": failed, "missing": missing, "robust": None}
-    data = from_dataframe(frame, space, outcome, task, **options)  # type: ignore[arg-type]
+    data = from_dataframe(frame, space, outcome, task, **options)
     kept = frame[task].astype(str).isin(list(data))
     if failed == "drop":
         kept &= np.isfinite(pd.to_numeric(frame[outcome], errors="coerce"))

@@ -311,7 +311,7 @@ def _standardize(members: Iterable[TransferModel], batch_shape: torch.Size) -> O
 def transfer_models(
     train_X: Tensor,
     train_Y: Tensor,
-    sources: Sequence[SourceData] | Mapping[str, SourceData],
+    sources: Any,
     train_Yvar: Tensor | None = None,
     model_class: Callable[..., TransferModel] = TransferGP,
     **options: Any,
@@ -327,7 +327,9 @@ def transfer_models(
         train_Y: An ``n x m`` tensor of target outcomes.
         sources: The source tasks, a sequence or a mapping from names: each a
             ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)`` with ``n_i x m`` tensors of the
-            same outcomes in the same order.
+            same outcomes in the same order. Or a history for each outcome, in their order, as
+            ``from_dataframe(..., outcome=["err", "mem"])`` returns: a sequence or mapping of ``m``
+            priors, or of mappings from tasks to source data of one outcome.
         train_Yvar: An ``n x m`` tensor of known noise variances; inferred if omitted.
         model_class: The class of the models.
         **options: Further arguments of each model, for instance ``input_transform``.
@@ -350,20 +352,34 @@ def transfer_models(
         torch.Size([20, 3])
     """
     check_options(model_class, options)
-    names, m = task_names(sources), train_Y.shape[-1]
-    given = sources.values() if isinstance(sources, Mapping) else sources
-    tasks = [_tensors(name, task, m) for name, task in zip(names, given, strict=True)]
     models = []
-    for column in range(m):
+    for column, history in enumerate(_by_outcome(sources, train_Y.shape[-1])):
         which = slice(column, column + 1)
-        history = {
-            name: (X, *(outcome[..., which] for outcome in outcomes))
-            for name, (X, *outcomes) in zip(names, tasks, strict=True)
-        }
         noise = None if train_Yvar is None else train_Yvar[..., which]
         own = deepcopy(options)
         models.append(model_class(train_X, train_Y[..., which], history, train_Yvar=noise, **own))
     return ModelListGP(*cast(Any, models))
+
+
+def _by_outcome(sources: Any, m: int) -> list[Any]:
+    """Splits source tasks by outcome, unless there is a history for each one."""
+    given = list(sources.values() if isinstance(sources, Mapping) else sources)
+    if all(isinstance(each, Mapping | TransferPrior) for each in given):
+        if len(given) != m:
+            raise InputDataError(
+                f"There are histories of {len(given)} outcomes, and train_Y has {m}: give one for "
+                "each outcome, in the order of train_Y."
+            )
+        return given
+    names = task_names(sources)
+    tasks = [_tensors(name, task, m) for name, task in zip(names, given, strict=True)]
+    return [
+        {
+            name: (X, *(outcome[..., column : column + 1] for outcome in outcomes))
+            for name, (X, *outcomes) in zip(names, tasks, strict=True)
+        }
+        for column in range(m)
+    ]
 
 
 def _tensors(name: str, task: SourceData, num_outcomes: int) -> tuple[Tensor, ...]:

@@ -59,6 +59,12 @@ NEUTRAL = _words(
 EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
 """Words of an outcome or of a status that mean an empty cell."""
 
+VAGUE = _words("error, inf, infinity, nr, np, invalid")
+"""Words of failure that may mean something else beside a number, as in ``0.3 (error 0.1)``."""
+
+NEGATIONS = _words("free, no, none, not, without")
+"""Words after which a word of failure means none."""
+
 _NUM = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 MARKS = re.compile(r"(?:\s*[*†‡§#!?^]+|\s+\([^)]*\)|\s*\[[^\]]*\])+\s*$")
 CELL = re.compile(
@@ -245,7 +251,8 @@ def _parse(cell: Any) -> Cell:
         return Cell("", cell)
     bare = MARKS.sub("", cell.replace("−", "-"))
     word = _word(cell)
-    if (found := CELL.fullmatch(bare)) and not FAILED & {*word.split()}:
+    tokens = {*word.split()}
+    if (found := CELL.fullmatch(bare)) and (NEGATIONS & tokens or not (FAILED - VAGUE) & tokens):
         side = -1 if found["below"] else 1 if found["above"] or found["least"] else 0
         unit, error = found["own"] or found["unit"] or "", found["error"]
         marked = "mark" if found["about"] or len(bare) < len(cell) else ""
@@ -271,7 +278,7 @@ def _fate(word: str) -> str:
     """The fate that a word means, or its beginning, as in ``failed: no memory``; maybe none."""
     tokens = word.split()
     beginnings = {" ".join(tokens[:number]) for number in (1, 2, 3)}
-    if beginnings & FAILED and not {"free", "none", "not", "without"} & {*tokens}:
+    if beginnings & FAILED and not (NEGATIONS - {"no"}) & {*tokens}:
         return "failed"
     return "ended" if beginnings & ENDED else ""
 

@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import FATE, error_column, logarithms, measured, numbers
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.outcome_transforms import (
     EXTREME,
@@ -36,8 +36,8 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-ENOUGH_SAME = 3
-"""Number of a study's own runs in a task by which the task is the study itself."""
+ENOUGH_SAME, MOST = 3, 0.9
+"""Number of a study's own runs in a task, and their share, by which the task is the study."""
 
 MAX_COUNTED = 4
 """The most values to name in a log line."""
@@ -46,12 +46,24 @@ MANY_TIMES = 10.0
 """Ratio of the median to the best loss from which on a log line advises logarithms."""
 
 
+@overload
+def from_dataframe(
+    frame: DataFrame, space: SearchSpace, outcome: str, task: str, *args: Any, **options: Any
+) -> dict[str, SupervisedDataset]: ...
+
+
+@overload
+def from_dataframe(
+    frame: DataFrame, space: SearchSpace, outcome: list[str], task: str, *args: Any, **options: Any
+) -> dict[str, dict[str, SupervisedDataset]]: ...
+
+
 def from_dataframe(
     frame: DataFrame,
     space: SearchSpace,
-    outcome: str,
+    outcome: str | list[str],
     task: str,
-    goal: Literal["max", "min"] = "max",
+    goal: Goal | Sequence[Goal] = "max",
     failed: Literal["drop", "worst"] = "drop",
     noise: str | None = None,
     missing: Mapping[str, Any] | None = None,
@@ -61,7 +73,7 @@ def from_dataframe(
     encode: Callable[[DataFrame], Tensor] | None = None,
     robust: bool | None = False,
     limit: float | None = None,
-) -> dict[str, SupervisedDataset]:
+) -> dict[str, Any]:
     """Makes source data of a table with one row a run.
 
     Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read, and codes such as -999 count
@@ -90,10 +102,10 @@ def from_dataframe(
     Args:
         frame: The table.
         space: The search space of the table.
-        outcome: Column with the outcome.
+        outcome: Column with the outcome; a list for several outcomes.
         task: Column with the name of the task; names are compared as text.
-        goal: Whether large (``"max"``) or small (``"min"``) outcomes are good. Models maximize, so
-            ``"min"`` changes the sign.
+        goal: Whether large (``"max"``) or small (``"min"``) outcomes are good, a list for several
+            outcomes. Models maximize, so ``"min"`` changes the sign.
         failed: What to do with failed runs: ``"drop"`` them, or give them the task's ``"worst"``
             finite outcome, if a failure depends on the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
@@ -122,6 +134,8 @@ def from_dataframe(
         Mapping from each task's name to its data set, in order of first appearance, in double
         precision. The features are named as in ``space.feature_names``, or by their number if
         ``encode`` is given; the outcome is named as the task, by which BoTorch distinguishes tasks.
+        Of several outcomes, a mapping from outcomes to such mappings, as
+        :func:`~botorch_transfer.transfer_models` takes it.
 
     Raises:
         InputDataError: If a column is missing, a run has no task, no run has a finite outcome, an
@@ -144,6 +158,16 @@ def from_dataframe(
         >>> data["mon"].X.flatten().tolist(), data["mon"].Y.flatten().tolist()
         ([0.0, 0.5], [-0.3, -0.2])
     """
+    if isinstance(outcome, list):
+        goals = [goal] * len(outcome) if isinstance(goal, str) else list(goal)
+        if len(goals) != len(outcome):
+            raise ValueError(f"There are {len(outcome)} outcomes and {len(goals)} goals.")
+        options: dict[str, Any] = {"missing": missing, "rename": rename, "changed": changed}
+        options |= {"log": log, "encode": encode, "robust": robust, "limit": limit}
+        return {
+            name: from_dataframe(frame, space, name, task, aim, failed, noise, **options)
+            for name, aim in zip(outcome, goals, strict=True)
+        }
     if goal not in ("max", "min"):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
@@ -166,7 +190,7 @@ def from_dataframe(
     named = {"outcome": outcome, "task": task} | ({} if noise is None else {"noise": noise})
     check_columns(frame, space, list(named.items()), missing or {}, changed)
     (frame,) = measured([frame], [target], None, task)
-    options: dict[str, Any] = {"changed": changed, "encode": encode, "robust": robust}
+    options = {"changed": changed, "encode": encode, "robust": robust}
     old = read_history(frame, space, [target], task, missing, keep=failed == "worst", **options)
     if (found := old.sources[outcome]) is None:
         raise InputDataError(f"No run has a finite outcome in the column {outcome!r}{NO_DATA}")
@@ -357,8 +381,8 @@ def without_own_runs(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs without tasks that have three runs of the study or more, with outcomes that
-        differ.
+        The old runs without tasks that have three runs of the study or more: with outcomes that
+        all differ, or almost all runs of the task.
     """
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names
@@ -370,8 +394,11 @@ def without_own_runs(
     for name, rows in rows_of_tasks(history[task]).items():
         old = history.iloc[rows]
         same = old[old[columns].map(_written).agg("|".join, axis=1).isin(own)]
-        differ = any(same[column].nunique() > 1 for column in names)
-        if len(same.drop_duplicates(columns)) >= ENOUGH_SAME and differ:
+        different = same.drop_duplicates(columns)
+        levels = max(different[column].nunique() for column in names)
+        # Runs on a grid with a few levels of the outcome may agree by chance.
+        is_all = levels > 1 and len(same) >= MOST * old[names].notna().any(axis=1).sum()
+        if len(different) >= ENOUGH_SAME and (is_all or levels == len(different)):
             logger.warning(
                 "Task %r of the history has %d of this study's own runs: the task is left out",
                 name,

@@ -25,7 +25,7 @@ from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.data.columns import likely_column
-from botorch_transfer.data.measurements import variance_column
+from botorch_transfer.data.measurements import numbers, variance_column
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
@@ -63,7 +63,10 @@ MAX_ATTEMPTS = 5
 """Number of attempts if other workers choose the same row meanwhile."""
 
 _PARAMS = "transfer:params"
-_ROOMS = "data.measurements", "suggestion.reading", "optuna.sampler"
+_ROOMS = (
+    *("data.columns", "data.measurements", "data.tables", "optuna.sampler"),
+    *("search_space.cells", "suggestion.reading"),
+)
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
 _one_at_a_time = Lock()  # not of the sampler, which is pickled
 
@@ -157,6 +160,8 @@ class TransferSampler(BaseSampler):
         self._old: DataFrame | None = old if isinstance(old, DataFrame) else None  # else a prior
         self._initial: dict[str, BaseDistribution] = {}
         parameters: Sequence[Parameter] = ()
+        if isinstance(space, Mapping) and any(isinstance(d, Mapping) for d in space.values()):
+            space = SearchSpace.from_dict(space)
         if isinstance(space, Mapping):
             self._initial = {name: d for name, d in space.items() if not d.single()}
             parameters = [parameter_of(name, d) for name, d in self._initial.items()]
@@ -324,12 +329,16 @@ class TransferSampler(BaseSampler):
             prior = {name: known.get(name) for name in names}
         elif old.empty:
             old = None
-        else:
-            if not any(name in old and old[name].notna().any() for name in objectives):
+        elif not any(np.isfinite(numbers(old, name)).any() for name in objectives):
+            if isinstance(self._history, OptunaHistory):
+                logger.warning("No old trial has a finite value: the study goes on without them")
+                old = None
+            else:
                 raise ValueError(
                     f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
                     "study: name the column by outcome=, or use one of Optuna's samplers."
                 )
+        if old is not None:
             absent = [name for name in names if name not in old]
             old = old.assign(**dict.fromkeys(absent, np.nan))
         tables = read_tables(

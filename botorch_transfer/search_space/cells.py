@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
@@ -110,7 +111,10 @@ def separator(text: str) -> str:
         >>> separator("time (min);yield\n1,5;80\n")
         ';'
     """
-    return max(",;\t", key=text.partition("\n")[0].count)
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    if line.startswith("sep=") and len(line) == 5:  # as Excel writes it
+        return line[4]
+    return max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
 
 
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
@@ -144,45 +148,60 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
     else:
         content = decoded(path)[0]
         sep = separator(content)
-        even, rows = _even_rows(path, content, sep)
-        frame, text = (pd.read_csv(StringIO(even), sep=sep, **o) for o in ({}, words))
-        frame.index = text.index = pd.Index(rows)
+        lines = even_lines(path, content, sep)
+        even = StringIO()
+        csv.writer(even, delimiter=sep).writerows(lines.values())
+        frame, text = (pd.read_csv(StringIO(even.getvalue()), sep=sep, **o) for o in ({}, words))
+        frame.index = text.index = pd.Index(list(lines)[1:])
     for name in frame.columns:
-        if name in choices or not is_numeric_dtype(frame[name]):
+        if name in choices or not is_numeric_dtype(frame[name]) or frame[name].isna().all():
             frame[name] = text[name].map(stripped)
         if sep != "," and is_text(frame[name]):
             points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)
             numbers = pd.to_numeric(points, errors="coerce")
-            if numbers.notna().equals(points.notna()):
-                points = frame[name] if name in choices else numbers
-            frame[name] = points
+            if name in choices:  # such as two layers' sizes
+                frame[name] = points.where(numbers.isna(), frame[name])
+            else:
+                frame[name] = numbers if numbers.notna().equals(points.notna()) else points
     return frame.dropna(how="all")
 
 
-def _even_rows(path: str | PathLike[str], content: str, sep: str) -> tuple[str, list[int]]:
-    """Drops empty cells behind the last column; returns the text and the numbers of its rows."""
+def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, list[str]]:
+    """Splits a text file into cells, and drops empty cells behind the last column.
+
+    Args:
+        path: The file, for messages.
+        content: Its text.
+        sep: The separator.
+
+    Returns:
+        The cells by row of a spreadsheet, first the column names; without empty rows.
+
+    Raises:
+        ValueError: If the file is empty or no table, a column name is there twice, or a row has
+            more or fewer cells than there are column names.
+    """
     try:
-        lines = list(csv.reader(StringIO(content), delimiter=sep, skipinitialspace=True))
+        rows = list(csv.reader(StringIO(content), delimiter=sep, skipinitialspace=True))
     except csv.Error as error:
         raise ValueError(f"{path} is no CSV file ({error}).") from error
-    if not any(lines):
-        raise ValueError(f"{path} is empty: it needs a line of column names.")
-    while not lines[0]:
-        lines.pop(0)
-    width, kept, rows = len(lines[0]), [lines[0]], list[int]()
-    for row, line in enumerate(lines[1:], start=2):
-        if not any(map(str.strip, line)):
+    found: dict[int, list[str]] = {}
+    for row, line in enumerate(rows, start=1):
+        if not any(map(str.strip, line)) or (not found and line[0].startswith("sep=")):
             continue
+        width = len(next(iter(found.values()), line))
         if len(line) < width or any(map(str.strip, line[width:])):
             raise ValueError(
                 f"{path} has {len(line)} cells in row {row} and {width} column names: put text "
                 f"that contains {sep!r} in quotation marks, and separate empty cells, too."
             )
-        kept.append(line[:width])
-        rows.append(row)
-    even = StringIO()
-    csv.writer(even, delimiter=sep).writerows(kept)
-    return even.getvalue(), rows
+        found[row] = line[:width]
+    if not found:
+        raise ValueError(f"{path} is empty: it needs a line of column names.")
+    names = [name.strip() for name in next(iter(found.values()))]
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise ValueError(f"{path} has two columns {twice[0]!r}: rename one of them.")
+    return found
 
 
 def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:

@@ -55,6 +55,9 @@ NOTES = re.compile(
 )
 """A column named by these words only has the place, time or number of a run."""
 
+STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
+"""Names of columns that have the step of a learning curve."""
+
 MEASURES = re.compile(
     r"(?i)((val(idation)?|test|train(ing)?|mean|best|final|balanced|top_?[15])_?)?("
     r"acc(uracy)?|score|loss|error|err|auc|roc_auc|f1(_score)?|r2|rmse|mse|mae|mape|yield|"
@@ -109,8 +112,12 @@ def guess_space(
         FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
     check_table(frame, ())
+    frame = frame.rename(columns=str)
+    leave_out = [leave_out] if isinstance(leave_out, str) else leave_out
     outcomes = [outcome] if isinstance(outcome, str) else list(outcome)
-    leave_out = [*leave_out, *outcomes, *(n for n in (step, run) if n is not None)]
+    named = [*outcomes, *(name for name in (task, step, run) if name is not None)]
+    check_table(frame, named)
+    leave_out = [*leave_out, *named]
     columns = [name for name in frame.columns if name not in (*leave_out, task)]
     check_table(frame, columns)
     columns = list(map(str, columns))
@@ -127,6 +134,10 @@ def guess_space(
         listed = "; ".join(f"{name!r} {reason}" for name, reason in copies.items())
         logger.warning("Left out, as these columns have other names for the same: %s", listed)
     left = [name for name in columns if name not in (*unused, *copies)]
+    for name in left if step is None else ():
+        if STEPS.fullmatch(name):
+            message = "%r looks like the step of a learning curve: if it is, name it by step="
+            logger.warning(message, name)
     for name in left:
         for other in [other for other in outcomes if other in frame]:
             if _is_almost(frame[name], frame[other], tasks):

@@ -7,6 +7,7 @@ same seed give the same rows. Tables are read in ``reading``, models of outcomes
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import warnings
@@ -45,6 +46,8 @@ from botorch_transfer.suggestion.outcomes import (
 from botorch_transfer.suggestion.reading import EncodedTables, read_study
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import is_among, maximize, not_taken, spread_out
+
+logger = logging.getLogger(__name__)
 
 FIRST_RUNS = 4
 """Without history, the least number of runs of the first design; with more than three parameters it
@@ -215,7 +218,7 @@ def suggest(
     options |= {"candidates": candidates, "fixed": fixed, "constraints": constraints}
     options |= {"missing": missing, "rename": rename, "repeats": repeats}
     options |= {"step": step, "run": run, "noise": noise, "log": log}
-    options |= {"outcome_range": outcome_range, "robust": robust}
+    options |= {"outcome_range": outcome_range, "robust": robust, "cost": cost}
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return suggest_rows(tables, n, model, seed, same_in_batch, cost).rows
@@ -443,7 +446,11 @@ def _search(
     has_outcomes, tried = bool(runs.Y[:, objectives].isfinite().any()), runs.tried
     taken = tried[:0] if region.repeats else tried
     main_sources = sources[tables.outcomes[0].name]
-    costs = None if cost is None else (region.candidates, region.costs(cost))
+    if cost is not None:
+        costs = region.costs(cost)
+        per_cost = region.candidates, costs
+        if not has_outcomes:
+            logger.info("Without an outcome, the cost does not count yet")
     if shared:
         grid = region.grid()
         region = region.with_room(shared, n, None if grid is None else grid[~is_among(grid, taken)])
@@ -464,8 +471,8 @@ def _search(
             acquisition = make_acquisition(
                 models, outcomes, awaited, reference, seed, not has_outcomes
             )
-            if costs is not None and has_outcomes:
-                acquisition = ImprovementPerCost(acquisition, *costs)
+            if cost is not None and has_outcomes:
+                acquisition = ImprovementPerCost(acquisition, *per_cost)
             if feasibility is not None:
                 acquisition = FeasibleAcquisition(acquisition, feasibility)
             x, _ = maximize(

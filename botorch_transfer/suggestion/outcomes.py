@@ -25,6 +25,7 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.constraints import get_outcome_constraint_transforms
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.multi_objective.pareto import is_non_dominated
+from botorch.utils.transforms import t_batch_mode_transform
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
@@ -211,10 +212,16 @@ class ImprovementPerCost(AcquisitionFunction):
         torch.Size([6])
     """
 
+    rows: Tensor
+    log_costs: Tensor
+
     def __init__(self, acquisition: AcquisitionFunction, rows: Tensor, costs: Tensor) -> None:
         super().__init__(acquisition.model)
-        self.acquisition, self.rows, self.log_costs = acquisition, rows, costs.log()
+        self.acquisition = acquisition
+        self.register_buffer("rows", rows)
+        self.register_buffer("log_costs", costs.log())
 
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
         """Evaluates candidates, a ``b x 1 x d`` tensor."""
         places = torch.cdist(X.squeeze(-2), self.rows).argmin(dim=-1)

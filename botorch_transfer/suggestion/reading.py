@@ -44,7 +44,9 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import with_numbers
+from botorch_transfer.search_space.cells import errors_in, with_numbers
+from botorch_transfer.search_space.guess import STEPS
+from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
 
@@ -338,6 +340,7 @@ def read_study(
     step: str | None = None,
     run: str | None = None,
     outcome_range: Range | Mapping[str, Range] | None = None,
+    cost: str | None = None,
     robust: bool = True,
 ) -> EncodedTables:
     """Reads all that :func:`suggest` is told of tables and outcomes; so are its arguments.
@@ -362,6 +365,7 @@ def read_study(
         step: The column of a learning curve's step.
         run: The column that names a run.
         outcome_range: The values that outcomes can have.
+        cost: The column of the candidates' costs, which is no parameter.
         robust: Whether very bad outcomes are limited robustly.
 
     Returns:
@@ -387,6 +391,11 @@ def read_study(
             )
     if history is not None and prior is not None:
         raise ValueError("Give either a history or a prior, not both.")
+    for argument, given in {"missing": missing, "rename": rename}.items():
+        if not isinstance(given, Mapping | None):
+            raise TypeError(f"{argument} is {given!r}: give a dictionary with names as keys.")
+    if run is not None and step is None:
+        raise ValueError("run= is for learning curves: name the column of their steps by step=.")
     if history is not None:
         history = renamed(history, rename or {})
     if isinstance(space, Mapping):
@@ -399,7 +408,7 @@ def read_study(
         both = [candidates] if history is None else [candidates, history]
         known = concat(both, join="inner", ignore_index=True)
         known = known if runs is None else concat([known, runs.filter(list(known))])
-        space = guess_space(known, [task, status, *columns])
+        space = guess_space(known, [task, status, *columns, *([] if cost is None else [cost])])
     if not isinstance(space, SearchSpace):
         raise TypeError(
             f"space is a {type(space).__name__}: give a SearchSpace or a dictionary; only "
@@ -415,6 +424,8 @@ def read_study(
     region = Region(space, fixed, linear, candidates, repeats)
     _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
     curves = None
+    if step in space.columns:
+        raise ValueError(f"step names the parameter {step!r}: take it out of the search space.")
     if step is not None:
         curves = CurveColumns(step, space.columns if run is None else [run], status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -458,7 +469,13 @@ def read_tables(
     """
     space, names = region.space, [outcome.name for outcome in outcomes]
     if history is not None:
+        named: list[tuple[str, Any]] = [*(("outcome", name) for name in names), ("task", task)]
+        named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
+        check_columns(history, space, named, missing or {}, changed=True)
         history = with_numbers(history, space.number_columns)
+    if runs is not None:
+        with errors_in("In the runs"):
+            check_table(runs, [name for name in (*space.columns, *names) if name in runs.columns])
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
     if curves is not None:
@@ -469,9 +486,6 @@ def read_tables(
         history = None if history.empty else history
     old = OldRuns({name: _read_prior(name, prior, len(names)) for name in names}, None)
     if history is not None:
-        named: list[tuple[str, Any]] = [*(("outcome", name) for name in names), ("task", task)]
-        named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
-        check_columns(history, space, named, missing or {}, changed=True)
         given = space, outcomes, task, missing
         key = content_key(joblib.hash(history), *given, status)
         read = partial(read_history, history, *given, status=status)
@@ -496,10 +510,6 @@ def read_tables(
         if before != after:
             logger.info("Outcomes %r far below their task's median count as just bad", before.name)
     return limited
-
-
-STEPS = re.compile(r"(?i)(epoch|step|iteration|iter)s?")
-"""Names of columns that have the step of a learning curve."""
 
 
 def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:

@@ -257,7 +257,10 @@ class Region:
     def sharing(self, shared: Sequence[str], x: Tensor) -> Region:
         """Fixes shared parameters to the values of a row, a ``d`` tensor."""
         row = self.space.decode(x.unsqueeze(0)).iloc[0]
-        values = {name: row[name] for name in shared if not isna(row[name])}
+        conditions = {p.name: p.active_if or {} for p in self.space.parameters}
+        # Parents are shared, too, so that a parameter is active in all rows or in none.
+        names = [name for each in shared for name in (each, *conditions[each])]
+        values = {name: row[name] for name in names if not isna(row[name])}
         return replace(self, fixed={**(self.fixed or {}), **values})
 
     def costs(self, column: str) -> Tensor:
@@ -279,6 +282,6 @@ class Region:
             )
         cells = with_numbers(self.table, [column])[column]
         costs = to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, copy=True)
-        problem = ", and costs are positive: correct it"
+        problem = ", which is no positive number: correct the cost"
         refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[column], problem)
         return torch.from_numpy(costs)

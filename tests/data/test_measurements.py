@@ -320,3 +320,21 @@ def test_cells_of_a_categorical_column_are_read():
 
 def test_a_negated_word_is_no_failure():
     assert read([1.0, 2.0], status=["error-free", "error: none"])[FATE].tolist() == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("cell", "failed"),
+    [
+        ("0.3 (error 0.1)", False),
+        ("0.2 (nr. 3)", False),
+        ("0.1 (no error)", False),
+        ("0.6 (not failed)", False),
+        ("0.5 [valid]", False),
+        ("0.4 (failed)", True),
+        ("12 failed", True),
+        ("no product", True),
+    ],
+)
+def test_words_beside_a_number(cell, failed):
+    (frame,) = measured([DataFrame({"y": [cell, "1"]})], [Outcome("y", 1.0)])
+    assert (frame[FATE].iloc[0] == "failed") == failed

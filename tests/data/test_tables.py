@@ -267,7 +267,7 @@ def test_fractions_that_a_task_lacks_are_filled():
         ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing one by noise="),
         ({"noise": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": "C"}, InputDataError, "is both a parameter and"),
-        ({"outcome": ["accuracy"]}, TypeError, r"outcome is \['accuracy'\]: give the name"),
+        ({"outcome": {"accuracy"}}, TypeError, r"outcome is {'accuracy'}: give the name"),
         ({"task": None}, TypeError, "task is None: give the name"),
         ({"task": "accuracy"}, InputDataError, "'accuracy' is both what outcome="),
         ({"missing": ["C"]}, TypeError, "missing is .*: give a dict"),

@@ -102,6 +102,33 @@ def test_empty_cells_behind_the_last_column_shift_nothing(tmp_path):
     assert frame["note"].iloc[0] == "x, y"
 
 
+@pytest.mark.parametrize(
+    ("text", "columns", "first"),
+    [
+        ('"Yield, %";"Time, h"\n80;1,5\n', ["Yield, %", "Time, h"], 2),
+        ("\n\nx;k\n0,1;a\n", ["x", "k"], 4),
+        ("sep=;\na;b\n1;2\n", ["a", "b"], 3),
+    ],
+)
+def test_the_separator_is_found(tmp_path, text, columns, first):
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    frame = read_table(path)
+    assert list(frame.columns) == columns
+    assert frame.index[0] == first
+
+
+def test_choices_that_look_like_numbers_stay(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("layers;loss\n64,32;1\nnone;2\n")
+    assert read_table(path, ["layers"])["layers"].tolist() == ["64,32", "none"]
+    path.write_text("k,x\nNA,1\nNone,2\n")
+    assert read_table(path)["k"].tolist() == ["NA", "None"]
+    path.write_text("x,x\n1,2\n")
+    with pytest.raises(ValueError, match="has two columns 'x': rename one of them"):
+        read_table(path)
+
+
 def test_excel_files(tmp_path, monkeypatch):
     pytest.importorskip("openpyxl")
     path, frame = tmp_path / "runs.xlsx", pd.DataFrame({"solvent": ["None", None], "y": [1.5, 2]})

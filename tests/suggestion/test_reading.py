@@ -10,6 +10,7 @@ from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
 from botorch_transfer import (
+    CategoricalParameter,
     FloatParameter,
     IntegerParameter,
     OrdinalParameter,
@@ -236,3 +237,12 @@ def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
     assert first.sources["loss"].keys() == second.sources["loss"].keys()
     read_study(SPACE, old.assign(loss=old["loss"] + 1), robust=False)
     assert len(calls) == 2
+
+
+def test_tasks_that_agree_with_the_study_stay():
+    grid = DataFrame([(x, k) for x in (1, 2, 3) for k in "ab"], columns=["x", "k"])
+    space = SearchSpace([OrdinalParameter("x", (1, 2, 3)), CategoricalParameter("k", ("a", "b"))])
+    grid["grade"] = grid["x"] + (grid["k"] == "b")
+    old = pd.concat([grid.assign(task="A"), grid.assign(task="B")])
+    tables = read_study(space, old, grid.head(4), "grade", "min")
+    assert list(tables.sources["grade"]) == ["A", "B"]

@@ -330,7 +330,23 @@ def test_costs_decide_between_like_rows():
     assert other["price"].tolist() == [1.0]
     unknown = suggest(SPACE, HISTORY, candidates=dear, cost="price", **FAST)
     assert unknown.index[0] == suggest(SPACE, HISTORY, candidates=stock, **FAST).index[0]
-    with pytest.raises(InputDataError, match=r"'price' has 0 in row .*, and costs are pos"):
+    with pytest.raises(InputDataError, match=r"'price' has 0 .* is no positive number"):
         suggest(SPACE, HISTORY, runs, candidates=stock.assign(price=0.0), cost="price", **FAST)
     with pytest.raises(ValueError, match="cost names 'price', which is no column of candidates"):
         suggest(SPACE, HISTORY, runs, candidates=stock, cost="price", **FAST)
+
+
+def test_a_shared_parameter_stays_inactive():
+    kind = CategoricalParameter("kind", ("a", "b"))
+    space = SearchSpace(
+        [kind, FloatParameter("x", 0, 1), FloatParameter("m", 0, 1, active_if={"kind": "b"})]
+    )
+    for seed in range(4):
+        rows = suggest(space, None, n=3, same_in_batch=["m"], seed=seed)
+        assert rows["m"].nunique(dropna=False) == 1
+
+
+def test_the_cost_is_no_parameter_of_a_guessed_space():
+    stock = pd.DataFrame({"x": np.linspace(0, 1, 9), "price": np.linspace(1, 9, 9)})
+    row = suggest(None, None, candidates=stock, cost="price")
+    assert list(row.columns[:2]) == ["x", "price"]
