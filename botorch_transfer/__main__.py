@@ -111,14 +111,14 @@ def _parser() -> argparse.ArgumentParser:
     add = commands.add_parser("backtest", help="replay each old task as if it were new")
     add.set_defaults(command=_backtest, program=add.prog)
     add.add_argument("space", type=Path, help="JSON file of the space, see 'space'")
-    add.add_argument("history", type=Path, help="CSV file of old runs")
+    add.add_argument("history", type=Path, nargs="+", help="CSV files of old runs")
     _add_meaning(add)
     add.add_argument("--models", nargs="+", metavar="name", help="models to compare; see --model")
     add.add_argument("--resume", type=Path, metavar="finished.csv", help="file of finished runs")
 
     guess = commands.add_parser("space", help="guess a search space from a table, to be edited")
     guess.set_defaults(command=_space, program=guess.prog)
-    guess.add_argument("history", type=Path, help="CSV file of old runs")
+    guess.add_argument("history", type=Path, nargs="+", help="CSV files of old runs")
     guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
     guess.add_argument("--task", help="column of task names (task, if there is one)")
     guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
@@ -135,9 +135,14 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
     add.add_argument("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
     add.add_argument("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
-    files = "one or several of them, without a space before them"
+    files = "CSV files of old runs, in place of the file after the space"
     add.add_argument("--history", nargs="+", action="extend", type=Path, default=[], help=files)
-    add.add_argument("--runs", dest="own", type=Path, help="the same, without a history before it")
+    add.add_argument(
+        "--runs",
+        dest="own",
+        type=Path,
+        help="CSV file of this study's runs, if there is no history",
+    )
     _add_meaning(add)
     add.add_argument(
         "--constraint",
@@ -223,7 +228,10 @@ def _suggest(options: argparse.Namespace) -> None:
     suggestion = suggest_rows(tables, options.n, options.model, options.seed, shared, cost)
     print(suggestion.rows.to_string(index=False))
     if options.report is not None:
-        told = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range", "seed")
+        told = (
+            *("history", "runs", "candidates", "fixed", "constraints", "outcome_range", "cost"),
+            *("same_in_batch", "model", "rename", "missing", "log", "seed"),
+        )
         given = {name: getattr(options, name) for name in told}
         noted = {
             name: ", ".join(map(str, value)) if isinstance(value, list) else value
@@ -273,7 +281,7 @@ def _backtest(options: argparse.Namespace) -> None:
     space = SearchSpace.from_json(options.space)
     found = backtest(
         space,
-        _history([options.history], _choices(space)),
+        _history(options.history, _choices(space)),
         options.outcome[0],
         models=options.models,
         seed=options.seed,
@@ -452,19 +460,20 @@ def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
 
 
 def _space(options: argparse.Namespace) -> None:
-    _check_output(options.output, options.history)
-    from botorch_transfer.search_space import guess_space, read_table
+    _check_output(options.output, *options.history)
+    from botorch_transfer.search_space import guess_space
 
-    history = read_table(options.history)
+    history = _history(options.history, ())
     task = options.task or ("task" if "task" in history else None)
     if task is None:
-        print("No column is 'task': name that of the tasks by --task, if any.", file=sys.stderr)
+        print("No column is 'task': give the task column by --task, if any.", file=sys.stderr)
     curves = {"step": options.step, "run": options.run}
     named = [*options.outcome, *options.leave_out, task, *curves.values()]
     if absent := [name for name in named if name is not None and name not in history.columns]:
+        files = ", ".join(map(str, options.history))
         raise ValueError(
-            f"{options.history} has no column {absent[0]!r}: name the columns of the task by "
-            f"--task and of the outcome by --outcome; there are "
+            f"{files} has no column {absent[0]!r}: name the columns of the task by --task and of "
+            "the outcome by --outcome; there are "
             f"{', '.join(map(str, history.columns))}."
         )
     space = guess_space(history, options.leave_out, task, outcome=options.outcome, **curves)

@@ -80,7 +80,7 @@ def test_a_table_without_tasks_has_a_space(folder, capsys):
     assert main(["space", "old.csv", *LOSS, "--leave-out", "accuracy"]) == 0
     printed = capsys.readouterr()
     assert list(json.loads(printed.out)) == ["C", "gamma"]
-    assert printed.err == "No column is 'task': name that of the tasks by --task, if any.\n"
+    assert printed.err == "No column is 'task': give the task column by --task, if any.\n"
     assert main(["space", "old.csv", *LOSS, "--task", "day"]) == 2
     assert "old.csv has no column 'day': name the columns of the task by" in capsys.readouterr().err
 
@@ -256,7 +256,7 @@ def test_several_files_of_old_runs(folder, capsys):
         (["suggest", *LOSS], "There is no search space: name its JSON file first"),
         ([*COMMAND, *LOSS, "--fixed", "C", "0.5"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--report", "nowhere/p.html"], "nowhere does not exist: make it"),
-        ([*COMMAND, *LOSS, "--step", "epoch"], "No table has the column 'epoch': name the one"),
+        ([*COMMAND, *LOSS, "--step", "epoch"], "No table has the column 'epoch': give the column"),
         (["space", "old.csv", *LOSS, "--step", "epoch"], "old.csv has no column 'epoch'"),
     ],
 )

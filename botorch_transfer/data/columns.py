@@ -154,7 +154,7 @@ def check_columns(
                 "is unknown."
             )
         if changed:
-            logger.info("No old run records %r: sources say nothing of it", name)
+            logger.info("No old run has %r: old runs carry no information about it", name)
             if fits := [c for c in left if not is_measure(str(c)) and _fits(frame[c], name, space)]:
                 logger.warning(
                     "The space has %r, which no old run records, and old runs have %r with such "

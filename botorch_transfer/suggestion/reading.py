@@ -508,7 +508,7 @@ def read_tables(
     limited = tables.limited()
     for before, after in zip(outcomes, limited.outcomes, strict=True):
         if before != after:
-            logger.info("Outcomes %r far below their task's median count as just bad", before.name)
+            logger.info("Outcomes %r far worse than their task's median are limited", before.name)
     return limited
 
 
@@ -532,7 +532,8 @@ def _check_steps(curves: CurveColumns, tables: Sequence[DataFrame]) -> None:
     for argument, name in {"step": curves.step, **of_run}.items():
         if tables and not any(name in table for table in tables):
             raise InputDataError(
-                f"No table has the column {name!r}: name the one of learning curves by {argument}=."
+                f"No table has the column {name!r}: give the column of learning curves by "
+                f"{argument}=."
             )
 
 
