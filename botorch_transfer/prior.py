@@ -457,7 +457,7 @@ class ConditionedPrior(TransferPrior):
         error.
 
         Returns:
-            Returns a prior with statistics of its data only; itself if it has no more.
+            A prior with statistics of its data only; itself if it has no more.
 
         Raises:
             NotImplementedError: If it is a :class:`SourceHierarchy`.

@@ -88,9 +88,8 @@ def from_dataframe(
     The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
 
     - A parameter that a task does not record had one value, which ``missing`` gives. The task then
-    carries no information about other values. Or its value is unknown: each run then gets another
-    one, spread
-      over the range, so that outcomes do not depend on the parameter as far as this task goes.
+      carries no information about other values. Or its value is unknown: each run then gets another
+      one, spread over the range, so that this task's outcomes do not depend on the parameter.
     - An empty cell of a choice is the value ``"none"``, if it is one; else the run is left out. So
       is, with ``changed``, a run with an empty cell of a number that each run has.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit

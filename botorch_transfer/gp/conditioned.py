@@ -785,7 +785,7 @@ class ConditionedGPs(ConditionedBatch):
             task_names: The names of all tasks; by default they keep theirs.
 
         Returns:
-            Returns a new batch that starts with this batch's tasks.
+            A new batch that starts with this batch's tasks.
         """
         names = task_names or [*self.task_names, *other.task_names]
         return self._joined([self, other], names)

@@ -90,9 +90,9 @@ class CoregionalizationKernel(Kernel):
 
     Args:
         data_kernels: The ``Q`` kernels ``k_ν`` over the inputs without task column.
-        num_tasks: The number of tasks ``T``, target included. **kwargs: ``batch_shape``, the
-        factors' batch shape; and ``active_dims``, the columns that the
-            kernel looks at, task column last.
+        num_tasks: The number of tasks ``T``, target included.
+        **kwargs: ``batch_shape``, the factors' batch shape; and ``active_dims``, the columns that
+            the kernel looks at, task column last.
 
     Example:
         >>> class SharedKernel(CoregionalizationKernel):
