@@ -470,8 +470,8 @@ def modelled(
         noise = outcome.noise or error_column(outcome.name)
         values, errors = numbers(frame, outcome.name), numbers(frame, noise)
         if outcome.log:
-            errors = errors / np.where(np.isfinite(values), values, 1.0)
-            values = logarithms(values, frame, outcome.name)
+            logs = logarithms(values, frame, outcome.name)
+            errors, values = errors / np.where(np.isfinite(values), values, 1.0), logs
         columns.append(outcome.sign * values)
         squares.append(np.where(np.isfinite(values), errors**2, np.nan))
     return np.stack(columns, axis=1), np.stack(squares, axis=1)
