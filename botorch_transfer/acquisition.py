@@ -545,8 +545,8 @@ class AveragedImprovement(AcquisitionFunction):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Sets the points that are being evaluated, for all acquisitions.
 
-        BoTorch's analytic ones refuse; those of :meth:`from_model` don't. The units of improvements
-        stay.
+        BoTorch's analytic ones refuse; acquisitions of :meth:`from_model` don't. The units of
+        improvements stay.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.

@@ -293,7 +293,7 @@ def times(matrices: Tensor, vectors: Tensor) -> Tensor:
     """Multiplies matrices by vectors of many draws; matrices that all share are not copied.
 
     Args:
-        matrices: A ``G x n x N`` tensor, or one ``... x G x n x N`` that has those of each draw.
+        matrices: A ``G x n x N`` tensor, or one ``... x G x n x N`` with each draw's values.
         vectors: A ``sample_shape x G x N`` tensor.
 
     Returns:

@@ -532,7 +532,7 @@ class ClosedFormObjective(ModelObjective, FitObjective):
 
         Returns:
             Whether each member of a batch has fitted hyperparameters of its own, all of them are
-            known, and hyperpriors are of these and univariate.
+            known, and hyperpriors belong to these and are univariate.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
         own = {

@@ -253,7 +253,7 @@ def condition_paths(
     if frozen is not None and update_strategy is gaussian_update:
         return FrozenPath(frozen, prior, X)
     model = deepcopy(model)  # a path does not change with the model's hyperparameters
-    # The training inputs of an ensemble have a dimension of members; those of a path have none.
+    # The training inputs of an ensemble have a dimension of members; inputs of a path have none.
     prior.set_ensemble_as_batch(True)
     with delattr_ctx(model, "outcome_transform", "input_transform"):
         update = update_strategy(

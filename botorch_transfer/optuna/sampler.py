@@ -185,6 +185,7 @@ class TransferSampler(BaseSampler):
         self._log, self._robust, self._missing = log, robust, dict(missing or {})
         self._logged = set[str]()
         self._priors = Memo(size=8)  # of learning curves, by study and scale
+        self._encoded = Memo(size=8)  # old runs, by content
 
     def reseed_rng(self) -> None:
         """Draws a new seed, for a worker that got a copy of the sampler."""
@@ -351,6 +352,7 @@ class TransferSampler(BaseSampler):
             prior=prior,
             missing=None if old is None else self._values_of_absent(space, old),
             robust=self._robust,
+            memo=self._encoded,
         )
         seed = int(self._rng.integers(2**31))
         model = self._model if tables.has_sources else None

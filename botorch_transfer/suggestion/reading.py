@@ -444,10 +444,11 @@ def read_tables(
     missing: Mapping[str, Any] | None = None,
     curves: CurveColumns | None = None,
     robust: bool = True,
+    memo: Memo | None = None,
 ) -> EncodedTables:
     """Reads tables of old runs and of a study's runs, for :func:`read_study` and Optuna.
 
-    The old runs are encoded once for all outcomes, and remembered by their content.
+    The old runs are encoded once for all outcomes.
 
     Args:
         region: The rows that may be suggested.
@@ -460,6 +461,7 @@ def read_tables(
         missing: Values of parameters that old tasks do not record.
         curves: The columns of learning curves.
         robust: Whether very bad outcomes are limited robustly.
+        memo: Encoded old runs, by content. Old runs that are found there give no warnings again.
 
     Returns:
         The encoded tables.
@@ -487,9 +489,11 @@ def read_tables(
     old = OldRuns({name: _read_prior(name, prior, len(names)) for name in names}, None)
     if history is not None:
         given = space, outcomes, task, missing
-        key = content_key(joblib.hash(history), *given, status)
         read = partial(read_history, history, *given, status=status)
-        old = _old_runs.recall(key, read)
+        if memo is None:
+            old = read()
+        else:
+            old = memo.recall(content_key(joblib.hash(history), *given, status), read)
         objectives = [o.name for o in outcomes if o.is_objective]
         if all(old.sources[name] is None for name in objectives):
             raise InputDataError(
@@ -535,9 +539,6 @@ def _check_steps(curves: CurveColumns, tables: Sequence[DataFrame]) -> None:
                 f"No table has the column {name!r}: give the column of learning curves by "
                 f"{argument}=."
             )
-
-
-_old_runs = Memo(size=8)
 
 
 def _check_names(

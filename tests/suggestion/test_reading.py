@@ -20,7 +20,11 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
+from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.memo import Memo
 from botorch_transfer.suggestion import read_study, reading
+from botorch_transfer.suggestion.reading import read_tables
+from botorch_transfer.suggestion.region import Region
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
 
 
@@ -228,15 +232,23 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
-    calls = []
+    calls, memo = [], Memo(size=2)
     read = reading.read_history
     monkeypatch.setattr(reading, "read_history", lambda *a, **k: calls.append(1) or read(*a, **k))
-    old = _old(5)
-    first, second = (read_study(SPACE, old.copy(), robust=False) for _ in range(2))
+    old, given = _old(5), (Region(SPACE), [Outcome("loss", -1.0)])
+    first, second = (read_tables(*given, old.copy(), None, memo=memo) for _ in range(2))
     assert len(calls) == 1
     assert first.sources["loss"].keys() == second.sources["loss"].keys()
-    read_study(SPACE, old.assign(loss=old["loss"] + 1), robust=False)
+    read_tables(*given, old.assign(loss=old["loss"] + 1), None, memo=memo)
     assert len(calls) == 2
+
+
+def test_warnings_about_old_runs_come_with_each_call(caplog):
+    space = SearchSpace([FloatParameter("lr", 1e-4, 1.0, log=True)])
+    old = _old().assign(lr=[0.0] + [0.1] * 35)
+    for number in (1, 2):
+        read_study(space, old)
+        assert len([m for m in caplog.messages if "has no place for" in m]) == number
 
 
 def test_tasks_that_agree_with_the_study_stay():
