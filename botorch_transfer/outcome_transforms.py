@@ -343,7 +343,9 @@ def raise_worse_half(Y: Tensor) -> Tensor:
     median = Y.max() - best_gap(Y)
     better = Y[median <= Y]
     spread = (better - median).square().mean().sqrt()
-    normal = median + spread * ndtri((ranks(Y[:, 0]).unsqueeze(-1) - 0.5) / len(Y)).to(Y)
+    shares = (ranks(Y[:, 0]).unsqueeze(-1) - 0.5) / len(Y)
+    # At most the median: rounding errors of the median must not change the order.
+    normal = median + spread * ndtri(shares.clamp_max(0.5)).to(Y)
     return torch.where((median > Y) & (spread > 0), Y.maximum(normal), Y)
 
 

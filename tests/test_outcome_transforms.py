@@ -22,6 +22,7 @@ from botorch_transfer.outcome_transforms import (
     compress_failures,
     limit_outcomes,
     negative_log_error,
+    raise_worse_half,
     robust_limit,
     usable_std,
 )
@@ -361,3 +362,31 @@ def test_nothing_but_failures():
     Y = torch.full((3, 1), math.nan, dtype=torch.double)
     assert compress_failures(Y).tolist() == [[-2.0]] * 3
     assert compress_failures(Y[:0]).shape == (0, 1)
+
+
+# ------------------------------------------------------------------------------- ranks of bad runs
+
+
+def test_the_worse_half_counts_by_rank():
+    Y = torch.tensor([[4.0], [3.0], [2.0], [-1e6]], dtype=torch.double)
+    raised = raise_worse_half(Y)
+    spread = 0.5**0.5  # of 4 and 3 around the median 3
+    normal = torch.distributions.Normal(3.0, spread)
+    expected = [4.0, 3.0, *normal.icdf(torch.tensor([0.375, 0.125])).tolist()]
+    assert raised.flatten().tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
+def test_ranks_only_raise_and_keep_the_order(values):
+    Y = torch.tensor(values, dtype=torch.double).unsqueeze(-1)
+    raised = raise_worse_half(Y)
+    assert bool((raised >= Y).all())
+    better = Y.max() - best_gap(Y) <= Y
+    assert torch.equal(raised[better], Y[better])
+    order = Y[:, 0].argsort()
+    assert bool((raised[order, 0].diff() >= -1e-9 * Y.abs().max().clamp_min(1)).all())
+
+
+def test_outcomes_near_the_median_are_not_made_worse():
+    Y = torch.tensor([[10.0], [5.0], [1.0], [0.9], [0.8]], dtype=torch.double)
+    assert torch.equal(raise_worse_half(Y), Y)

@@ -27,7 +27,7 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.suggestion import read_study, suggest_rows
+from botorch_transfer.suggestion import next_rows, read_study, suggest_rows
 from botorch_transfer.suggestion.reading import DEPTH
 from tests.suggestion.brief_search import brief_search, briefest_search
 from tests.suggestion.test_next_rows import assert_new
@@ -602,3 +602,32 @@ def test_random_tables_give_valid_rows_or_one_sentence(study):
     predicted = rows.filter(like="predicted").to_numpy(dtype=float)
     # Without old runs, an outcome that no run has is not predicted.
     assert np.isfinite(predicted[~np.isnan(predicted) | (old is not None)]).all()
+
+
+@pytest.mark.parametrize("number", [0, 3, 4])
+def test_few_outcomes_have_old_tasks_by_rank(number):
+    old = OLD.assign(loss=OLD["loss"].mask(OLD.index % 3 == 0, OLD["loss"] + 9.0))
+    runs = OLD.head(number).assign(x=OLD["x"].head(number) / 2)
+    tables = read_study(PLANE, old, runs)
+    ranked, raw = tables.ranked(), read_study(PLANE, old, runs, robust=False)
+    assert raw.ranked() is raw
+    assert (ranked is tables) == (number >= 4)
+    for name, task in tables.sources["loss"].items():
+        better = ranked.sources["loss"][name].Y >= task.Y
+        assert bool(better.all())
+        assert torch.equal(ranked.sources["loss"][name].Y, task.Y) == (number >= 4)
+
+
+def test_suggestions_come_from_ranks(monkeypatch):
+    seen = []
+    search = next_rows._search
+    monkeypatch.setattr(
+        next_rows, "_search", lambda tables, *rest: seen.append(tables) or search(tables, *rest)
+    )
+    old = OLD.assign(loss=OLD["loss"].mask(OLD.index % 3 == 0, OLD["loss"] + 9.0))
+    tables = read_study(PLANE, old)
+    with briefest_search():
+        suggest_rows(tables, model=ScaMLGP)
+    (name, *_) = tables.sources["loss"]
+    assert torch.equal(seen[0].sources["loss"][name].Y, tables.ranked().sources["loss"][name].Y)
+    assert not torch.equal(seen[0].sources["loss"][name].Y, tables.sources["loss"][name].Y)
