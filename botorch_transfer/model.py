@@ -712,8 +712,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             seed: The seed of these draws; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
-                10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
-                calls with the parameters by name and its ``OptimizationResult`` so far.
+                10}``, after which all starts stop where they are; or a ``callback``, which gets
+                the parameters by name and BoTorch's ``OptimizationResult`` once an iteration.
             **kwargs: ``max_attempts``, the number of starts, the present values among them;
                 ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
                 ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and
