@@ -243,6 +243,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             >>> model.lengthscales().shape
             torch.Size([2])
         """
+        training = self.training
         *batch, _, dim = self.eval().train_inputs[0].shape
         cube = torch.tensor([[_STEP / 2] * dim, [1 - _STEP / 2] * dim])
         X = draw_sobol_samples(cube, n=NUM_SLOPES, q=1, seed=0).to(self.train_targets)
@@ -252,6 +253,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         ends = X.reshape(-1, 1, *ones, 1, dim) + torch.cat([-half, half], dim=-2)
         with gpt_posterior_settings():
             function, pairs = self(X.squeeze(-2)), self(ends)
+        self.train(training)
         covariance, sign = function.covariance_matrix, X.new_tensor([-1.0, 1.0])
         level = covariance.mean(dim=(-2, -1))  # of the function's mean over the cube
         spread = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) - level
@@ -284,7 +286,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         """Returns the error for closed forms that do not match this model's predictions."""
         return UnsupportedError(
             f"{type(self).__name__} is not one exact GP, as marginal likelihoods and BoTorch's "
-            "leave-one-out formulas need: call its loo_posterior() instead."
+            "leave-one-out formulas need: call its loo_posterior() instead, and fit it by "
+            "fit_gpytorch_mll(mll)."
         )
 
     @abstractmethod
@@ -712,8 +715,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             seed: The seed of these draws; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
-                10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
-                calls with the parameters by name and its ``OptimizationResult`` so far.
+                10}``, after which all starts stop where they are; or a ``callback``, which gets
+                the parameters by name and BoTorch's ``OptimizationResult`` once an iteration.
             **kwargs: ``max_attempts``, the number of starts, the present values among them;
                 ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
                 ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and

@@ -320,7 +320,6 @@ def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"callback": lambda *_: None},
         {"options": {"maxcor": 5}},
         {"bounds": {}},
         {"method": "L-BFGS-B"},
@@ -337,7 +336,7 @@ def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch)
         ),
     )
     fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=2, optimizer_kwargs=asked)
-    assert calls == [({"options": {}, "timeout_sec": None, **asked}, 3)]
+    assert calls == [({"options": {}, "timeout_sec": None, "callback": None, **asked}, 3)]
 
 
 # ----------------------------------------------------------------------------------------- optimum

@@ -225,5 +225,6 @@ def test_lengthscales_of_a_batch(representative):
     X = FAMILY.inputs(3, 4)
     batch = representative.build(X, FAMILY.value(X))
     single = representative.build(X[1], FAMILY.value(X[1]))
-    assert batch.lengthscales().shape == (3, 2)
+    assert batch.train().lengthscales().shape == (3, 2)
+    assert batch.training  # the mode stays as it was
     torch.testing.assert_close(batch.lengthscales()[1], single.lengthscales(), rtol=1e-4, atol=0)
