@@ -290,6 +290,16 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             "fit_gpytorch_mll(mll)."
         )
 
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
+        # BoTorch's tutorial of RGPE expands all tensors to a batch of targets, which share sources.
+        for name, ours in self.state_dict(prefix=args[0]).items():
+            theirs = state_dict.get(name, ours)
+            if theirs.dim() > ours.dim():
+                first = theirs[(0,) * (theirs.dim() - ours.dim())]
+                if torch.equal(theirs.nan_to_num(), first.expand_as(theirs).nan_to_num()):
+                    state_dict[name] = first
+        super()._load_from_state_dict(state_dict, *args)
+
     @abstractmethod
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
