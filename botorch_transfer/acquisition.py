@@ -333,7 +333,8 @@ def noisy_improvement(
             units of its largest value at these and the observed inputs.
 
     Returns:
-        The acquisition function of single inputs; ``None`` if posteriors are not Gaussian.
+        The acquisition function of single inputs, which takes ``X_pending``; ``None`` if posteriors
+        are not Gaussian.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -343,7 +344,6 @@ def noisy_improvement(
         torch.Size([5])
     """
     _check_weights(objective_weights)
-    transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
     if is_ensemble(model):
         return None
     if X_reference is not None and isinstance(model, TransferGP):
@@ -360,19 +360,35 @@ def noisy_improvement(
         posterior = model.posterior(X_observed)
     if type(posterior) is not GPyTorchPosterior:
         return None
-    sampler = SobolQMCNormalSampler(torch.Size([512]), seed=seed)
-    best = prune_inferior_points(model, X_observed, posterior_transform=transform, sampler=sampler)
-    fantasies = NoiselessFantasies(model, best, transform, seed=seed)
-    return _Improvement(fantasies, fantasies.outcomes.amax(dim=-1, keepdim=True))
+    transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
+    return _Improvement(model, -math.inf, X_observed, transform, seed)
 
 
 class _Improvement(LogExpectedImprovement):
-    """Log expected improvement on a value, and on what pending inputs may turn out to be."""
+    """Log expected improvement on a value, and on the outcomes at inputs that are not known.
 
-    def __init__(self, model: Model, best_f: float | Tensor) -> None:
-        super().__init__(model, best_f=best_f)
+    Args:
+        model: The model.
+        best_f: The value; minus infinity if only the outcomes count.
+        X_baseline: An ``n x d`` tensor of inputs whose outcomes are averaged over, besides pending
+            ones.
+        posterior_transform: Turns the model's outcomes into one, if there are several.
+        seed: The seed of the outcomes.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        best_f: float | Tensor,
+        X_baseline: Tensor | None = None,
+        posterior_transform: PosteriorTransform | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, best_f=best_f, posterior_transform=posterior_transform)
         self._known = model, torch.as_tensor(best_f)
+        self._baseline, self._seed = X_baseline, seed
         self._single: SingleInputs | None = None
+        self.set_X_pending(None)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates means and variances at ``P x d`` inputs: ``P x F`` tensors, ``F`` fantasies."""
@@ -388,15 +404,16 @@ class _Improvement(LogExpectedImprovement):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
         self.model, self.best_f = self._known
-        if isinstance(self.model, NoiselessFantasies) and X_pending is not None and len(X_pending):
-            raise UnsupportedError(
-                "A noisy improvement does not account for X_pending: give the pending inputs to "
-                "noisy_improvement among those observed, or use AveragedImprovement.from_model."
-            )
-        if X_pending is not None and len(X_pending):
-            self.model = fantasies = NoiselessFantasies(self.model, X_pending)
-            best = fantasies.outcomes.amax(dim=-1, keepdim=True)
-            self.best_f = torch.maximum(best, self.best_f.to(best))
+        given = [X for X in (self._baseline, X_pending) if X is not None and len(X)]
+        if not given:
+            return
+        X, transform = torch.cat(given), self.posterior_transform
+        if self._baseline is not None:
+            sampler = SobolQMCNormalSampler(torch.Size([512]), seed=self._seed)
+            X = prune_inferior_points(self.model, X, posterior_transform=transform, sampler=sampler)
+        self.model = fantasies = NoiselessFantasies(self.model, X, transform, seed=self._seed)
+        best = fantasies.outcomes.amax(dim=-1, keepdim=True)
+        self.best_f = torch.maximum(best, self.best_f.to(best))
 
     def forward(self, X: Tensor) -> Tensor:
         if X.shape[-2] != 1:
@@ -545,8 +562,8 @@ class AveragedImprovement(AcquisitionFunction):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Sets the points that are being evaluated, for all acquisitions.
 
-        BoTorch's analytic ones refuse; acquisitions of :meth:`from_model` don't. The units of
-        improvements stay.
+        BoTorch's analytic ones refuse; acquisitions of :meth:`from_model` and of
+        :func:`noisy_improvement` don't. The units of improvements stay.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.

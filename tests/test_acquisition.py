@@ -311,6 +311,19 @@ def test_all_models_of_an_average_know_what_is_pending():
     torch.testing.assert_close(together(TEST_X), alone)
 
 
+@pytest.mark.parametrize("model", [noisy_model(), ModelListGP(noisy_model(), noisy_model())])
+def test_a_noisy_improvement_counts_pending_inputs_as_observed_ones(model):
+    weights = torch.ones(1, model.num_outputs, dtype=torch.double)
+    found = noisy_improvement(model, weights, OBSERVED[:3], seed=2)
+    alone = found(TEST_X)
+    found.set_X_pending(OBSERVED[3:])
+    expected = noisy_improvement(model, weights, OBSERVED, seed=2)
+    assert torch.equal(found(TEST_X), expected(TEST_X))
+    assert not torch.allclose(found(TEST_X), alone)
+    found.set_X_pending(None)
+    assert torch.equal(found(TEST_X), alone)
+
+
 def test_an_average_knows_what_is_pending():
     model = average()
     found = AveragedImprovement.from_model(model, -100.0, OBSERVED)
