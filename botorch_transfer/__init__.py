@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         IntegerParameter,
         OrdinalParameter,
         SearchSpace,
-        SimplexParameter,
         read_table,
     )
     from botorch_transfer.suggestion.backtest import backtest
@@ -57,7 +56,6 @@ __all__ = [
     "ScaMLGP",
     "SearchSpace",
     "SequentialHierarchicalGP",
-    "SimplexParameter",
     "SourceData",
     "SourceGPs",
     "SourceHierarchy",
@@ -78,7 +76,7 @@ _ROOMS = {
     "data": "Domain SourceData as_datasets from_dataframe",
     "pretraining": "Hyperprior PretrainedPrior SourceGPs SourceHierarchy SourcePopulation",
     "search_space": "CategoricalParameter FloatParameter IntegerParameter OrdinalParameter "
-    "SearchSpace SimplexParameter read_table",
+    "SearchSpace read_table",
     "suggestion": "backtest predict suggest",
     "average.transfer": "transfer_models",
 }

@@ -30,7 +30,6 @@ from botorch_transfer.search_space import (
     FloatParameter,
     Parameter,
     SearchSpace,
-    SimplexParameter,
 )
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -198,7 +197,7 @@ def plot_slice(
     Raises:
         ImportError: If matplotlib is missing.
         ValueError: If the model is a batch of models or has no such input or parameter, bounds or
-            anchor have another shape, or the parameter is a composition.
+            anchor have another shape.
 
     Example:
         >>> lr = FloatParameter("lr", 1e-4, 1.0, log=True)
@@ -325,16 +324,11 @@ def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
     key, places = dimension, space.feature_indices
     if isinstance(key, int) and -space.dim <= key < 0:
         key += space.dim
-    named = [p for p in space.parameters if key in (p.name, *p.columns, *places[p.name])]
+    named = [p for p in space.parameters if key in (p.name, *places[p.name])]
     if not named:
         kind = "input" if isinstance(key, int) else "parameter"
         names = ", ".join(p.name for p in space.parameters)
         raise ValueError(f"There is no {kind} {dimension!r}: use one of {names}.")
-    if isinstance(named[0], SimplexParameter):
-        raise ValueError(
-            f"The parameter {named[0].name!r} is a composition, whose shares vary together: draw a "
-            "slice along another one."
-        )
     return named[0]
 
 

@@ -27,7 +27,6 @@ from botorch_transfer import (
     RankWeightedGP,
     ScaMLGP,
     SearchSpace,
-    SimplexParameter,
     SourceGPs,
     TransferGP,
     TwoStageTransferGP,
@@ -245,10 +244,6 @@ def test_slices_that_there_are_not():
         plot_slice(model, SPACE, "rate")
     with pytest.raises(ValueError, match="goal is 'low'"):
         plot_slice(model, SPACE, "lr", goal="low")
-    mixture = SearchSpace([SimplexParameter("mix", ("a", "b", "c"))])
-    X = mixture.encode(mixture.sample(4, seed=0))
-    with pytest.raises(ValueError, match="'mix' is a composition"):
-        plot_slice(ScaMLGP(X, X[:, :1], {"a": (X, X[:, :1])}), mixture, "mix")
 
 
 def test_a_model_has_its_methods_colour_and_no_source_has_it():

@@ -173,9 +173,9 @@ def check_columns(
 
 def _fits(column: Series, name: str, space: SearchSpace) -> bool:
     """Whether a column has several values, almost all of them in a parameter's range or choices."""
-    parameter = next(p for p in space.parameters if name in p.columns)
+    parameter = next(p for p in space.parameters if p.name == name)
     values = column.dropna().drop_duplicates()
-    if len(values) < 2 or parameter.columns != (name,) or parameter.is_numeric == is_text(values):
+    if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False
     try:
         unit = parameter.place(DataFrame({name: values}))

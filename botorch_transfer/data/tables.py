@@ -352,7 +352,7 @@ def _place(
 ) -> tuple[Tensor, NDArray[np.bool_]]:
     """Places the runs of a task: their inputs, and which of them have a place."""
     always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
-    needed = [column for parameter in always for column in parameter.columns]
+    needed = [parameter.name for parameter in always]
     filled = runs[needed].notna().all(axis=1).to_numpy()
     X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
     with errors_in(f"Task {name!r}"):
@@ -513,26 +513,20 @@ def _fill(
     """Fills columns that this task lacks, or refuses it; ``encode`` checks conditional ones."""
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
-        lacking = [
-            c
-            for c in parameter.columns
-            if c not in runs or (runs[c].isna().all() and not parameter.may_be_empty)
-        ]
-        unknown = [c for c in lacking if missing.get(c) is None and (c in missing or changed)]
-        if unknown and len(unknown) == len(parameter.columns):
-            values = unknown_values(parameter, len(runs), seed=f"{name}/{parameter.name}")
-            for column in unknown:
-                runs[column] = values[column].to_numpy()
+        column = parameter.name
+        if column in runs and (parameter.may_be_empty or not runs[column].isna().all()):
             continue
-        for column in lacking:
-            if missing.get(column) is not None:
-                runs[column] = missing[column]
-            elif parameter.active_if is None:
-                raise InputDataError(
-                    f"Task {name!r} has no values of parameter {column!r}: give the value that it "
-                    f"had by missing={{{column!r}: ...}}, drop the task, or take the parameter "
-                    "out of the search space."
-                )
+        if missing.get(column) is not None:
+            runs[column] = missing[column]
+        elif column in missing or changed:
+            values = unknown_values(parameter, len(runs), seed=f"{name}/{column}")
+            runs[column] = values[column].to_numpy()
+        elif parameter.active_if is None:
+            raise InputDataError(
+                f"Task {name!r} has no values of parameter {column!r}: give the value that it had "
+                f"by missing={{{column!r}: ...}}, drop the task, or take the parameter out of the "
+                "search space."
+            )
     return runs
 
 

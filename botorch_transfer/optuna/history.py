@@ -492,7 +492,7 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
         Optuna's distribution. Ordered values that are not equally spaced numbers are choices.
 
     Raises:
-        TypeError: If it is a composition, which Optuna does not know.
+        TypeError: If it is of a kind of your own, which Optuna does not know.
 
     Example:
         >>> from botorch_transfer import OrdinalParameter

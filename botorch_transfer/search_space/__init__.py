@@ -8,7 +8,6 @@ from botorch_transfer.search_space.parameters import (
     IntegerParameter,
     OrdinalParameter,
     Parameter,
-    SimplexParameter,
 )
 from botorch_transfer.search_space.space import MAX_LISTED_VALUES, SearchSpace
 
@@ -20,7 +19,6 @@ __all__ = [
     "OrdinalParameter",
     "Parameter",
     "SearchSpace",
-    "SimplexParameter",
     "guess_space",
     "read_table",
 ]

@@ -1,6 +1,6 @@
-"""The parameters of a search space: floats, integers, ordinals, categoricals and compositions.
+"""The parameters of a search space: floats, integers, ordinals and categoricals.
 
-Read this for how a parameter reads its columns of a table and where it places them in the unit
+Read this for how a parameter reads its column of a table and where it places them in the unit
 cube, or to add a kind of parameter: :class:`Parameter` is their interface.
 """
 
@@ -14,7 +14,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from itertools import combinations
 from numbers import Real
 from typing import Any, ClassVar, Literal, cast
 
@@ -30,7 +29,7 @@ ActiveIf = Mapping[str, Any]
 
 
 class Parameter(ABC):
-    """One parameter: some columns of a table of runs, and their place in the unit cube.
+    """One parameter: a column of a table of runs, and its place in the unit cube.
 
     A parameter knows nothing about the others. The search space decides in which rows it is active,
     and hands over active rows only.
@@ -63,13 +62,8 @@ class Parameter(ABC):
             object.__setattr__(self, name, value)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of the table that hold this parameter."""
-        return (self.name,)
-
-    @property
     def is_numeric(self) -> bool:
-        """Whether the columns hold numbers."""
+        """Whether the column holds numbers."""
         return True
 
     @property
@@ -80,7 +74,7 @@ class Parameter(ABC):
     @property
     def feature_names(self) -> list[str]:
         """Names of the columns of the encoding."""
-        return list(self.columns)
+        return [self.name]
 
     @property
     def neutral(self) -> Array:
@@ -97,7 +91,7 @@ class Parameter(ABC):
         """Places the values in ``frame`` in the unit cube.
 
         Args:
-            frame: ``n`` rows with at least the columns of this parameter, none of them missing.
+            frame: ``n`` rows with at least the column of this parameter, none of its cells missing.
 
         Returns:
             An ``n x w`` array in the unit cube, ``w`` the number of feature names.
@@ -766,129 +760,3 @@ def _read_descriptors(
             raise ValueError(f"Parameter {name!r}: the value {bad[0]!r} has {problem}.")
     columns = {str(column): tuple(numbers[column].tolist()) for column in numbers}
     return {name: tuple(table.index.tolist()), **columns}
-
-
-@dataclass(frozen=True)
-class SimplexParameter(Parameter):
-    """Fractions of a whole: one column of the table and one of the encoding for each component.
-
-    Fractions are their own encoding, and ``SearchSpace.equality_constraints`` makes them sum to one
-    in BoTorch's optimizers. Decoding scales shares to a sum of one or, where there is a ``step``,
-    to the multiples of it that are nearest (largest remainders are rounded up).
-
-    Args:
-        name: Name of the whole; no column of the table.
-        components: Columns of the table that hold the fractions, at least two.
-        step: Grid of the fractions, such as 0.1; a whole number of steps makes one. ``None``:
-            continuous.
-        active_if: Mapping from the name of a parent parameter to the values for which this one is
-            active.
-
-    Raises:
-        ValueError: If there are fewer than two components, repeated ones, or the step doesn't
-            divide one.
-
-    Example:
-        >>> SimplexParameter("alloy", ("Ni", "Fe", "Co"), step=0.5).size
-        6
-    """
-
-    name: str
-    components: Sequence[str]
-    step: float | None = None
-    active_if: ActiveIf | None = field(default=None, hash=False)
-
-    def __post_init__(self) -> None:
-        self._set(components=tuple(self.components))
-        super().__post_init__()
-
-    def _problems(self) -> Iterator[str]:
-        yield from super()._problems()
-        parts, step = self.components, self.step
-        if len(parts) < 2 or len(set(parts)) < len(parts):
-            yield f"has the components {parts}: give at least two different ones"
-        if step is not None and not (0 < step <= 1 and abs(1 / step - self._steps) < 1e-6):
-            yield f"has the step {step}: a whole number of steps must make one"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The components."""
-        return tuple(self.components)
-
-    @property
-    def neutral(self) -> Array:
-        """Equal shares."""
-        return np.full(len(self.components), 1 / len(self.components))
-
-    @property
-    def size(self) -> int | None:
-        """Number of compositions, if there is a step."""
-        parts = len(self.components)
-        return None if self.step is None else math.comb(self._steps + parts - 1, parts - 1)
-
-    def encode(self, frame: DataFrame) -> Array:
-        """Checks and copies fractions; see ``Parameter.encode``."""
-        unit = self.place(frame)
-        for column in (frame[name] for name in self.components):
-            problem = f"not a multiple of the step {self.step}: correct the step or drop these rows"
-            refuse_where(self._is_between(read_numbers(column)), column, problem)
-        return unit
-
-    def place(self, frame: DataFrame) -> Array:
-        """Keeps fractions that are no multiples of the step; see ``Parameter.place``."""
-        fractions = np.stack([self._read(frame[name]) for name in self.components], axis=1)
-        total = Series(fractions.sum(axis=1), index=frame.index, name=self.name)
-        refuse_where(
-            np.abs(total.to_numpy() - 1) > 1e-6,
-            total,
-            f"the sum of {', '.join(self.components)}, which must be 1: correct or drop these rows",
-        )
-        is_between = self._is_between(fractions).any(axis=1, keepdims=True)
-        shares = self._normalize(fractions)
-        return np.where(is_between, shares, self._round(shares))
-
-    def decode(self, unit: Array) -> DataFrame:
-        """Scales shares to a sum of one; see ``Parameter.decode``."""
-        return DataFrame(self._round(self._normalize(unit)), columns=list(self.components))
-
-    def unit_grid(self) -> Array:
-        """Encodings of all compositions, ``size x w`` ("stars and bars")."""
-        parts = len(self.components)
-        slots = self._steps + parts - 1
-        bars = np.array(list(combinations(range(slots), parts - 1)))
-        walls = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, slots)))
-        return (np.diff(walls, axis=1) - 1)[::-1] / self._steps
-
-    def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draws ``n`` compositions uniformly from the simplex; decoding moves them to the grid."""
-        return rng.dirichlet(np.ones(len(self.components)), size=n)
-
-    @property
-    def _steps(self) -> int:
-        return round(1 / self.step) if self.step else 0
-
-    def _read(self, column: Series) -> Array:
-        numbers = read_numbers(column)
-        problem = "not a fraction between 0 and 1: correct or drop these rows"
-        refuse_where((numbers < -1e-6) | (numbers > 1 + 1e-6), column, problem)
-        return numbers
-
-    def _is_between(self, fractions: Array) -> NDArray[np.bool_]:
-        """Mask of fractions between multiples of the step; false without a step."""
-        steps = fractions * self._steps
-        return np.abs(steps - np.rint(steps)) > 1e-6
-
-    def _normalize(self, shares: Array) -> Array:
-        shares = shares.clip(0.0, 1.0)
-        total = shares.sum(axis=1, keepdims=True)
-        return np.where(total > 0, shares / np.where(total > 0, total, 1), self.neutral)
-
-    def _round(self, shares: Array) -> Array:
-        if self.step is None:
-            return shares
-        scaled = shares * self._steps
-        # A share that is a whole number of steps keeps its last step in spite of rounding errors.
-        whole = np.floor(scaled + 1e-9)
-        lacking = self._steps - whole.sum(axis=1, keepdims=True)
-        order = np.argsort(whole - scaled, axis=1, kind="stable").argsort(axis=1)
-        return (whole + (order < lacking)) / self._steps

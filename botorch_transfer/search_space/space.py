@@ -31,7 +31,6 @@ from botorch_transfer.search_space.parameters import (
     IntegerParameter,
     OrdinalParameter,
     Parameter,
-    SimplexParameter,
 )
 
 MAX_LISTED_VALUES = 1_000
@@ -124,9 +123,8 @@ class SearchSpace:
             spec: Mapping from parameter names to dictionaries, or a mapping with such a mapping
                 under ``"params"``. Each dictionary has a ``"type"``: ``"float"`` or ``"int"`` (with
                 ``"low"``, ``"high"``, maybe ``"log"``, for floats maybe ``"step"``), ``"ordinal"``
-                (``"values"``, maybe ``"log"``), ``"categorical"`` (``"choices"``) or ``"simplex"``
-                (maybe ``"step"``; all of these together are one composition). Choices may have
-                ``"descriptors"``. It may have an ``"active_if"``, ``{"kernel": ["rbf"]}`` or
+                (``"values"``, maybe ``"log"``) or ``"categorical"`` (``"choices"``, maybe
+                ``"descriptors"``). It may have an ``"active_if"``, ``{"kernel": ["rbf"]}`` or
                 ``"kernel==rbf"``, and a ``"note"``, which is ignored.
 
         Returns:
@@ -146,7 +144,7 @@ class SearchSpace:
                 "of parameters by name, as 'python -m botorch_transfer space' guesses it."
             )
         parameters: dict[str, Parameter] = {}
-        for name, entries in _with_composition(spec.get("params", spec)).items():
+        for name, entries in spec.get("params", spec).items():
             parameters[name] = _read_parameter(name, entries, parameters)
         return cls(list(parameters.values()))
 
@@ -178,7 +176,7 @@ class SearchSpace:
             The dictionary that ``from_dict`` takes.
 
         Raises:
-            ValueError: If the space has a parameter of a kind of your own, several compositions, or
+            ValueError: If the space has a parameter of a kind of your own, or
                 a conditional one.
 
         Example:
@@ -188,8 +186,6 @@ class SearchSpace:
         specs: dict[str, Any] = {}
         for parameter in self.parameters:
             specs |= _write_parameter(parameter)
-        if sum(isinstance(p, SimplexParameter) for p in self.parameters) > 1:
-            raise ValueError("The search space has several compositions: a file can hold one.")
         return {"params": specs}
 
     @property
@@ -205,12 +201,12 @@ class SearchSpace:
     @property
     def columns(self) -> list[str]:
         """Columns of the table."""
-        return [column for parameter in self.parameters for column in parameter.columns]
+        return [parameter.name for parameter in self.parameters]
 
     @property
     def number_columns(self) -> list[str]:
         """Columns of the table that hold numbers."""
-        return [column for p in self.parameters if p.is_numeric for column in p.columns]
+        return [parameter.name for parameter in self.parameters if parameter.is_numeric]
 
     @property
     def feature_names(self) -> list[str]:
@@ -232,10 +228,9 @@ class SearchSpace:
         """Allowed values, in the unit cube, of columns of integers, ordinals, floats with a step.
 
         This is what ``optimize_acqf_mixed_alternating(discrete_dims=...)`` takes. One-hot columns
-        and compositions aren't in it, because that optimizer moves one column at a time: fix the
-        former by ``fixed_features_list`` and constrain the latter by ``equality_constraints``.
-        Integers with more than ``MAX_LISTED_VALUES`` values aren't either; treat them as
-        continuous, as BoTorch does from 20 values on, and ``round`` the candidates.
+        aren't in it, because that optimizer moves one column at a time: fix them by
+        ``fixed_features_list``. Integers with more than ``MAX_LISTED_VALUES`` values aren't either;
+        treat them as continuous, as BoTorch does from 20 values on, and ``round`` the candidates.
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
@@ -243,15 +238,6 @@ class SearchSpace:
             if isinstance(parameter, FloatParameter | IntegerParameter | OrdinalParameter)
             and 1 < (parameter.size or 0) <= MAX_LISTED_VALUES
         }
-
-    @property
-    def equality_constraints(self) -> list[tuple[Tensor, Tensor, float]]:
-        """Constraints that fractions sum to one, in BoTorch's format; empty without fractions."""
-        return [
-            (torch.arange(s.start, s.stop), torch.ones(s.stop - s.start, dtype=torch.float64), 1.0)
-            for parameter, s in self._places
-            if isinstance(parameter, SimplexParameter)
-        ]
 
     def encode(self, frame: DataFrame) -> Tensor:
         """Places the rows of a table in the unit cube.
@@ -331,10 +317,10 @@ class SearchSpace:
             unit[:, columns] = parameter.neutral
             if not active.any():
                 continue
-            if absent := [column for column in parameter.columns if column not in frame.columns]:
+            if (name := parameter.name) not in frame.columns:
                 raise InputDataError(
-                    f"The table has no column {absent[0]!r} of parameter {parameter.name!r}: add "
-                    "it, or take the parameter out of the search space."
+                    f"The table has no column {name!r} of parameter {name!r}: add it, or take the "
+                    "parameter out of the search space."
                 )
             rows = frame if active.all() else frame[active]
             placed = how(parameter)(rows)
@@ -435,8 +421,8 @@ class SearchSpace:
 
         Each one fixes the one-hot columns, the parents of conditional parameters and, at their
         neutral value, the parameters that are inactive then. What stays free is ordered: floats,
-        integers and ordinals to be rounded by ``post_processing_func=space.round``, and
-        compositions. A space without unordered choices gives ``[{}]``.
+        integers and ordinals, to be rounded by ``post_processing_func=space.round``. A space
+        without unordered choices gives ``[{}]``.
 
         Args:
             max_rows: Largest number of combinations.
@@ -558,7 +544,6 @@ def _check_names(parameters: Sequence[Parameter]) -> None:
     """Refuses parameters that share a name, a column of the table or a column of the encoding."""
     for kind, names in (
         ("parameter", [parameter.name for parameter in parameters]),
-        ("column", [column for parameter in parameters for column in parameter.columns]),
         ("feature", [name for parameter in parameters for name in parameter.feature_names]),
     ):
         for rank, name in enumerate(names):
@@ -581,7 +566,7 @@ def _check_condition(
                 f"Parameter {parameter.name!r} is active for certain values of {name!r}, which "
                 f"{reason}: list parents first."
             )
-        if isinstance(parents[name], FloatParameter | SimplexParameter):
+        if isinstance(parents[name], FloatParameter):
             raise ValueError(
                 f"Parameter {parameter.name!r} depends on {name!r}, which is continuous: only "
                 "categorical, ordinal and integer parameters can switch others on."
@@ -598,7 +583,6 @@ _FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
     "int": (IntegerParameter, {"low": "lower", "high": "upper"}, {"log"}),
     "ordinal": (OrdinalParameter, {"values": "values"}, {"log"}),
     "categorical": (CategoricalParameter, {"choices": "values"}, {"descriptors"}),
-    "simplex": (SimplexParameter, {"components": "components"}, {"step"}),
 }
 """By ``"type"`` in a dictionary: the class, its required entries with their fields, and optional
 entries, which are named like their fields."""
@@ -628,46 +612,20 @@ def _read_parameter(
 
 
 def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
-    """The entries of a dictionary that describe a parameter; one a fraction of a composition."""
+    """The entries of a dictionary that describe a parameter."""
     kinds = {make: (kind, needed, more) for kind, (make, needed, more) in _FORMATS.items()}
-    if type(parameter) not in kinds or (
-        isinstance(parameter, SimplexParameter) and parameter.active_if
-    ):
+    if type(parameter) not in kinds:
         raise ValueError(
             f"Parameter {parameter.name!r} cannot be written as a dictionary: it is a "
-            f"{'conditional ' if parameter.active_if else ''}{type(parameter).__name__}."
+            f"{type(parameter).__name__}."
         )
     kind, required, optional = kinds[type(parameter)]
     given = {"type": kind} | {key: getattr(parameter, name) for key, name in required.items()}
     given |= {key: getattr(parameter, key) for key in sorted(optional) if getattr(parameter, key)}
     entries = {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
-    if isinstance(parameter, SimplexParameter):
-        return dict.fromkeys(entries.pop("components"), entries)
     if parameter.active_if:
         entries["active_if"] = {name: list(v) for name, v in parameter.active_if.items()}
     return {parameter.name: entries}
-
-
-def _with_composition(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Replaces the entries of type ``"simplex"`` by one composition, in the place of the first."""
-    parts = {
-        name: spec
-        for name, spec in specs.items()
-        if isinstance(spec, Mapping) and spec.get("type") == "simplex"
-    }
-    if len({spec.get("step") for spec in parts.values()}) > 1 or any(
-        "active_if" in spec for spec in parts.values()
-    ):
-        raise ValueError(
-            f"The fractions {', '.join(parts)} must have one and the same step and no active_if: "
-            "they are one composition."
-        )
-    merged = {key: value for spec in parts.values() for key, value in spec.items()}
-    merged["components"] = tuple(parts)
-    return {
-        ("composition" if name in parts else name): (merged if name in parts else spec)
-        for name, spec in specs.items()
-    }
 
 
 def _read_condition(

@@ -21,7 +21,7 @@ from scipy import optimize
 from scipy.linalg import block_diag
 from torch import Tensor
 
-from botorch_transfer.search_space import SearchSpace, SimplexParameter
+from botorch_transfer.search_space import SearchSpace
 
 Array = NDArray[np.float64]
 
@@ -155,7 +155,7 @@ def _check_columns(text: str, columns: Collection[str], space: SearchSpace) -> N
 
 
 def _parameter_of(column: str, space: SearchSpace) -> Any:
-    return next(parameter for parameter in space.parameters if column in parameter.columns)
+    return next(parameter for parameter in space.parameters if parameter.name == column)
 
 
 # ----------------------------------------------------------------------------------------- repair
@@ -178,9 +178,6 @@ class _Variable(NamedTuple):
     def of(cls, column: str, space: SearchSpace) -> _Variable:
         """The variable of one of a space's columns."""
         parameter = _parameter_of(column, space)
-        if isinstance(parameter, SimplexParameter):
-            step = parameter.step or 1.0
-            return cls(0.0, np.array([step]), round(1 / step), parameter.step is not None, True)
         if parameter.size is None:
             width = parameter.upper - parameter.lower
             return cls(parameter.lower, np.array([width]), 1.0, False, not parameter.log)
@@ -218,13 +215,8 @@ class Repair:
         constraints: Sequence[LinearConstraint],
         fixed: Collection[str] = (),
     ) -> None:
-        self._features, self._constraints, rows = space.feature_names, constraints, [*constraints]
+        self._features, self._constraints = space.feature_names, constraints
         named = {column for constraint in constraints for column in constraint.weights}
-        for parameter in space.parameters:
-            if isinstance(parameter, SimplexParameter) and named.intersection(parameter.columns):
-                whole = dict.fromkeys(parameter.columns, 1.0)
-                rows.append(LinearConstraint("their sum is 1", whole, 1.0, True))
-                named |= whole.keys()
         self._variables = {c: _Variable.of(c, space) for c in space.columns if c in named}
         self._columns, variables = list(self._variables), list(self._variables.values())
         for constraint in constraints:
@@ -241,9 +233,9 @@ class Repair:
         counts = [len(v.scales) for v in variables]
         self._largest = np.repeat([v.largest for v in variables], counts)
         self._is_whole = np.repeat([v.is_whole for v in variables], counts)
-        A = np.array([[row.weights.get(c, 0.0) for c in self._columns] for row in rows])
-        least = np.array([row.bound for row in rows]) - A @ self._offsets
-        most = np.where([row.is_equality for row in rows], least, np.inf)
+        A = np.array([[row.weights.get(c, 0.0) for c in self._columns] for row in constraints])
+        least = np.array([row.bound for row in constraints]) - A @ self._offsets
+        most = np.where([row.is_equality for row in constraints], least, np.inf)
         # Of a list of values one is chosen.
         lists = (self._scales != 0)[np.array(counts) > 1]
         one = np.ones(len(lists))

@@ -42,7 +42,6 @@ from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
 from botorch_transfer.search_space import (
     SearchSpace,
-    SimplexParameter,
 )
 from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, source_z_scores
 from botorch_transfer.suggestion.outcomes import moments
@@ -282,8 +281,7 @@ def _pictures(
     """Predictions along each parameter that is free, around the first row, and over pairs."""
     space, row = suggestion.tables.space, suggestion.rows.iloc[0]
     fixed = suggestion.tables.region.fixed or ()
-    free = [p for p in space.parameters if p.name not in fixed]
-    by_name = {p.name: p for p in free if not isinstance(p, SimplexParameter)}
+    by_name = {p.name: p for p in space.parameters if p.name not in fixed}
     drawn = [by_name[n] for n in order if n in by_name and _text(row[n])][:MAX_SLICES]
 
     def predicted(lines: Sequence[Line]) -> dict[str, Any]:

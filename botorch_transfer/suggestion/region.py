@@ -106,13 +106,11 @@ class Region:
         """Columns of the encoding that are fixed, with their values."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
-            # A fraction has no name of its own.
             parameter = next((p for p in self.space.parameters if p.name == name), None)
-            if parameter is None or name not in parameter.columns:
+            if parameter is None:
                 raise InputDataError(
                     f"fixed names {name!r}, which is no parameter: use some of "
-                    f"{', '.join(self.space.columns)}; a fraction needs '{name} == {value}' among "
-                    "the constraints instead."
+                    f"{', '.join(self.space.columns)}."
                 )
             with errors_in("In the fixed values"):
                 cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
@@ -137,7 +135,7 @@ class Region:
             Columns, weights and least sums; ``None`` if there are none.
         """
         found = [] if self._repair is None else self._repair.for_botorch(is_equality)
-        return found + self.space.equality_constraints * is_equality or None
+        return found or None
 
     def _with_fixed(self, X: Tensor) -> Tensor:
         """Configurations near to points, with the fixed values."""
@@ -237,7 +235,7 @@ class Region:
         Raises:
             ValueError: If a name is no parameter, or no value has enough rows.
         """
-        names = [p.name for p in self.space.parameters if p.name in p.columns]
+        names = self.space.columns
         if unknown := [name for name in shared if name not in names]:
             raise ValueError(
                 f"same_in_batch names {unknown[0]!r}, which is no parameter: use some of "

@@ -19,7 +19,7 @@ from botorch.optim import optimize_acqf_mixed
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
-from botorch_transfer.search_space import FloatParameter, SearchSpace, SimplexParameter
+from botorch_transfer.search_space import FloatParameter, SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
 SAME_ROW = 1e-4
@@ -254,15 +254,9 @@ def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
     rows = [x[None, :][:0]]
     for parameter in space.parameters:
         columns = space.feature_indices[parameter.name]
-        if isinstance(parameter, SimplexParameter) and parameter.step is not None:
-            # One step from a component to another one.
-            unit = parameter.step * torch.eye(len(columns)).to(x)
-            values = x[columns] + (unit.unsqueeze(0) - unit.unsqueeze(1)).flatten(0, 1)
-            values = values[(values > -1e-9).all(dim=-1)]
-        elif parameter.size is None or parameter.size > MAX_VALUES:
+        if parameter.size is None or parameter.size > MAX_VALUES:
             continue
-        else:
-            values = torch.from_numpy(parameter.unit_grid()).to(x)
+        values = torch.from_numpy(parameter.unit_grid()).to(x)
         if values.shape[1] == 1:
             rank = int((values[:, 0] - x[columns]).abs().argmin())
             values = values[max(rank - 1, 0) : rank + 2]

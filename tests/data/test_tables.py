@@ -16,7 +16,6 @@ from botorch_transfer.search_space import (
     FloatParameter,
     IntegerParameter,
     SearchSpace,
-    SimplexParameter,
 )
 
 SPACE = SearchSpace(
@@ -240,24 +239,6 @@ def test_a_renamed_column_is_found():
         read(table().rename(columns={"C": "c"}))
 
 
-def test_fractions_that_a_task_lacks_are_filled():
-    frame = pd.DataFrame(
-        {
-            "plate": [1, 1, 2],
-            "Ni": [0.5, 1.0, 0.25],
-            "Fe": [0.5, 0.0, np.nan],
-            "Co": [np.nan, np.nan, 0.75],
-            "y": 1.0,
-        }
-    )
-    space = SearchSpace([SimplexParameter("alloy", ("Ni", "Fe", "Co"))])
-    data = from_dataframe(frame, space, "y", "plate", missing={"Fe": 0.0, "Co": 0.0})
-    assert data["1"].X.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
-    assert data["2"].X.tolist() == [[0.25, 0.0, 0.75]]
-    with pytest.raises(InputDataError, match="Task '1' has no values of parameter 'Co'"):
-        from_dataframe(frame, space, "y", "plate", missing={"Fe": 0.0})
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -338,22 +319,18 @@ def test_an_unknown_value_is_spread_so_that_sources_do_not_depend_on_it():
     assert sources.variance(rows).max() < 0.05
 
 
-def test_unknown_choices_and_compositions_and_conditional_parameters():
+def test_unknown_choices_and_conditional_parameters():
     space = SearchSpace(
         [
             FloatParameter("x", 0.0, 1.0),
             CategoricalParameter("kind", ("a", "b")),
             IntegerParameter("depth", 1, 9, active_if={"kind": "b"}),
-            SimplexParameter("alloy", ("Ni", "Fe")),
         ]
     )
     X = read(old_runs(), space, changed=True)["a"].X
     assert X[:, 1].unique().tolist() == [0.0, 1.0]
     assert len(X[X[:, 2] == 1, 3].unique()) > 2
     assert (X[X[:, 2] == 0, 3] == 0.5).all()
-    assert len(X[:, 4].unique()) > 3
-    with pytest.raises(InputDataError, match="no values of parameter 'Fe'"):
-        read(old_runs(Ni=0.5), space, changed=True)
 
 
 def test_a_task_that_does_not_record_what_others_do():

@@ -8,7 +8,6 @@ import torch
 from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
-from botorch.optim import optimize_acqf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,6 @@ from botorch_transfer.search_space import (
     IntegerParameter,
     OrdinalParameter,
     SearchSpace,
-    SimplexParameter,
 )
 
 SVM = SearchSpace(
@@ -41,7 +39,7 @@ NESTED = SearchSpace(
 
 @st.composite
 def parameters(draw, name, earlier):
-    parents = [p for p in earlier if not isinstance(p, FloatParameter | SimplexParameter)]
+    parents = [p for p in earlier if not isinstance(p, FloatParameter)]
     condition = None
     if parents and draw(st.booleans()):
         parent = draw(st.sampled_from(parents))
@@ -51,7 +49,7 @@ def parameters(draw, name, earlier):
             else parent.values
         )
         condition = {parent.name: draw(st.lists(st.sampled_from(allowed), min_size=1, unique=True))}
-    kind = draw(st.integers(0, 4))
+    kind = draw(st.integers(0, 3))
     log = draw(st.booleans())
     if kind == 0:
         lower = draw(st.floats(1e-6, 1e3))
@@ -62,12 +60,9 @@ def parameters(draw, name, earlier):
     if kind == 2:
         steps = draw(st.lists(st.floats(0.01, 10), min_size=1, max_size=6))
         return OrdinalParameter(name, np.cumsum(steps).tolist(), log, condition)
-    if kind == 3:
-        values = st.one_of(st.text("abc", min_size=1, max_size=2), st.integers(2, 9))
-        listed = draw(st.lists(values, min_size=1, max_size=4, unique_by=str))
-        return CategoricalParameter(name, listed, condition)
-    step = draw(st.sampled_from([None, 0.25]))
-    return SimplexParameter(name, (f"{name}a", f"{name}b", f"{name}c"), step, condition)
+    values = st.one_of(st.text("abc", min_size=1, max_size=2), st.integers(2, 9))
+    listed = draw(st.lists(values, min_size=1, max_size=4, unique_by=str))
+    return CategoricalParameter(name, listed, condition)
 
 
 @st.composite
@@ -100,8 +95,8 @@ def test_any_point_of_the_cube_decodes_to_a_valid_configuration(space, seed):
     pd.testing.assert_frame_equal(space.decode(rounded), frame, rtol=1e-9)
     torch.testing.assert_close(space.round(rounded), rounded, rtol=0, atol=1e-12)
     for parameter in space.parameters:
-        empty = frame[list(parameter.columns)].isna()
-        assert parameter.active_if or not empty.any(axis=None)
+        empty = frame[parameter.name].isna()
+        assert parameter.active_if or not empty.any()
 
 
 @settings(deadline=None, max_examples=30)
@@ -230,10 +225,6 @@ def test_points_of_another_shape_or_scale_are_refused():
     [
         ([], "has no parameters"),
         ([FloatParameter("a", 0, 1)] * 2, "more than one parameter 'a'"),
-        (
-            [FloatParameter("a", 0, 1), SimplexParameter("s", ("a", "b"))],
-            "more than one column 'a'",
-        ),
         ([CategoricalParameter("a", (1, "1"))], "more than one feature 'a=1'"),
         ([FloatParameter("a", 0, 1, active_if={"b": 1})], "'a' .* 'b', which is not in the search"),
         (
@@ -343,13 +334,6 @@ def test_each_type_is_read():
     )
 
 
-def test_simplex_entries_are_one_composition():
-    specs = {name: {"type": "simplex", "step": 0.1} for name in ("Ni", "Fe")}
-    space = SearchSpace.from_dict({"T": {"type": "int", "low": 0, "high": 9}, **specs})
-    assert space.parameters[1] == SimplexParameter("composition", ("Ni", "Fe"), step=0.1)
-    assert space.columns == ["T", "Ni", "Fe"]
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -365,14 +349,6 @@ def test_simplex_entries_are_one_composition():
         (
             {"k": EXAMPLE["kernel"], "q": {**EXAMPLE["C"], "active_if": "k==rfb"}},
             "'q' is active if 'k' is 'rfb', which is not one of its values",
-        ),
-        (
-            {"a": {"type": "simplex", "step": 0.1}, "b": {"type": "simplex"}},
-            "fractions a, b must have one and the same step",
-        ),
-        (
-            {"a": {"type": "simplex"}, "b": {"type": "simplex", "low": 0}},
-            "type simplex has the unknown entry 'low'",
         ),
     ],
 )
@@ -395,23 +371,6 @@ def acquisition(space):
 
 
 OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1}
-
-
-@pytest.mark.parametrize("step", [None, 0.1])
-def test_optimizers_respect_fractions(step):
-    space = SearchSpace(
-        [FloatParameter("T", 0.0, 1.0), SimplexParameter("s", ("a", "b", "c"), step)]
-    )
-    candidate, _ = optimize_acqf(
-        acquisition(space),
-        space.bounds,
-        equality_constraints=space.equality_constraints,
-        post_processing_func=space.round,
-        options={"maxiter": 5},
-        **OPTIONS,
-    )
-    assert space.decode(candidate)[["a", "b", "c"]].sum(axis=1)[0] == pytest.approx(1.0)
-    assert SVM.equality_constraints == []
 
 
 ROW = SVM.sample(1, seed=0)
@@ -506,23 +465,15 @@ def test_a_space_is_written_as_it_is_read():
             *CHANGED.parameters,
             FloatParameter("momentum", 0.5, 0.99, log="1-x"),
             OrdinalParameter("level", ("low", "high"), active_if={"kernel": ["rbf"], "batch": 16}),
-            SimplexParameter("composition", ("Ni", "Fe"), step=0.25),
         ]
     )
     text = json.dumps(space.to_dict())
     assert SearchSpace.from_dict(json.loads(text)) == space
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ([SimplexParameter("a", "xy"), SimplexParameter("b", "uv")], "several compositions"),
-        (
-            [CategoricalParameter("k", (1, 2)), SimplexParameter("a", "xy", active_if={"k": 1})],
-            "'a' cannot be written as a dictionary: it is a conditional SimplexParameter",
-        ),
-    ],
-)
-def test_what_a_dictionary_cannot_hold_is_refused(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        SearchSpace(parameters).to_dict()
+def test_what_a_dictionary_cannot_hold_is_refused():
+    class OwnParameter(FloatParameter):
+        pass
+
+    with pytest.raises(ValueError, match="'a' cannot be written as a dictionary: it is a Own"):
+        SearchSpace([OwnParameter("a", 0.0, 1.0)]).to_dict()

@@ -23,7 +23,6 @@ from botorch_transfer.search_space import (
     IntegerParameter,
     OrdinalParameter,
     SearchSpace,
-    SimplexParameter,
 )
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
@@ -61,9 +60,8 @@ def random_problem(seed: int) -> tuple[SearchSpace, list[str]]:
     numbers[0] = FloatParameter("x0", 0.0, 1.0)
     parameters = [*numbers, CategoricalParameter("c", ("u", "v"))]
     if rng.random() < 0.5:
-        parameters.append(
-            SimplexParameter("mix", ("p", "q", "r"), (None, 0.1)[int(rng.integers(2))])
-        )
+        step = (None, 0.1)[int(rng.integers(2))]
+        parameters += [FloatParameter(name, 0.0, 1.0, step=step) for name in "pqr"]
     space = SearchSpace(parameters)
     columns = [name for name in space.columns if name != "c"]
     known = space.sample(1, seed).iloc[0]

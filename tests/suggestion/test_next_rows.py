@@ -22,7 +22,6 @@ from botorch_transfer import (
     PretrainedPrior,
     ScaMLGP,
     SearchSpace,
-    SimplexParameter,
     SourceGPs,
     TransferGP,
     from_dataframe,
@@ -282,7 +281,7 @@ MIXED = SearchSpace(
         FloatParameter("momentum", 0.0, 0.99, active_if={"solver": "sgd"}),
         OrdinalParameter("batch", (16, 32, 64)),
         DEPTH,
-        SimplexParameter("mix", ("web", "books")),
+        FloatParameter("web", 0.0, 1.0),
     ]
 )
 

@@ -15,7 +15,6 @@ from botorch_transfer import (
     IntegerParameter,
     OrdinalParameter,
     SearchSpace,
-    SimplexParameter,
     SourceGPs,
     from_dataframe,
     suggest,
@@ -153,16 +152,15 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
 
 
 def test_a_run_off_the_levels_keeps_its_place():
-    mixture = SimplexParameter("mixture", ("a", "b"), step=0.5)
-    space = SearchSpace([OrdinalParameter("x", (0, 5, 10)), IntegerParameter("n", 1, 4), mixture])
-    runs = DataFrame({"x": [0.01, 10.01], "n": [2.5, 4], "a": [0.26, 1.0], "b": [0.74, 0.0]})
+    share = FloatParameter("a", 0.0, 1.0, step=0.5)
+    space = SearchSpace([OrdinalParameter("x", (0, 5, 10)), IntegerParameter("n", 1, 4), share])
+    runs = DataFrame({"x": [0.01, 10.01], "n": [2.5, 4], "a": [0.26, 1.0]})
     found = read_study(space, None, runs.assign(loss=[0.1, 0.2])).runs.X
-    expected = [[0.001, 0.5, 0.26, 0.74], [1.001, 1.0, 1.0, 0.0]]
+    expected = [[0.001, 0.5, 0.26], [1.001, 1.0, 1.0]]
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.double))
     for changes, message in (
         ({"n": [2.5, 40]}, "'n' is 40.0 in row 1, outside"),
         ({"x": [0.01, 100]}, "'x' is 100.0 in row 1, not one of 0, 5, 10"),
-        ({"b": [0.74, 0.5]}, "'mixture' is 1.5 in row 1, the sum of a, b, which must be 1"),
     ):
         with pytest.raises(InputDataError, match=f"In the runs: Parameter {message}"):
             read_study(space, None, runs.assign(loss=[0.1, 0.2], **changes))

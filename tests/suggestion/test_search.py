@@ -11,7 +11,6 @@ from botorch_transfer import (
     FloatParameter,
     IntegerParameter,
     SearchSpace,
-    SimplexParameter,
 )
 from botorch_transfer.suggestion import region as region_room
 from botorch_transfer.suggestion.linear import read_constraint
@@ -85,7 +84,10 @@ LARGE = {
     "integers": ([IntegerParameter(name, 1, 15) for name in "abc"], []),
     "categories": ([CategoricalParameter(name, tuple("uvwxyz")) for name in "abcde"], []),
     "steps": ([FloatParameter(name, 0.0, 1.0, step=0.02) for name in "ab"], []),
-    "composition": ([SimplexParameter("s", tuple("abcd"), step=0.04)], []),
+    "fractions": (
+        [FloatParameter(name, 0.0, 1.0, step=0.1) for name in "abc"],
+        ["a + b + c == 1"],
+    ),
     "conditional": (
         [
             CategoricalParameter("kind", ("x", "y")),
@@ -99,9 +101,9 @@ LARGE = {
         [
             CategoricalParameter("kind", ("x", "y", "z")),
             IntegerParameter("a", 1, 15),
-            SimplexParameter("s", tuple("bcd"), step=0.1),
+            *(FloatParameter(name, 0.0, 1.0, step=0.1) for name in "bc"),
         ],
-        ["a + 10 * b <= 12"],
+        ["a + 10 * b <= 12", "b + c <= 1"],
     ),
 }
 
