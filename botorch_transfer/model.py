@@ -60,6 +60,7 @@ from botorch_transfer.gp.paths import (
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.input_transforms import warn_outside_unit_cube
+from botorch_transfer.outcome_transforms import chained, split_transform
 
 
 class LogLikelihoodTerm(AddedLossTerm):
@@ -164,7 +165,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     @property
     def own_units(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the model's own units, ``batch_shape x 1`` tensors."""
-        transform: Any = getattr(self, "outcome_transform", None)
+        _, transform = split_transform(getattr(self, "outcome_transform", None))
         if isinstance(transform, Standardize):
             return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
         zero = self.train_targets.new_zeros(1)
@@ -205,17 +206,18 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         mean, variance, noise = self._leave_one_out()
         if observation_noise:
             variance = variance + noise
+        (X,), transform = self.train_inputs, getattr(self, "outcome_transform", None)
+        steps, scale = split_transform(transform)
+        if scale is not None:
+            # A transform of a batch of models counts on their batch shape, points last.
+            together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+            scaled = scale.untransform_posterior(together, X=X)
+            if not isinstance(scaled, GPyTorchPosterior):
+                apart = _one_batch_a_point(mean, variance)
+                return cast(Any, transform).untransform_posterior(apart, X=X.unsqueeze(-2))
+            mean, variance = scaled.mean[..., 0], scaled.variance[..., 0]
         apart = _one_batch_a_point(mean, variance)
-        transform: Any = getattr(self, "outcome_transform", None)
-        if transform is None:
-            return apart
-        (X,) = self.train_inputs
-        # A transform of a batch of models counts on their batch shape, points last.
-        together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
-        posterior = transform.untransform_posterior(together, X=X)
-        if isinstance(posterior, GPyTorchPosterior):
-            return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
-        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
+        return chained(steps).untransform_posterior(apart) if steps else apart
 
     @abstractmethod
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -417,7 +417,7 @@ def test_what_lies_beyond_the_sources_counts_less():
 
 def test_improvements_are_those_of_gaussian_posteriors():
     """Others are left to BoTorch's acquisitions."""
-    history, weights = {"monday": (X, (5 * X).sin())}, torch.ones(1, 1, dtype=torch.double)
+    history, weights = {"monday": (X, (5 * X).sin().exp())}, torch.ones(1, 1, dtype=torch.double)
     for model_class, reference in ((ScaMLGP, None), (TransferGP, X)):
         model = model_class(X[:4], X[:4].exp(), history, outcome_transform=Log())
         assert noisy_improvement(model, weights, X[:4], X_reference=reference) is None
