@@ -119,8 +119,10 @@ class AvoidingAcquisition(AcquisitionFunction):
             X: A ``batch_shape x q x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape`` tensor of values.
+            A ``batch_shape`` tensor of values; of several candidates, the largest.
         """
+        if X.shape[-2] > 1:  # mixed and discrete searches end with the value of the whole batch
+            return self(X.unsqueeze(-2)).amax(dim=-1)
         avoid = self.X_avoid.to(X)
         if self.X_pending is not None:
             avoid = torch.cat([avoid, self.X_pending.to(X)])

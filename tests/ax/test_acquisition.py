@@ -290,6 +290,18 @@ def test_constraints_in_mixed_spaces(make_client, steps):
     assert config["a"] + config["b"] < 0.6 + 1e-6
 
 
+@pytest.mark.parametrize(("steps", "outcomes"), [(3, 0), (3, 1), (12, 1)])
+def test_a_trial_of_several_arms_in_a_mixed_space(make_client, steps, outcomes):
+    """BoTorch's searches end with the value of the whole batch."""
+    n = RangeParameterConfig("n", (1, steps), parameter_type="int")
+    client = make_client([*corner_space(), n], history=bowls().assign(n=[1, 2, 3] * 10))
+    for _ in range(outcomes):
+        trial = client.attach_trial({"a": 0.3, "b": 0.2, "n": 1})
+        client.complete_trial(trial, {"loss": bowl(0.3, 0.2, 0.03)})
+    ((run,),) = client._generation_strategy.gen(client._experiment, n=3)
+    assert len({str(arm.parameters) for arm in run.arms}) == 3
+
+
 def test_discrete_spaces_are_tried_out(make_client):
     table = pd.DataFrame({"task": "a", "n": [1, 2, 3], "k": list("xyx"), "y": [1.0, 2.0, 3.0]})
     space = [
