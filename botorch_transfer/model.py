@@ -472,9 +472,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return cast(MultivariateNormal, super().forward(x))
 
     @torch.no_grad()
-    def frozen(
-        self, X: Tensor, weight: float = 1.0, offset: float = 0.0
-    ) -> FrozenPosterior | None:
+    def frozen(self, X: Tensor, weight: float = 1.0, offset: float = 0.0) -> FrozenPosterior | None:
         """Prepares the posterior at single inputs, as long as hyperparameters and data stay.
 
         Args:

@@ -251,7 +251,9 @@ class TransferGP(AveragedGP):
         is_missed = torch.stack([low > gap, high < 1 - gap])
         if not bool(is_missed.any()):
             return None
-        return torch.stack([low, high]).where(is_missed, low.new_tensor([[-torch.inf], [torch.inf]]))
+        return torch.stack([low, high]).where(
+            is_missed, low.new_tensor([[-torch.inf], [torch.inf]])
+        )
 
     def _update_shares(self) -> None:
         """Computes ``improvement_shares`` from the outcomes."""
