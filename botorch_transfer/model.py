@@ -474,16 +474,18 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return cast(MultivariateNormal, super().forward(x))
 
     @torch.no_grad()
-    def frozen(self, X: Tensor) -> FrozenPosterior | None:
+    def frozen(self, X: Tensor, weight: float = 1.0, offset: float = 0.0) -> FrozenPosterior | None:
         """Prepares the posterior at single inputs, as long as hyperparameters and data stay.
 
         Args:
             X: An ``r x d`` tensor of inputs whose covariances with others will be asked for.
+            weight: A factor of the outcome.
+            offset: What is added to it.
 
         Returns:
-            The posterior, without graph to its hyperparameters; ``None`` if the model is no exact
-            GP of stationary kernels, is a batch, has no data, or has an outcome transform that is
-            no standardization.
+            The posterior of ``offset + weight * outcome``, without graph to its hyperparameters;
+            ``None`` if the model is no exact GP of stationary kernels, is a batch, has no data, or
+            has an outcome transform that is no standardization.
         """
         (train_X,) = self.eval().train_inputs
         outcomes, inputs = (
@@ -498,9 +500,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         def transform(x: Tensor) -> Tensor:
             return _clamp_far_inputs(self.transform_inputs(x).to(train_X.dtype)).double()
 
-        units = (part.squeeze(-1).double() for part in self.own_units)
+        mean, std = (weight * part.squeeze(-1).double() for part in self.own_units)
         fixed = torch.cat([train_X.double(), transform(X)])
-        return self.strategy.frozen_at(fixed, transform, *units)
+        return self.strategy.frozen_at(fixed, transform, offset + mean, std)
 
     @property
     def _predicts_otherwise(self) -> bool:

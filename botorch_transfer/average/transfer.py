@@ -242,15 +242,18 @@ class TransferGP(AveragedGP):
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform. A side of the unit cube that
             the sources miss by no more than random points would has no bound. ``None`` if no
-            member's prior has the sources' inputs.
+            side has one, or no member's prior has the sources' inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
             return None
         low, high = prior.input_range.to(self.train_targets)
         gap = max(UNTRIED / int(prior.num_points.sum()), 0.05)
-        return torch.stack(
-            [low.where(low > gap, -torch.inf), high.where(high < 1 - gap, torch.inf)]
+        is_missed = torch.stack([low > gap, high < 1 - gap])
+        if not bool(is_missed.any()):
+            return None
+        return torch.stack([low, high]).where(
+            is_missed, low.new_tensor([[-torch.inf], [torch.inf]])
         )
 
     def _update_shares(self) -> None:

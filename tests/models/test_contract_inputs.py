@@ -314,7 +314,7 @@ def test_a_residual_kernel_of_the_users_own(case):
 
 @pytest.mark.gaussian
 def test_a_likelihood_of_the_users_own(case):
-    likelihood = GaussianLikelihood().double()
+    likelihood = GaussianLikelihood().to(TEST_X)
     likelihood.noise = 0.25
     model = case.target(4, likelihood=likelihood)
     for part in parts(model):  # the members of an average have copies
