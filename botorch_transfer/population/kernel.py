@@ -92,22 +92,6 @@ def centred(covariance: Tensor, rows: Tensor) -> Tensor:
     return covariance - with_mean.unsqueeze(-1) - with_mean + with_mean[rows].mean()
 
 
-def centred_gradient(gradient: Tensor, rows: Tensor) -> Tensor:
-    """The gradient in the covariance matrix that :func:`centred` takes, from that in its result.
-
-    Args:
-        gradient: An ``N x N`` tensor.
-        rows: The indices that :func:`centred` takes.
-
-    Returns:
-        An ``N x N`` tensor.
-    """
-    gradient = gradient.clone()
-    gradient[rows] -= gradient.sum(dim=0) / len(rows)
-    gradient[:, rows] -= gradient.sum(dim=1, keepdim=True) / len(rows)
-    return gradient
-
-
 def centred_between(
     kernel: Callable[..., Tensor], x1: Tensor, x2: Tensor, reference: Tensor, diag: bool = False
 ) -> Tensor:

@@ -36,9 +36,9 @@ from torch import Tensor
 from botorch_transfer.data import SourceData
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.distilled import different_rows
-from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
+from botorch_transfer.gp.likelihood import nll
 from botorch_transfer.gp.objective import CONVERGED, minimize_batched
-from botorch_transfer.gp.stationary import Stationary, gradient_in_inputs
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import lexical_order, scaled_tasks, typical_rows
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize
 from botorch_transfer.population.kernel import (
@@ -47,7 +47,6 @@ from botorch_transfer.population.kernel import (
     ConditionedPopulation,
     PopulationHyperparameters,
     centred,
-    centred_gradient,
 )
 from botorch_transfer.prior import ConditionedPrior, Observations
 from botorch_transfer.progress import announce
@@ -225,7 +224,6 @@ class PopulationObjective:
             (noise + of_tasks).exp(),
         )
 
-    @torch.no_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective, one row after the other.
 
@@ -236,43 +234,22 @@ class PopulationObjective:
         Returns:
             The ``P`` values and their ``P x k`` gradient.
         """
-        deviations = (theta @ self._of_priors - self._mean) / self._std
-        found = [self._likelihood(self.read(row)) for row in theta]
-        value, slope = (torch.stack(part) for part in zip(*found, strict=True))
-        value = value + 0.5 * deviations.square().sum(dim=-1)
-        gradient = slope + (deviations / self._std) @ self._of_priors.mT
-        return value / len(self.tasks.Y), gradient / len(self.tasks.Y)
+        with torch.enable_grad():
+            theta = theta.detach().requires_grad_()
+            deviations = (theta @ self._of_priors - self._mean) / self._std
+            likelihoods = torch.stack([self._likelihood(self.read(row)) for row in theta])
+            value = likelihoods + 0.5 * deviations.square().sum(dim=-1)
+            (slope,) = torch.autograd.grad(value.sum(), theta)
+        return value.detach() / len(self.tasks.Y), slope / len(self.tasks.Y)
 
-    def _likelihood(self, found: PopulationHyperparameters) -> tuple[Tensor, Tensor]:
-        """Evaluates the negative log likelihood of a row, and its ``k`` derivatives."""
-        tasks = self.tasks
-        own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale)
-        scaled = tasks.X / own.lengthscale
-        covariance, derivative = own.value_and_derivative(scaled)
-        covariance = centred(covariance, self._reference) * self._same
-        is_inferred = tasks.noise.isnan()
-        noise = torch.where(is_inferred, found.task_noise[tasks.task], tasks.noise)
-        (value,), slopes = stationary_nll_and_gradient(
-            tasks.Y.unsqueeze(0),
-            tasks.X.unsqueeze(0),
-            Stationary(self.kernel, found.lengthscale, found.outputscale.unsqueeze(0)),
-            (noise + _JITTER).unsqueeze(0),
-            covariance=(covariance + LEVEL_VARIANCE * self._same).unsqueeze(0),
-        )
-        G = slopes.covariance[0]
-        in_own = centred_gradient(G * self._same, self._reference)
-        in_inputs = gradient_in_inputs(4 * in_own * derivative, scaled)
-        in_noise = torch.where(is_inferred, slopes.noise[0] * noise, 0.0)
-        of_tasks = torch.zeros_like(found.task_noise).index_add_(0, tasks.task, in_noise)
-        in_logarithms = [
-            slopes.log_lengthscale[0],
-            -torch.linalg.vecdot(in_inputs, scaled, dim=-2),
-            2 * slopes.log_scale,
-            2 * (G * covariance).sum().unsqueeze(0),
-            of_tasks.sum().unsqueeze(0),
-            of_tasks,
-        ]
-        return value, torch.cat(in_logarithms)
+    def _likelihood(self, found: PopulationHyperparameters) -> Tensor:
+        """Evaluates the negative log likelihood of a row of parameters."""
+        X, Y, is_inferred = self.tasks.X, self.tasks.Y, self.tasks.noise.isnan()
+        common = Stationary(self.kernel, found.lengthscale, found.outputscale).covariance(X)
+        own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale).covariance(X)
+        within = (centred(own, self._reference) + LEVEL_VARIANCE) * self._same
+        noise = torch.where(is_inferred, found.task_noise[self.tasks.task], self.tasks.noise)
+        return nll(torch.zeros_like(Y), common + within, Y, noise=noise + _JITTER)
 
 
 def fit_population(

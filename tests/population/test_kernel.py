@@ -21,7 +21,6 @@ from botorch_transfer.population.kernel import (
     PopulationMean,
     TargetScale,
     centred,
-    centred_gradient,
 )
 from botorch_transfer.prior import Observations
 from tests.gp.padded import KERNELS, check_draws, points
@@ -175,14 +174,6 @@ def test_centred_functions_have_no_mean():
     minus_mean = torch.eye(12).double()
     minus_mean[:, rows] -= 1 / 3
     torch.testing.assert_close(left, minus_mean @ covariance @ minus_mean.mT)
-
-
-def test_gradient_through_centring():
-    covariance, weight = points(6, 6).requires_grad_(), points(6, 6, seed=2)
-    weight, rows = weight + weight.mT, torch.tensor([1, 4])
-    together = (covariance + covariance.mT) / 2
-    (expected,) = torch.autograd.grad((weight * centred(together, rows)).sum(), covariance)
-    torch.testing.assert_close(centred_gradient(weight, rows), expected)
 
 
 # ------------------------------------------------------------------------------- scale and level
