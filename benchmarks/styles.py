@@ -1,26 +1,93 @@
 """The look of the studies' methods in pictures: the package's, and those of what it is compared to.
 
-What is no model of the package joins with one line here; a model of the package with one in
-``botorch_transfer.plotting.STYLES``.
+As there are more methods than colours, no two methods differ in colour alone: in black and white,
+line and marker tell them apart. A new method joins with one line.
 """
 
 from __future__ import annotations
 
-from botorch_transfer import plotting as p
-from botorch_transfer.plotting import STYLES, Style, style_of
+from typing import NamedTuple
 
-__all__ = ["STYLES", "style_of"]
+from botorch.models import SingleTaskGP
 
-STYLES.update(
-    {
-        "ScaML-GP, paper's hyperpriors": Style(p.BLUE, ":", "<"),
-        "TransferGP, robust": Style(p.BLACK, "--", "P"),
-        "suggest": Style(p.BLACK, "-.", "v"),
-        "best of history": Style(p.GREEN, "-.", "^"),
-        "multi-task GP": Style(p.VERMILLION, "-.", "h"),
-        "sorted": Style(p.GREY, "-", "+"),
-        "sorted, then plain GP": Style(p.GREY, "-.", "1"),
-        "portfolio": Style(p.SKY, "-.", "2"),
-        "portfolio, then plain GP": Style(p.GREEN, "--", "3"),
-    }
-)
+from botorch_transfer.arguments import MODELS
+from botorch_transfer.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+
+
+class Style(NamedTuple):
+    """A line's look.
+
+    Args:
+        color: One of the palette's colours, or any other of matplotlib's.
+        line: A matplotlib line style.
+        marker: A matplotlib marker.
+
+    Example:
+        >>> Style(BLUE, "-", "o").color
+        '#0072B2'
+    """
+
+    color: str
+    line: str
+    marker: str
+
+
+STYLES: dict[str, Style] = {
+    "ScaML-GP": Style(BLUE, "-", "o"),
+    "ScaML-GP, joint": Style(BLUE, "--", "8"),
+    "TransferGP": Style(VERMILLION, "-", "^"),
+    "population": Style(ORANGE, ":", "o"),
+    "guarded": Style(ORANGE, "--", "d"),
+    "RGPE": Style(PURPLE, "-", "v"),
+    "SGPT": Style(SKY, "-", "P"),
+    "SHGP": Style(GREEN, "-", "d"),
+    "BHGP": Style(ORANGE, "-", "<"),
+    "MHGP": Style(SKY, "--", ">"),
+    "HGP": Style(PURPLE, "--", "h"),
+    "WSGP": Style(BLACK, ":", "p"),
+    "MTGP": Style(VERMILLION, ":", "*"),
+    "MTKGP": Style(GREY, "--", "H"),
+    "H-NLL": Style(BLACK, "-", "X"),
+    "H-EKL": Style(SKY, ":", "s"),
+    "FSBO": Style(GREEN, ":", "v"),
+    "ABLR": Style(ORANGE, "-.", "s"),
+    "MPHD": Style(BLUE, "-.", "D"),
+    "HyperBO+": Style(PURPLE, "-.", ">"),
+    "plain GP": Style(VERMILLION, "--", "s"),
+    "random search": Style(GREY, ":", "x"),
+    "ScaML-GP, paper's hyperpriors": Style(BLUE, ":", "<"),
+    "TransferGP, robust": Style(BLACK, "--", "P"),
+    "suggest": Style(BLACK, "-.", "v"),
+    "best of history": Style(GREEN, "-.", "^"),
+    "multi-task GP": Style(VERMILLION, "-.", "h"),
+    "sorted": Style(GREY, "-", "+"),
+    "sorted, then plain GP": Style(GREY, "-.", "1"),
+    "portfolio": Style(SKY, "-.", "2"),
+    "portfolio, then plain GP": Style(GREEN, "--", "3"),
+}
+"""The look of every method, by its name in the papers (a model's ``label``)."""
+
+
+def style_of(method: str | type) -> Style:
+    """Finds a method's style.
+
+    Args:
+        method: The method's name in the papers, a model class of this package, or its name.
+
+    Returns:
+        Its style. A class without a style of its own has the style of its nearest base class. Other
+        methods are black.
+
+    Example:
+        >>> style_of("SHGP") == style_of(SequentialHierarchicalGP)
+        True
+        >>> STYLES["my method"] = Style("#332288", "-.", "o")
+        >>> style_of("my method").marker
+        'o'
+    """
+    model = MODELS.get(method) if isinstance(method, str) else method
+    bases: tuple[type, ...] = getattr(model, "__mro__", ())
+    names = [method, *(vars(base).get("label") for base in bases)]
+    if method == "SingleTaskGP" or (SingleTaskGP in bases and not hasattr(model, "label")):
+        names = ["plain GP"]
+    return next((STYLES[name] for name in names if name in STYLES), Style(BLACK, "-", "o"))

@@ -227,6 +227,10 @@ def _suggest(options: argparse.Namespace) -> None:
     shared, cost = options.same_in_batch, options.cost
     suggestion = suggest_rows(tables, options.n, options.model, options.seed, shared, cost)
     print(suggestion.rows.to_string(index=False))
+    for number, words in enumerate(suggestion.prospects, start=1):
+        print(f"Row {number}: {words}.")
+    if suggestion.outlook:
+        print(suggestion.outlook)
     if options.report is not None:
         told = (
             *("history", "runs", "candidates", "fixed", "constraints", "outcome_range", "cost"),

@@ -196,13 +196,12 @@ class SingleInputs:
         self, model: Model, X: Tensor, posterior_transform: PosteriorTransform | None = None
     ) -> None:
         self._model, self._X, self._transform = model, X, posterior_transform
-        self._weight, self._offset = 1.0, 0.0
-        simple = posterior_transform is None
+        simple, weight, offset = posterior_transform is None, 1.0, 0.0
         if isinstance(posterior_transform, ScalarizedPosteriorTransform):
-            simple = cast(Tensor, posterior_transform.weights).numel() == 1
-            self._weight = float(cast(Tensor, posterior_transform.weights)[0])
-            self._offset = posterior_transform.offset
-        self._frozen = model.frozen(X) if simple and isinstance(model, TargetGP) else None
+            weights, offset = cast(Tensor, posterior_transform.weights), posterior_transform.offset
+            simple, weight = weights.numel() == 1, float(weights[0])
+        is_gp = simple and isinstance(model, TargetGP)
+        self._frozen = cast(TargetGP, model).frozen(X, weight, offset) if is_gp else None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluates the posterior.
@@ -213,14 +212,12 @@ class SingleInputs:
         Returns:
             Means and variances, two ``P`` tensors, and the ``P x n`` covariances.
         """
-        if self._frozen is None:
-            size = TOGETHER if x.device.type == "cpu" else TOGETHER_ON_DEVICE
-            parts = zip(*map(self._evaluate, x.split(size)), strict=True)
-            mean, variance, covariance = map(torch.cat, parts)
-            return mean, variance, covariance
-        mean, variance, covariance = self._frozen(x)
-        square = self._weight**2
-        return self._offset + self._weight * mean, square * variance, square * covariance
+        if self._frozen is not None:
+            return self._frozen(x)
+        size = TOGETHER if x.device.type == "cpu" else TOGETHER_ON_DEVICE
+        parts = zip(*map(self._evaluate, x.split(size)), strict=True)
+        mean, variance, covariance = map(torch.cat, parts)
+        return mean, variance, covariance
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # Together, they share what the model computes of the inputs that stay.
@@ -272,9 +269,10 @@ class NoiselessFantasies(Model):
             mvn = posterior.distribution
             covariance = mvn.covariance_matrix
             jitter = 1e-6 * covariance.diagonal().mean() * torch.eye(len(X)).to(X)
-            self.factor = torch.linalg.cholesky_ex(covariance + jitter).L
-            residual = (self.outcomes - mvn.mean).T
-            self.whitened = torch.linalg.solve_triangular(self.factor, residual, upper=False)
+            root = torch.linalg.cholesky_ex(covariance + jitter).L
+            eye = torch.eye(len(X)).to(X)
+            self.whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
+            self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> GPyTorchPosterior:
         """Evaluates the members' posteriors.
@@ -297,8 +295,8 @@ class NoiselessFantasies(Model):
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the members' means, ``P x num_fantasies``, and variance at ``P x d`` inputs."""
         mean, variance, covariance = self._joint(x)
-        weights = torch.linalg.solve_triangular(self.factor, covariance.mT, upper=False)
-        return mean.unsqueeze(-1) + weights.mT @ self.whitened, variance - weights.square().sum(-2)
+        means = mean.unsqueeze(-1) + covariance @ self.weights
+        return means, variance - (covariance @ self.whitening).square().sum(dim=-1)
 
 
 def _check_weights(objective_weights: Tensor) -> None:
@@ -333,7 +331,8 @@ def noisy_improvement(
             units of its largest value at these and the observed inputs.
 
     Returns:
-        The acquisition function of single inputs; ``None`` if posteriors are not Gaussian.
+        The acquisition function of single inputs, which takes ``X_pending``; ``None`` if posteriors
+        are not Gaussian.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -343,7 +342,6 @@ def noisy_improvement(
         torch.Size([5])
     """
     _check_weights(objective_weights)
-    transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
     if is_ensemble(model):
         return None
     if X_reference is not None and isinstance(model, TransferGP):
@@ -360,19 +358,35 @@ def noisy_improvement(
         posterior = model.posterior(X_observed)
     if type(posterior) is not GPyTorchPosterior:
         return None
-    sampler = SobolQMCNormalSampler(torch.Size([512]), seed=seed)
-    best = prune_inferior_points(model, X_observed, posterior_transform=transform, sampler=sampler)
-    fantasies = NoiselessFantasies(model, best, transform, seed=seed)
-    return _Improvement(fantasies, fantasies.outcomes.amax(dim=-1, keepdim=True))
+    transform = ScalarizedPosteriorTransform(objective_weights[0].to(X_observed))
+    return _Improvement(model, -math.inf, X_observed, transform, seed)
 
 
 class _Improvement(LogExpectedImprovement):
-    """Log expected improvement on a value, and on what pending inputs may turn out to be."""
+    """Log expected improvement on a value, and on the outcomes at inputs that are not known.
 
-    def __init__(self, model: Model, best_f: float | Tensor) -> None:
-        super().__init__(model, best_f=best_f)
+    Args:
+        model: The model.
+        best_f: The value; minus infinity if only the outcomes count.
+        X_baseline: An ``n x d`` tensor of inputs whose outcomes are averaged over, besides pending
+            ones.
+        posterior_transform: Turns the model's outcomes into one, if there are several.
+        seed: The seed of the outcomes.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        best_f: float | Tensor,
+        X_baseline: Tensor | None = None,
+        posterior_transform: PosteriorTransform | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, best_f=best_f, posterior_transform=posterior_transform)
         self._known = model, torch.as_tensor(best_f)
+        self._baseline, self._seed = X_baseline, seed
         self._single: SingleInputs | None = None
+        self.set_X_pending(None)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates means and variances at ``P x d`` inputs: ``P x F`` tensors, ``F`` fantasies."""
@@ -388,15 +402,16 @@ class _Improvement(LogExpectedImprovement):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
         self.model, self.best_f = self._known
-        if isinstance(self.model, NoiselessFantasies) and X_pending is not None and len(X_pending):
-            raise UnsupportedError(
-                "A noisy improvement does not account for X_pending: give the pending inputs to "
-                "noisy_improvement among those observed, or use AveragedImprovement.from_model."
-            )
-        if X_pending is not None and len(X_pending):
-            self.model = fantasies = NoiselessFantasies(self.model, X_pending)
-            best = fantasies.outcomes.amax(dim=-1, keepdim=True)
-            self.best_f = torch.maximum(best, self.best_f.to(best))
+        given = [X for X in (self._baseline, X_pending) if X is not None and len(X)]
+        if not given:
+            return
+        X, transform = torch.cat(given), self.posterior_transform
+        if self._baseline is not None:
+            sampler = SobolQMCNormalSampler(torch.Size([512]), seed=self._seed)
+            X = prune_inferior_points(self.model, X, posterior_transform=transform, sampler=sampler)
+        self.model = fantasies = NoiselessFantasies(self.model, X, transform, seed=self._seed)
+        best = fantasies.outcomes.amax(dim=-1, keepdim=True)
+        self.best_f = torch.maximum(best, self.best_f.to(best))
 
     def forward(self, X: Tensor) -> Tensor:
         if X.shape[-2] != 1:
@@ -406,6 +421,35 @@ class _Improvement(LogExpectedImprovement):
             )
         (value,) = log_improvements([self], X)
         return value
+
+
+MIN_VARIANCE = 1e-12
+"""Smallest variance of an improvement."""
+
+
+class _LogImprovements(torch.autograd.Function):
+    """Logarithms of expected improvements; the gradient is a closed form without branches."""
+
+    @staticmethod
+    def forward(ctx: Any, gap: Tensor, variance: Tensor) -> Tensor:
+        sigma = variance.clamp_min(MIN_VARIANCE).sqrt()
+        result = log_ei_helper(gap / sigma) + sigma.log()
+        ctx.save_for_backward(gap, variance, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
+        # With u = gap / σ, the improvement has the derivatives Φ(u) in the gap and φ(u) in σ.
+        gap, variance, result = ctx.saved_tensors
+        sigma = variance.clamp_min(MIN_VARIANCE).sqrt()
+        u = gap / sigma
+        # Far below, logarithms have rounding errors above one, and the improvement is σ φ(u) / u².
+        is_far = u < -(torch.finfo(u.dtype).eps ** (-1 / 3))
+        in_gap = torch.where(is_far, -u / sigma, (log_ndtr(u) - result).exp())
+        density = -0.5 * u.square() - 0.5 * math.log(2 * math.pi)
+        in_sigma = torch.where(is_far, u.square() / sigma, (density - result).exp())
+        in_variance = torch.where(variance > MIN_VARIANCE, 0.5 * in_sigma / sigma, 0.0)
+        return grad_outputs[0] * in_gap, grad_outputs[0] * in_variance
 
 
 def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
@@ -425,8 +469,7 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     mean, variance = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
     pairs = zip(each, sizes, strict=True)
     best = [i.best_f.to(x).reshape(-1).expand(size) for i, size in pairs]
-    sigma = variance.clamp_min(1e-12).sqrt()
-    values = log_ei_helper((mean - torch.cat(best)) / sigma) + sigma.log()
+    values: Any = _LogImprovements.apply(mean - torch.cat(best), variance)
     means = [part.logsumexp(dim=-1) - math.log(part.shape[-1]) for part in values.split(sizes, -1)]
     return torch.stack(means).reshape(len(each), *X.shape[:-2])
 
@@ -545,8 +588,8 @@ class AveragedImprovement(AcquisitionFunction):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Sets the points that are being evaluated, for all acquisitions.
 
-        BoTorch's analytic ones refuse; acquisitions of :meth:`from_model` don't. The units of
-        improvements stay.
+        BoTorch's analytic ones refuse; acquisitions of :meth:`from_model` and of
+        :func:`noisy_improvement` don't. The units of improvements stay.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.

@@ -219,7 +219,8 @@ class ConstructedFromDatasets(Model):
             lengthscale for each input, the sources' with the hyperpriors of ScaML-GP.
         outcome_transform: The transform to the prior's units; by default the standardization by
             all source and target outcomes together. ``None`` if the outcomes are in these units
-            already.
+            already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, apply to source
+            data, too.
         input_transform: A frozen transform of the inputs, for instance
             ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores

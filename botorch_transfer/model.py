@@ -60,6 +60,7 @@ from botorch_transfer.gp.paths import (
 from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.input_transforms import warn_outside_unit_cube
+from botorch_transfer.outcome_transforms import chained, split_transform
 
 
 class LogLikelihoodTerm(AddedLossTerm):
@@ -164,7 +165,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     @property
     def own_units(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the model's own units, ``batch_shape x 1`` tensors."""
-        transform: Any = getattr(self, "outcome_transform", None)
+        _, transform = split_transform(getattr(self, "outcome_transform", None))
         if isinstance(transform, Standardize):
             return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
         zero = self.train_targets.new_zeros(1)
@@ -205,17 +206,18 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         mean, variance, noise = self._leave_one_out()
         if observation_noise:
             variance = variance + noise
+        (X,), transform = self.train_inputs, getattr(self, "outcome_transform", None)
+        steps, scale = split_transform(transform)
+        if scale is not None:
+            # A transform of a batch of models counts on their batch shape, points last.
+            together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+            scaled = scale.untransform_posterior(together, X=X)
+            if not isinstance(scaled, GPyTorchPosterior):
+                apart = _one_batch_a_point(mean, variance)
+                return cast(Any, transform).untransform_posterior(apart, X=X.unsqueeze(-2))
+            mean, variance = scaled.mean[..., 0], scaled.variance[..., 0]
         apart = _one_batch_a_point(mean, variance)
-        transform: Any = getattr(self, "outcome_transform", None)
-        if transform is None:
-            return apart
-        (X,) = self.train_inputs
-        # A transform of a batch of models counts on their batch shape, points last.
-        together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
-        posterior = transform.untransform_posterior(together, X=X)
-        if isinstance(posterior, GPyTorchPosterior):
-            return _one_batch_a_point(posterior.mean[..., 0], posterior.variance[..., 0])
-        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
+        return chained(steps).untransform_posterior(apart) if steps else apart
 
     @abstractmethod
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -243,6 +245,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             >>> model.lengthscales().shape
             torch.Size([2])
         """
+        training = self.training
         *batch, _, dim = self.eval().train_inputs[0].shape
         cube = torch.tensor([[_STEP / 2] * dim, [1 - _STEP / 2] * dim])
         X = draw_sobol_samples(cube, n=NUM_SLOPES, q=1, seed=0).to(self.train_targets)
@@ -252,6 +255,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         ends = X.reshape(-1, 1, *ones, 1, dim) + torch.cat([-half, half], dim=-2)
         with gpt_posterior_settings():
             function, pairs = self(X.squeeze(-2)), self(ends)
+        self.train(training)
         covariance, sign = function.covariance_matrix, X.new_tensor([-1.0, 1.0])
         level = covariance.mean(dim=(-2, -1))  # of the function's mean over the cube
         spread = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) - level
@@ -284,8 +288,19 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         """Returns the error for closed forms that do not match this model's predictions."""
         return UnsupportedError(
             f"{type(self).__name__} is not one exact GP, as marginal likelihoods and BoTorch's "
-            "leave-one-out formulas need: call its loo_posterior() instead."
+            "leave-one-out formulas need: call its loo_posterior() instead, and fit it by "
+            "fit_gpytorch_mll(mll)."
         )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
+        # BoTorch's tutorial of RGPE expands all tensors to a batch of targets, which share sources.
+        for name, ours in self.state_dict(prefix=args[0]).items():
+            theirs = state_dict.get(name, ours)
+            if theirs.dim() > ours.dim():
+                first = theirs[(0,) * (theirs.dim() - ours.dim())]
+                if torch.equal(theirs.nan_to_num(), first.expand_as(theirs).nan_to_num()):
+                    state_dict[name] = first
+        super()._load_from_state_dict(state_dict, *args)
 
     @abstractmethod
     def custom_fit(
@@ -459,16 +474,18 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return cast(MultivariateNormal, super().forward(x))
 
     @torch.no_grad()
-    def frozen(self, X: Tensor) -> FrozenPosterior | None:
+    def frozen(self, X: Tensor, weight: float = 1.0, offset: float = 0.0) -> FrozenPosterior | None:
         """Prepares the posterior at single inputs, as long as hyperparameters and data stay.
 
         Args:
             X: An ``r x d`` tensor of inputs whose covariances with others will be asked for.
+            weight: A factor of the outcome.
+            offset: What is added to it.
 
         Returns:
-            The posterior, without graph to its hyperparameters; ``None`` if the model is no exact
-            GP of stationary kernels, is a batch, has no data, or has an outcome transform that is
-            no standardization.
+            The posterior of ``offset + weight * outcome``, without graph to its hyperparameters;
+            ``None`` if the model is no exact GP of stationary kernels, is a batch, has no data, or
+            has an outcome transform that is no standardization.
         """
         (train_X,) = self.eval().train_inputs
         outcomes, inputs = (
@@ -483,9 +500,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         def transform(x: Tensor) -> Tensor:
             return _clamp_far_inputs(self.transform_inputs(x).to(train_X.dtype)).double()
 
-        units = (part.squeeze(-1).double() for part in self.own_units)
+        mean, std = (weight * part.squeeze(-1).double() for part in self.own_units)
         fixed = torch.cat([train_X.double(), transform(X)])
-        return self.strategy.frozen_at(fixed, transform, *units)
+        return self.strategy.frozen_at(fixed, transform, offset + mean, std)
 
     @property
     def _predicts_otherwise(self) -> bool:
@@ -712,8 +729,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             seed: The seed of these draws; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
-                10}``, after which all starts stop where they are; or a ``callback``, which BoTorch
-                calls with the parameters by name and its ``OptimizationResult`` so far.
+                10}``, after which all starts stop where they are; or a ``callback``, which gets
+                the parameters by name and BoTorch's ``OptimizationResult`` once an iteration.
             **kwargs: ``max_attempts``, the number of starts, the present values among them;
                 ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
                 ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -32,6 +33,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import TargetGP
+from botorch_transfer.outcome_transforms import resolve_transform
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.report import transfer_report
 
@@ -42,6 +44,7 @@ def resolve_prior(
     prior_class: type[P],
     prior: PriorOrData | Sequence[Domain],
     input_transform: InputTransform | None = None,
+    outcome_transform: OutcomeTransform | DefaultType | None = None,
     **options: Any,
 ) -> P:
     """Returns a model's own view of a prior, which is pre-trained first if need be.
@@ -51,6 +54,7 @@ def resolve_prior(
         prior: A prior of that class, or source data or domains to pre-train one from. Pre-training
             is cached: equal data are not pre-trained again.
         input_transform: The frozen input transform, for pre-training.
+        outcome_transform: The model's outcome transform; its element-wise part is for pre-training.
         **options: Further options of pre-training.
 
     Returns:
@@ -71,7 +75,14 @@ def resolve_prior(
             f"Expected a {prior_class.__name__} or source data as prior, not a "
             f"{type(prior).__name__}: pass the source data, or {prior_class.__name__}.fit(...)."
         )
-    return prior_class.fit_once(prior, input_transform=input_transform, **options).view()
+    options |= {"input_transform": input_transform, "outcome_transform": outcome_transform}
+    return prior_class.fit_once(prior, **options).view()
+
+
+def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> OutcomeTransform | None:
+    """Returns a model's outcome transform, see :func:`.resolve_transform`."""
+    default = partial(prior.default_outcome_transform, Y.shape[:-2])
+    return resolve_transform(given, prior.outcome_steps, default, Y)
 
 
 class ModularTransferGP(TargetGP):
@@ -105,8 +116,6 @@ class ModularTransferGP(TargetGP):
         task_feature: int | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(outcome_transform, DefaultType):
-            outcome_transform = prior.default_outcome_transform(train_X.shape[:-2])
         num_inputs = train_X.shape[-1] - (task_feature is not None)
         super().__init__(
             train_X,
@@ -114,7 +123,7 @@ class ModularTransferGP(TargetGP):
             prior.dim,
             mean_module,
             covar_module,
-            outcome_transform=outcome_transform,
+            outcome_transform=outcome_transform_for(prior, outcome_transform, train_Y),
             input_transform=prior.input_transform_for(num_inputs, input_transform),
             task_feature=task_feature,
             **options,
@@ -162,7 +171,7 @@ class SourcePosteriorGP(ModularTransferGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
     ) -> None:
-        sources = self._resolve(prior, input_transform)
+        sources = self._resolve(prior, input_transform, outcome_transform)
         batch_shape = train_X.shape[:-2]
         own = self._own_hyperparameters(sources)
         adds = isinstance(likelihood, AddedNoiseLikelihood) and likelihood.is_default
@@ -185,11 +194,9 @@ class SourcePosteriorGP(ModularTransferGP):
         self._add_parts()
 
     @classmethod
-    def _resolve(
-        cls, prior: PriorOrData, input_transform: InputTransform | None
-    ) -> ConditionedPrior:
+    def _resolve(cls, prior: PriorOrData, *transforms: Any) -> ConditionedPrior:
         """Returns the model's view of the prior."""
-        return resolve_prior(cls.prior_class, prior, input_transform)
+        return resolve_prior(cls.prior_class, prior, *transforms)
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Chooses hyperpriors, starts and bounds of the default residual kernel and noise."""

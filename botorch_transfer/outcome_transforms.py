@@ -19,15 +19,19 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms.outcome import Standardize
+from botorch.models.transforms import outcome
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform, Standardize
 from torch import Tensor
 from torch.nn.functional import softplus
 from torch.special import ndtri
+
+from botorch_transfer._botorch import DefaultType
 
 # ---------------------------------------------------------------------------- standardization
 
@@ -229,6 +233,119 @@ class OwnStandardize(TargetStandardize):
         squares = (Y - mean).square().sum(dim=-2, keepdim=True)
         std = (squares / max(n - 1, 1)).sqrt()
         return mean, usable_std(std, mean.to(dtype), typical_std)
+
+
+# -------------------------------------------------------------------- element-wise transforms
+
+Steps = Sequence[Sequence[Any]]
+"""Element-wise transforms by name and arguments, as ``[["Log"], ["Power", 0.5]]``."""
+
+_ELEMENTWISE: dict[str, Any] = {"Log": outcome.Log, "Bilog": outcome.Bilog, "Power": outcome.Power}
+
+
+def _parts(transform: Any) -> list[OutcomeTransform]:
+    if isinstance(transform, ChainedOutcomeTransform):
+        return [part for each in transform.values() for part in _parts(each)]
+    return [transform] if isinstance(transform, OutcomeTransform) else []
+
+
+def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
+    """Splits a model's transform into its element-wise steps, which old runs share, and the rest.
+
+    Args:
+        transform: The transform; ``None`` and ``DEFAULT`` have no parts.
+
+    Returns:
+        The steps, and the transform of the target alone that follows them, if there is one.
+
+    Raises:
+        ValueError: If an element-wise transform follows another one, as ``Standardize``.
+
+    Example:
+        >>> split_transform(ChainedOutcomeTransform(log=outcome.Log(), scale=Standardize(1)))
+        ([['Log']], Standardize())
+    """
+    parts: list[Any] = _parts(transform)
+    shared = [type(part) in _ELEMENTWISE.values() for part in parts]
+    if shared != sorted(shared, reverse=True):
+        raise ValueError("Put Log, Bilog and Power first in a chain: old runs share these only.")
+    first, rest = parts[: sum(shared)], parts[sum(shared) :]
+    arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)
+    steps = [[type(part).__name__, *own] for part, own in zip(first, arguments, strict=True)]
+    return steps, transform if len(rest) > 1 else next(iter(rest), None)
+
+
+def chained(steps: Steps, scale: OutcomeTransform | None = None) -> OutcomeTransform:
+    """Builds a transform of element-wise steps and a scale; the identity of none."""
+    parts = [_ELEMENTWISE[name](*arguments) for name, *arguments in steps]
+    parts += [] if scale is None else [scale]
+    chain = ChainedOutcomeTransform(**{f"step_{i}": part for i, part in enumerate(parts)})
+    return parts[0] if len(parts) == 1 else chain
+
+
+def apply_steps(
+    whose: str, steps: Steps, Y: Tensor, Yvar: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Applies element-wise transforms to outcomes.
+
+    Args:
+        whose: Whose outcomes they are, for the message.
+        steps: The transforms.
+        Y: A ``batch_shape x n x 1`` tensor of outcomes.
+        Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+
+    Returns:
+        The transformed outcomes and noise variances.
+
+    Raises:
+        InputDataError: If an outcome has no finite value, as a negative one has no logarithm.
+
+    Example:
+        >>> apply_steps("train_Y", [["Power", 2.0]], torch.tensor([[3.0]]))[0]
+        tensor([[9.]])
+    """
+    transformed, Yvar = chained(steps)(Y, Yvar)
+    if bool((bad := ~transformed.isfinite()).any()):
+        raise InputDataError(
+            f"{whose} has the outcome {float(Y[bad][0]):g}, for which {steps[0][0]} is not finite: "
+            "shift or negate the outcomes of all tasks before, or take Bilog."
+        )
+    return transformed, Yvar
+
+
+def resolve_transform(
+    given: Any, steps: Steps | None, default: Callable[[], OutcomeTransform | None], Y: Tensor
+) -> OutcomeTransform | None:
+    """Resolves a model's outcome transform from its argument and its prior.
+
+    Args:
+        given: The model's argument.
+        steps: The element-wise transforms of the prior's outcomes; ``None`` if these may have been
+            any, in a prior without outcomes.
+        default: Builds the transform that follows the steps if the argument has none.
+        Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
+
+    Returns:
+        The transform.
+
+    Raises:
+        InputDataError: If it is not finite for an outcome of the target.
+        ValueError: If its element-wise part is not the prior's.
+    """
+    own, scale = split_transform(given)
+    if isinstance(given, DefaultType):
+        own = steps or ()
+    elif given is not None and steps is not None and own != list(steps):
+        ours, theirs = (", ".join(step[0] for step in each) or "none" for each in (own, steps))
+        raise ValueError(
+            f"The element-wise part of outcome_transform is {ours}, but the prior's outcomes were "
+            f"transformed by {theirs}: give the old runs themselves, or a prior made by "
+            "fit_once(old_runs, outcome_transform=...)."
+        )
+    apply_steps("train_Y", own, Y)
+    if given is None or scale is not None:
+        return given
+    return chained(own, default()) if own else default()
 
 
 # ------------------------------------------------------------------------------- robust limits

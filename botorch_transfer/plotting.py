@@ -1,11 +1,7 @@
-"""Plots of transfer models, with one style per method.
+"""Plots of transfer models: weights, slices, calibration and curves (extra ``plot``).
 
-Read this to draw weights, slices or calibration with matplotlib (extra ``plot``), or to
-give a method of your own a style.
-
-Colours come from Okabe and Ito (and a grey), which most colour-blind readers can distinguish. As
-there are more methods than colours, no two methods differ in colour alone: in black and white, line
-and marker tell them apart.
+Colours come from Okabe and Ito (and a grey), which most colour-blind readers can distinguish. What
+concerns the target is blue.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import torch
 from botorch.cross_validation import loo_cv
-from botorch.models import SingleTaskGP
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultivariateNormal
@@ -23,7 +18,6 @@ from linear_operator.operators import DiagLinearOperator
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.arguments import MODELS
 from botorch_transfer.curves.prior import WIDTH_90, CurvePrior, full_length
 from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.search_space import (
@@ -36,86 +30,11 @@ BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
 
 
-class Style(NamedTuple):
-    """A line's look.
-
-    Args:
-        color: One of the palette's colours, or any other of matplotlib's.
-        line: A matplotlib line style.
-        marker: A matplotlib marker.
-
-    Example:
-        >>> Style(BLUE, "-", "o").color
-        '#0072B2'
-    """
-
-    color: str
-    line: str
-    marker: str
-
-
-STYLES: dict[str, Style] = {
-    "ScaML-GP": Style(BLUE, "-", "o"),
-    "ScaML-GP, joint": Style(BLUE, "--", "8"),
-    "TransferGP": Style(VERMILLION, "-", "^"),
-    "population": Style(ORANGE, ":", "o"),
-    "guarded": Style(ORANGE, "--", "d"),
-    "RGPE": Style(PURPLE, "-", "v"),
-    "SGPT": Style(SKY, "-", "P"),
-    "SHGP": Style(GREEN, "-", "d"),
-    "BHGP": Style(ORANGE, "-", "<"),
-    "MHGP": Style(SKY, "--", ">"),
-    "HGP": Style(PURPLE, "--", "h"),
-    "WSGP": Style(BLACK, ":", "p"),
-    "MTGP": Style(VERMILLION, ":", "*"),
-    "MTKGP": Style(GREY, "--", "H"),
-    "H-NLL": Style(BLACK, "-", "X"),
-    "H-EKL": Style(SKY, ":", "s"),
-    "FSBO": Style(GREEN, ":", "v"),
-    "ABLR": Style(ORANGE, "-.", "s"),
-    "MPHD": Style(BLUE, "-.", "D"),
-    "HyperBO+": Style(PURPLE, "-.", ">"),
-    "plain GP": Style(VERMILLION, "--", "s"),
-    "random search": Style(GREY, ":", "x"),
-}
-"""The look of every method, by its name in the papers (a model's ``label``)."""
-
-
-def style_of(method: str | type) -> Style:
-    """Finds a method's style.
-
-    Args:
-        method: The method's name in the papers, a model class of this package, or its name.
-
-    Returns:
-        Its style. A class without a style of its own has the style of its nearest base class. Other
-        methods are black.
-
-    Example:
-        >>> style_of("SHGP") == style_of(SequentialHierarchicalGP)
-        True
-        >>> STYLES["my method"] = Style("#332288", "-.", "o")
-        >>> style_of("my method").marker
-        'o'
-    """
-    model = MODELS.get(method) if isinstance(method, str) else method
-    bases: tuple[type, ...] = getattr(model, "__mro__", ())
-    names = [method, *(vars(base).get("label") for base in bases)]
-    if method == "SingleTaskGP" or (SingleTaskGP in bases and not hasattr(model, "label")):
-        names = ["plain GP"]
-    return next((STYLES[name] for name in names if name in STYLES), Style(BLACK, "-", "o"))
-
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SOURCE_LINES = (
-    (GREEN, "--"),
-    (PURPLE, "-."),
-    (VERMILLION, ":"),
-    (SKY, (0, (5, 1))),
-    (ORANGE, (0, (3, 1, 1, 1))),
-)
+DASHES = "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1))
+SOURCE_LINES = tuple(zip((GREEN, PURPLE, VERMILLION, SKY, ORANGE), DASHES, strict=True))
 """Colour and line style of source tasks, one after another."""
 
 WIDTH_95 = 1.96
@@ -151,7 +70,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     pairs = sorted(named, reverse=True)
     weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
     ax = _axes(ax, figsize=(5, 1 + 0.25 * len(names)))
-    ax.barh(range(len(names)), weights, color=style_of(type(model)).color)
+    ax.barh(range(len(names)), weights, color=BLUE)
     ax.set_yticks(range(len(names)), names)
     ax.set_xlabel("weight of the source task")
     return ax
@@ -240,15 +159,13 @@ def plot_slice(
     if space is bounds:
         points = space.round(points)  # a choice may switch other parameters on and off
     sign = 1.0 if goal == "max" else -1.0
-    look = style_of(type(model))
-    looks = [style for style in SOURCE_LINES if style[0] != look.color]
-    slices = _source_slices(model, points, min(max_tasks, len(looks)))
+    slices = _source_slices(model, points, min(max_tasks, len(SOURCE_LINES)))
     own: Any = [sign * Y] if space.dim == 1 else []
     means: list[Tensor] = []
-    for (name, posterior), (color, style) in zip(slices, looks, strict=False):
+    for (name, posterior), (color, style) in zip(slices, SOURCE_LINES, strict=False):
         mean, _ = _band(ax, line, posterior, name, color, style, sign)
         means.append(mean)
-    mean, half = _band(ax, line, model.posterior(points), "target", look.color, "-", sign)
+    mean, half = _band(ax, line, model.posterior(points), "target", BLUE, "-", sign)
     if space.dim == 1 and len(Y):
         at = np.interp(((X - lower) / (upper - lower))[:, 0].cpu(), line.values[:, 0], line.x)
         ax.plot(at, (sign * Y).cpu(), "o", color=BLACK, markersize=4, label="target data")
@@ -370,7 +287,7 @@ def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
     half = WIDTH_95 * variance.sqrt()
     hit = (Y - mean).abs() <= half
     points = torch.stack([Y, mean, half]).cpu()
-    for chosen, marker, color in ((hit, "o", style_of(type(model)).color), (~hit, "x", VERMILLION)):
+    for chosen, marker, color in ((hit, "o", BLUE), (~hit, "x", VERMILLION)):
         outcomes, predictions, bars = points[:, chosen.cpu()]
         ax.errorbar(outcomes, predictions, bars, fmt=marker, color=color)
     ends = [float(Y.min()), float(Y.max())]

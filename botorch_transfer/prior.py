@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, Self, cast, get_args
@@ -24,6 +24,7 @@ from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
+from botorch_transfer.data.domains import transform_outcomes
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
 from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.state import DoubleState, savable, shallow_copy
@@ -37,7 +38,7 @@ from botorch_transfer.gp.tasks import (
 )
 from botorch_transfer.input_transforms import frozen_input_transform, resolve_input_transform
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
-from botorch_transfer.outcome_transforms import OutcomeMoments
+from botorch_transfer.outcome_transforms import OutcomeMoments, Steps, chained, split_transform
 from botorch_transfer.saving import Saved, stored
 
 _WITHOUT_EFFECT = {
@@ -73,6 +74,8 @@ class TransferPrior(Saved, ABC):
     input_transform: InputTransform | None
     outcome_scale: OutcomeScale
     outcome_scale_index: Tensor
+    outcome_steps: Steps | None = ()
+    """Element-wise transforms of the outcomes before they are scaled; models inherit them."""
     _facts = (("outcome_scale_index", get_args(OutcomeScale)),)
 
     def __init__(
@@ -114,7 +117,7 @@ class TransferPrior(Saved, ABC):
         return X if self.input_transform is None else deepcopy(self.input_transform)(X)
 
     @classmethod
-    def fit_once(cls, source_data: Any, **options: Any) -> Self:
+    def fit_once(cls, source_data: Any, outcome_transform: Any = None, **options: Any) -> Self:
         """Pre-trains a prior, or returns a cached one for equal data and options.
 
         Models call this with raw source data. Ax often rebuilds models from equal data, so recent
@@ -123,6 +126,8 @@ class TransferPrior(Saved, ABC):
         Args:
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the
                 source tasks of a single domain.
+            outcome_transform: ``Log``, ``Bilog``, ``Power`` or a chain of them, which is applied to
+                the source tasks' outcomes; what follows in a chain is the target's own.
             **options: The options of ``fit``. A ``PretrainedPrior`` is HyperBO's preset; of eight
                 source tasks or more it holds out a quarter to find the number of steps, unless
                 ``hold_out`` is given.
@@ -138,8 +143,15 @@ class TransferPrior(Saved, ABC):
         """
         content, options = cls._content_and_options(source_data, options)
         what = {name: options[name] for name in sorted(options) if name not in _WITHOUT_EFFECT}
-        key = content_key(cls.__qualname__, content, what)
-        pretrain: Callable[[], Self] = partial(cls._pretrain, content, **options)
+        steps, _ = split_transform(outcome_transform)
+        key = content_key(cls.__qualname__, content, what, steps)
+
+        def pretrain() -> Self:
+            data = transform_outcomes(content, steps) if steps else content
+            prior = cls._pretrain(data, **options)
+            prior.outcome_steps = steps
+            return prior
+
         # The code of other packages' classes may change while their files stay.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
             # A hyperprior, which is fitted to domains, stays on the CPU.
@@ -174,7 +186,7 @@ class TransferPrior(Saved, ABC):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            The transform; ``None`` if the prior's units are raw.
+            The transform, which follows ``outcome_steps``; ``None`` if the prior's units are raw.
         """
 
 
@@ -255,6 +267,7 @@ class ConditionedPrior(TransferPrior):
         statistics: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__(units.outcome_scale, units.input_transform)
+        self.outcome_steps = units.outcome_steps
         self.gps = gps
         self.task_names = tuple(units.names)
         if log_posterior is None:
@@ -322,10 +335,11 @@ class ConditionedPrior(TransferPrior):
     def units(self) -> TaskUnits:
         """Transforms from the data of the tasks to the prior's data."""
         moments = self.outcome_mean, self.outcome_std
-        return TaskUnits(self.task_names, *moments, self.outcome_scale, self.input_transform)
+        scale, steps = self.outcome_scale, self.outcome_steps
+        return TaskUnits(self.task_names, *moments, scale, self.input_transform, steps)
 
     def outcomes(self) -> Tensor:
-        """All source outcomes in the user's units, one after another."""
+        """All source outcomes one after another, after ``outcome_steps`` and not scaled."""
         Y, task = self.observed.Y, self.observed.task
         return (Y * self.outcome_std[task] + self.outcome_mean[task]).to(self.outcome_mean)
 
@@ -343,7 +357,8 @@ class ConditionedPrior(TransferPrior):
             InputDataError: If the prior was saved without observations.
         """
         rows = self.observed.task == task
-        return self.observed.X[rows].to(self.outcome_mean), self.outcomes()[rows, None]
+        Y, _ = chained(self.outcome_steps or ()).untransform(self.outcomes()[rows, None])
+        return self.observed.X[rows].to(self.outcome_mean), Y
 
     @property
     def outcome_moments(self) -> OutcomeMoments:
@@ -444,7 +459,7 @@ class ConditionedPrior(TransferPrior):
             raise InputDataError(
                 f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim}."
             )
-        return tasks
+        return transform_outcomes(tasks, self.outcome_steps) if self.outcome_steps else tasks
 
     def without_observations(self) -> Self:
         """Returns the prior without the source data.

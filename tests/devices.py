@@ -84,6 +84,24 @@ def waits(run: Callable[[], object]) -> Counter[str]:
     return Counter({"synchronization": sum(synchronizing)})
 
 
+def launches(run: Callable[[], object]) -> int:
+    """Counts the kernels that are launched; an operation of the simulated device counts as one.
+
+    Args:
+        run: What is counted.
+
+    Returns:
+        The number.
+    """
+    if accelerator() == simulated_device.NAME:
+        simulated_device.launches.clear()
+        run()
+        return simulated_device.launches.total()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        run()
+    return sum(e.count for e in found.key_averages() if "LaunchKernel" in e.key)
+
+
 def random_state(device: str) -> Tensor:
     """The state of the device's default generator."""
     return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()

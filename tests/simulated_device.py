@@ -6,6 +6,7 @@ hands every operation on shells to :func:`_execute`, which
 * refuses what CUDA refuses: the host's tensors among the device's, unless they are scalars of
   elementwise operations, or indices;
 * computes on the images, so that results equal the CPU's;
+* counts in :data:`launches` the operations that compute something there, which launch kernels;
 * counts in :data:`waits` what would make the CPU wait for a real GPU: numbers that are read, copies
   in either direction, and operations whose result's size depends on values.
 
@@ -41,6 +42,9 @@ TESTED_VERSION = "2.13"
 
 waits: Counter[str] = Counter()
 """How often a GPU would have made the CPU wait, by reason."""
+
+launches: Counter[str] = Counter()
+"""How many operations would have launched kernels, some of them several, by operation."""
 
 _HOST = torch.device("cpu")
 _aten = torch.ops.aten
@@ -84,6 +88,11 @@ _READ = {
     _aten.unique_consecutive.default: "unique",
     _aten.unique_dim.default: "unique",
 }
+
+
+_WITHOUT_KERNEL = frozenset(
+    {"_unsafe_view", "detach", "empty", "empty_like", "empty_strided", "new_empty"}
+)
 
 
 class DeviceTensor(Tensor):
@@ -195,6 +204,7 @@ class _Rule:
         reads: What the host knows of the result afterwards, if anything.
         takes_scalars: Whether scalars among its tensors may lie on the host.
         returned: The position and name of the argument that each result is; ``None`` if it is new.
+        launches: Whether it computes something, other than a view or an empty tensor.
     """
 
     copies: bool
@@ -202,6 +212,7 @@ class _Rule:
     reads: str | None
     takes_scalars: bool
     returned: tuple[tuple[int, str] | None, ...]
+    launches: bool
 
 
 @cache
@@ -217,6 +228,7 @@ def _rule(operation: Any) -> _Rule:
     for result in schema.returns:
         aliases = () if result.alias_info is None else result.alias_info.before_set
         returned.append(next((written[alias] for alias in aliases if alias in written), None))
+    views = (r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
     elementwise = torch.Tag.pointwise in operation.tags or operation in _WITH_SCALARS
     return _Rule(
         copies=operation in _COPIES,
@@ -224,6 +236,7 @@ def _rule(operation: Any) -> _Rule:
         reads=_READ.get(operation),
         takes_scalars=elementwise,
         returned=tuple(returned),
+        launches=not any(views) and operation.__name__.split(".")[0] not in _WITHOUT_KERNEL,
     )
 
 
@@ -253,6 +266,7 @@ def _execute(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         _refuse(operation, args, shells, strangers, rule)
         _check_generator(kwargs.get("generator"))
     _count(operation, args, strangers, to_host, rule)
+    launches[str(operation)] += rule.launches
     result = operation(*own_args, **own_kwargs)
     if to_host or operation is _aten._local_scalar_dense.default or not rule.returned:
         return result

@@ -21,6 +21,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
 from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP, acquisition
+from botorch_transfer._botorch import log_ei_helper
 from botorch_transfer.acquisition import (
     AveragedImprovement,
     NoiselessFantasies,
@@ -276,6 +277,21 @@ def test_where_less_is_better_the_lowest_outcome_is_the_last_improvement():
     torch.testing.assert_close(found(TEST_X), expected(TEST_X))
 
 
+def test_improvements_have_the_gradient_of_botorchs_formula():
+    gap = torch.tensor([-1e9, -1e7, -2e3, -60.0, -3.0, -0.9, 0.0, 0.4, 8.0, 1e3, -1.0]).double()
+    variance = torch.tensor([1.0] * 5 + [0.3, 0.01, 2.0, 1.0, 4.0, 1e-14]).double()
+    inputs = gap.requires_grad_(), variance.requires_grad_()
+    sigma = variance.clamp_min(acquisition.MIN_VARIANCE).sqrt()
+    expected = log_ei_helper(gap / sigma) + sigma.log()
+    found = acquisition._LogImprovements.apply(*inputs)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(value.sum(), inputs) for value in (found, expected))
+    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-5, atol=1e-12)
+    torch.testing.assert_close(ours[1], theirs[1], rtol=1e-5, atol=1e-12)
+    near = tuple(part.detach()[3:9].requires_grad_() for part in inputs)
+    assert torch.autograd.gradgradcheck(acquisition._LogImprovements.apply, near)
+
+
 def test_an_average_of_improvements_has_gradients():
     found = noisy_improvement(average(), ONE, OBSERVED[:4], X_reference=TEST_X.squeeze(-2))
     test_X = TEST_X.clone().requires_grad_()
@@ -309,6 +325,19 @@ def test_all_models_of_an_average_know_what_is_pending():
     together.set_X_pending(None)
     torch.testing.assert_close(beside, together(pairs[1:]))
     torch.testing.assert_close(together(TEST_X), alone)
+
+
+@pytest.mark.parametrize("model", [noisy_model(), ModelListGP(noisy_model(), noisy_model())])
+def test_a_noisy_improvement_counts_pending_inputs_as_observed_ones(model):
+    weights = torch.ones(1, model.num_outputs, dtype=torch.double)
+    found = noisy_improvement(model, weights, OBSERVED[:3], seed=2)
+    alone = found(TEST_X)
+    found.set_X_pending(OBSERVED[3:])
+    expected = noisy_improvement(model, weights, OBSERVED, seed=2)
+    assert torch.equal(found(TEST_X), expected(TEST_X))
+    assert not torch.allclose(found(TEST_X), alone)
+    found.set_X_pending(None)
+    assert torch.equal(found(TEST_X), alone)
 
 
 def test_an_average_knows_what_is_pending():
@@ -404,7 +433,7 @@ def test_what_lies_beyond_the_sources_counts_less():
 
 def test_improvements_are_those_of_gaussian_posteriors():
     """Others are left to BoTorch's acquisitions."""
-    history, weights = {"monday": (X, (5 * X).sin())}, torch.ones(1, 1, dtype=torch.double)
+    history, weights = {"monday": (X, (5 * X).sin().exp())}, torch.ones(1, 1, dtype=torch.double)
     for model_class, reference in ((ScaMLGP, None), (TransferGP, X)):
         model = model_class(X[:4], X[:4].exp(), history, outcome_transform=Log())
         assert noisy_improvement(model, weights, X[:4], X_reference=reference) is None

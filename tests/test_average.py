@@ -12,7 +12,7 @@ from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import Normalize
-from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.optim.fit import fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch
 from botorch.utils.evaluation import AIC, BIC, MLL, compute_in_sample_model_fit_metric
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -123,6 +123,13 @@ def test_what_needs_an_exact_gp_is_refused(build):
     message = "is not one exact GP, .*need: call its loo_posterior\\(\\) instead"
     with pytest.raises(UnsupportedError, match=message):
         efficient_loo_cv(model)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    message += r".*fit_gpytorch_mll\(mll\)"
+    for fit in (fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch):
+        with pytest.raises(UnsupportedError, match=message):
+            fit(mll)
+    with pytest.raises(UnsupportedError, match=message):
+        mll.train()(model(*model.train_inputs), model.train_targets)
     for criterion in (AIC, BIC, MLL):
         with pytest.raises(UnsupportedError, match=message):
             compute_in_sample_model_fit_metric(model, criterion)

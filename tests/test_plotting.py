@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import ChainedOutcomeTransform
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.means import ConstantMean
 
-import benchmarks.styles
-import botorch_transfer
 from botorch_transfer import (
     CategoricalParameter,
     FloatParameter,
@@ -35,13 +30,11 @@ from botorch_transfer import (
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.plotting import (
-    STYLES,
-    Style,
+    BLUE,
     plot_calibration,
     plot_curves,
     plot_slice,
     plot_weights,
-    style_of,
 )
 from tests.families import ShiftedSines
 from tests.members import hyperprior
@@ -246,15 +239,15 @@ def test_slices_that_there_are_not():
         plot_slice(model, SPACE, "lr", goal="low")
 
 
-def test_a_model_has_its_methods_colour_and_no_source_has_it():
+def test_the_target_is_blue_and_no_source_is():
     model = _two_inputs(RankWeightedGP)
     ax = plot_slice(model, UNIT, outcome_name="yield")
     *sources, target = ax.get_lines()
-    assert target.get_color() == style_of("RGPE").color
+    assert target.get_color() == BLUE
     assert target.get_color() not in [line.get_color() for line in sources]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("input 0", "yield")
     bar = plot_weights(model).patches[0]
-    assert bar.get_facecolor() == colors.to_rgba(style_of("RGPE").color)
+    assert bar.get_facecolor() == colors.to_rgba(BLUE)
 
 
 @pytest.mark.parametrize(
@@ -313,41 +306,6 @@ def test_slice_of_outcomes_in_chained_units():
         assert chain == pytest.approx(plain)
 
 
-def test_no_two_methods_differ_in_colour_alone():
-    assert benchmarks.styles.STYLES is STYLES  # with the methods that studies compare them to
-    for one, other in combinations(STYLES.values(), 2):
-        assert (one.line, one.marker) != (other.line, other.marker)
-        assert (one.color, one.line) != (other.color, other.line)
-        assert one.color != other.color or one.marker != other.marker
-
-
-def test_every_model_has_a_style():
-    models = [name for name in botorch_transfer.__all__ if name.endswith("GP")]
-    assert len(models) == 17
-    for name in models:
-        model = getattr(botorch_transfer, name)
-        assert style_of(model) is style_of(name) is STYLES[model.label]
-
-
-def test_the_hierarchical_methods_differ_in_colour():
-    family = ("MTGP", "MTKGP", "WSGP", "HGP", "SHGP", "MHGP", "BHGP")
-    assert len({STYLES[name].color for name in family}) == len(family)
-
-
-def test_a_subclass_looks_like_its_base():
-    class Mine(ScaMLGP):
-        pass
-
-    assert style_of(Mine) is STYLES["ScaML-GP"]
-
-
-def test_a_new_method_is_black():
-    class Own(SourcePosteriorGP):
-        label = "own"
-
-    assert style_of(Own) == style_of("own") == style_of("mine") == Style(plotting.BLACK, "-", "o")
-
-
 def test_curves_are_drawn_with_the_predicted_end() -> None:
     rows = [("old", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
     old = pd.DataFrame(rows, columns=["task", "loss", "epoch"])
@@ -377,7 +335,6 @@ def test_an_ensemble_has_the_points_of_its_members():
 
 
 def test_a_model_without_units_of_its_own():
-    assert style_of(SingleTaskGP) is style_of("SingleTaskGP") is STYLES["plain GP"]
     X = torch.linspace(0, 1, 8, dtype=torch.double).unsqueeze(-1)
     prior = SourceGPs.fit({"low": (X, X.sin())}, num_restarts=0)
     raw = ScaMLGP(X[:2], X[:2], prior, outcome_transform=None)

@@ -76,9 +76,10 @@ def test_priors_are_those_of_the_cpu(name, there, tmp_path):
     ours, expected = (FITS[name](sources_of(family)) for family in (there, CPU))
     state = ours.state_dict()
     assert {tensor.device.type for tensor in state.values()} == {there.device}
+    close = 1e-6 if there.device == "cuda" else 1e-10  # a GPU's rounding errors, once optimized
     for key, tensor in expected.state_dict().items():
         torch.testing.assert_close(
-            state[key].cpu(), tensor, rtol=1e-10, atol=1e-10, equal_nan=True, msg=key
+            state[key].cpu(), tensor, rtol=close, atol=close, equal_nan=True, msg=key
         )
     ours.save(tmp_path / "prior")
     loaded = type(ours).load(tmp_path / "prior", device=there.device)

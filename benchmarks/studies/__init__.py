@@ -2,7 +2,7 @@
 
 A study is described by a `Study` and run by `run_study`; `metrics` turns its results into regrets,
 `report` these into tables and pictures. A new method is one line in `methods.METHODS` and one in
-`benchmarks.styles`, or in `botorch_transfer.plotting.STYLES` for a model of the package.
+`benchmarks.styles`.
 """
 
 from benchmarks.studies.problems import LiveProblem, Problem, TableProblem

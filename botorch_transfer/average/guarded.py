@@ -149,7 +149,8 @@ class GuardedTransferGP(AveragedGP):
         likelihood: A likelihood; by default Gaussian. The transfer model gets a copy.
         covar_module: The transfer model's residual kernel; by default its own default.
         outcome_transform: By default the transfer model's default, for both models; ``None`` if the
-            outcomes are in the prior's units already.
+            outcomes are in the prior's units already. ``Log``, ``Bilog`` and ``Power``, alone or
+            first in a chain, apply to source data, too.
         input_transform: A frozen transform of the inputs; by default the transfer model's.
         transfer_model: The class of the transfer model.
         transfer_options: Further arguments of the transfer model.

@@ -2,7 +2,7 @@ r"""The model to start with: an average of transfer models, with a plain GP in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, cast
@@ -35,7 +35,7 @@ from botorch_transfer.data import SourceData, task_names
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.outcome_transforms import OwnStandardize, Steps, chained, split_transform
 from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
@@ -129,7 +129,8 @@ class TransferGP(AveragedGP):
             ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model's own; the plain GP's outcomes are then
             standardized. Any other is used by all models; ``None`` if the outcomes are in the
-            priors' units already.
+            priors' units already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain,
+            apply to source data, too.
         members: The models that are averaged, besides a plain GP, by name: classes, or functions
             with the same arguments. The first one leads. By default :class:`PopulationGP` and
             :class:`ScaMLGP`.
@@ -188,9 +189,9 @@ class TransferGP(AveragedGP):
             built[name] = member(train_X, train_Y, priors[name], **own)
             refuse_mixture(built[name])
         first, batch_shape = next(iter(built.values())), train_X.shape[:-2]
-        if isinstance(outcome_transform, DefaultType):
-            _refuse_other_scales(built)
-            outcome_transform = _standardize(built.values(), batch_shape)
+        if outcome_transform is not None and split_transform(outcome_transform)[1] is None:
+            steps, scales = _shared_steps(built)
+            outcome_transform = chained(steps, _standardize(scales, batch_shape))
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(
                 ard_num_dims=first.num_inputs, batch_shape=batch_shape
@@ -241,15 +242,18 @@ class TransferGP(AveragedGP):
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform. A side of the unit cube that
             the sources miss by no more than random points would has no bound. ``None`` if no
-            member's prior has the sources' inputs.
+            side has one, or no member's prior has the sources' inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
             return None
         low, high = prior.input_range.to(self.train_targets)
         gap = max(UNTRIED / int(prior.num_points.sum()), 0.05)
-        return torch.stack(
-            [low.where(low > gap, -torch.inf), high.where(high < 1 - gap, torch.inf)]
+        is_missed = torch.stack([low > gap, high < 1 - gap])
+        if not bool(is_missed.any()):
+            return None
+        return torch.stack([low, high]).where(
+            is_missed, low.new_tensor([[-torch.inf], [torch.inf]])
         )
 
     def _update_shares(self) -> None:
@@ -288,24 +292,24 @@ def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
     return {name: prior[name] if own else prior for name in names}
 
 
-def _refuse_other_scales(members: Mapping[str, TransferModel]) -> None:
-    """Members' units may differ by a scale and a shift only."""
-    for name, member in members.items():
-        transform = getattr(member, "outcome_transform", None)
-        if transform is not None and not isinstance(transform, Standardize):
+def _shared_steps(members: Mapping[str, TransferModel]) -> tuple[Steps, list[Standardize]]:
+    """Finds what members' units have in common; they may differ by a scale and a shift only."""
+    parts = [split_transform(getattr(each, "outcome_transform", None)) for each in members.values()]
+    for name, (steps, scale) in zip(members, parts, strict=True):
+        if steps != parts[0][0] or not isinstance(scale, Standardize | None):
+            kind, *_ = steps[0] if steps else [type(scale).__name__]
             raise ValueError(
-                f"The member {name!r} has a {type(transform).__name__} of its own: give all models "
-                "the same by outcome_transform."
+                f"The member {name!r} has a {kind} of its own: give all models the same by "
+                "outcome_transform."
             )
+    return parts[0][0], [scale for _, scale in parts if isinstance(scale, Standardize)]
 
 
-def _standardize(members: Iterable[TransferModel], batch_shape: torch.Size) -> OutcomeTransform:
-    """Standardizes the plain GP's outcomes, while there are few of them by a member's transform."""
-    transforms = (getattr(member, "outcome_transform", None) for member in members)
-    known = next((each for each in transforms if isinstance(each, Standardize)), None)
-    if known is None:  # the priors are in raw units
+def _standardize(scales: Sequence[Standardize], batch_shape: torch.Size) -> OutcomeTransform:
+    """Standardizes the plain GP's outcomes, while there are few of them by a member's scale."""
+    if not scales:  # the priors are in raw units
         return OwnStandardize(torch.tensor(0.0), torch.tensor(1.0), batch_shape)
-    return OwnStandardize(known.means.mean(), known.stdvs.mean(), batch_shape)
+    return OwnStandardize(scales[0].means.mean(), scales[0].stdvs.mean(), batch_shape)
 
 
 def transfer_models(

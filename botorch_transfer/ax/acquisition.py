@@ -119,8 +119,10 @@ class AvoidingAcquisition(AcquisitionFunction):
             X: A ``batch_shape x q x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape`` tensor of values.
+            A ``batch_shape`` tensor of values; of several candidates, the largest.
         """
+        if X.shape[-2] > 1:  # mixed and discrete searches end with the value of the whole batch
+            return self(X.unsqueeze(-2)).amax(dim=-1)
         avoid = self.X_avoid.to(X)
         if self.X_pending is not None:
             avoid = torch.cat([avoid, self.X_pending.to(X)])
@@ -145,9 +147,10 @@ class TransferAcquisition(Acquisition):
     """Ax's acquisition with three differences.
 
     Before the first outcome it is the transferred prior's upper confidence bound. Then, for one
-    candidate and one objective without constraints or pending points, noisy expected improvement is
-    analytic, and averaged over the models of a ``TransferGP``. And candidates keep away from where
-    failures are likely, and from failed, abandoned and pending points.
+    objective without constraints, noisy expected improvement is analytic, and averaged over the
+    models of a ``TransferGP``; each candidate of a batch is to improve on the ones before it, too.
+    And candidates keep away from where failures are likely, and from failed, abandoned and pending
+    points.
 
     The options ``"failed"``, ``"succeeded"``, ``"abandoned"`` and ``"pending"`` list inputs, with
     NaN in columns of inactive parameters.
@@ -162,6 +165,8 @@ class TransferAcquisition(Acquisition):
             acquisition = PriorUpperConfidenceBound(model, weights, *given, X_reference=reference)
         elif self._is_plain_improvement():
             acquisition = noisy_improvement(model, weights, self.X_observed, X_reference=reference)
+            if acquisition is not None:
+                acquisition.set_X_pending(self.X_pending)
         if acquisition is None:
             super()._instantiate_acquisition()
             return
@@ -172,8 +177,6 @@ class TransferAcquisition(Acquisition):
     def _is_plain_improvement(self) -> bool:
         return (
             self.botorch_acqf_classes_with_options == [(qLogNoisyExpectedImprovement, {})]
-            and self.n == 1
-            and self.X_pending is None
             and self._outcome_constraints is None
             and self._learned_objective_preference_model is None
             and len(self._objective_weights) == 1

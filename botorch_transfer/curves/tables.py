@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame, Series
 
-from botorch_transfer.curves.prior import Curve, CurvePrior, Study, Values, read_curves
+from botorch_transfer.curves.prior import Curve, CurvePrior, Forecast, Study, Values, read_curves
 from botorch_transfer.data.measurements import FATE, logarithms, numbers, variance_column
 
 logger = logging.getLogger(__name__)
@@ -42,13 +42,33 @@ class CurveColumns(NamedTuple):
         return read_curves(table, outcome.name, self.step, outcome.goal, task, keys, self.status)
 
 
+class OwnCurves(NamedTuple):
+    """Learning curves of a study's runs, of one outcome.
+
+    Args:
+        step: The column of the step.
+        curves: The curves; their rows are positions in the table of runs.
+        prior: What predicts their ends; ``None`` as long as no run is complete.
+    """
+
+    step: str
+    curves: Sequence[Curve]
+    prior: CurvePrior | None
+
+    def forecast(self) -> Forecast:
+        """Predicts the final outcomes; complete runs have their own."""
+        return (
+            Study(self.curves).known() if self.prior is None else self.prior.forecast(self.curves)
+        )
+
+
 def one_row_a_run(
     history: DataFrame | None,
     runs: DataFrame | None,
     outcomes: Sequence[Any],
     columns: CurveColumns,
     task: str,
-) -> tuple[DataFrame | None, DataFrame | None]:
+) -> tuple[DataFrame | None, DataFrame | None, dict[str, OwnCurves]]:
     """Replaces learning curves by their final outcomes, and partial runs' curves by predicted ones.
 
     Args:
@@ -62,19 +82,22 @@ def one_row_a_run(
         The tables, where a run that diverged has an infinite outcome; rows without a step stay as
         they are. The table of this study's runs has the variances of predicted outcomes
         (:func:`variance_column`). Partial runs are pending until some run is complete. Of old runs,
-        partial ones of uncertain outcome are left out.
+        partial ones of uncertain outcome are left out. And the curves of this study's runs by
+        outcome.
 
     Raises:
         InputDataError: If a step is no number.
     """
-    ends, own_ends = set[int](), set[int]()
+    ends, own_ends, found = set[int](), set[int](), dict[str, OwnCurves]()
     for outcome in outcomes:
         old, own = columns.read(history, outcome, task), columns.read(runs, outcome, None)
         prior = CurvePrior.of_curves(old) or CurvePrior.of_curves(own)
         history, known = _with_ends(history, outcome, old, prior, SURE)
         runs, _ = _with_ends(runs, outcome, own, prior)
         ends, own_ends = ends | known, own_ends | {curve.row for curve in own}
-    return _rows(history, columns.step, ends), _rows(runs, columns.step, own_ends)
+        if own:
+            found[outcome.name] = OwnCurves(columns.step, own, prior)
+    return _rows(history, columns.step, ends), _rows(runs, columns.step, own_ends), found
 
 
 def _with_ends(

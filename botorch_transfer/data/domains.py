@@ -10,7 +10,7 @@ HyperBO+ and MPHD learn from several domains [Fan2024mphd]_.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, SupportsIndex
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from botorch_transfer.data.datasets import SourceData, as_datasets, task_names
 from botorch_transfer.data.tables import from_dataframe
 from botorch_transfer.input_transforms import frozen_input_transform
+from botorch_transfer.outcome_transforms import Steps, apply_steps
 from botorch_transfer.search_space import SearchSpace
 
 
@@ -105,11 +106,11 @@ class Domain:
         frozen = frozen_input_transform(self.input_transform, self.datasets)
         set_field(self, "input_transform", frozen)
         set_field(self, "discrete_dims", _as_indices(self.dim, self.discrete_dims))
-        set_field(self, "has_default_context", context is None)
         X = self.datasets[0].X
-        if context is None:
-            context = default_context(self.dim, self.discrete_dims, X.dtype)
+        default = default_context(self.dim, self.discrete_dims, X.dtype)
+        context = default if context is None else context
         _check_context(self.name, context, self.dim)
+        set_field(self, "has_default_context", torch.equal(context.to(default), default))
         set_field(self, "context", context.to(X))
 
     @classmethod
@@ -159,6 +160,29 @@ class Domain:
     def dim(self) -> int:
         """Number ``d`` of inputs."""
         return self.datasets[0].X.shape[-1]
+
+
+def transform_outcomes(sources: Any, steps: Steps) -> Any:
+    """Applies element-wise transforms to the outcomes of source data.
+
+    Args:
+        sources: The source tasks, as ``as_datasets`` takes them, or domains.
+        steps: The transforms.
+
+    Returns:
+        The data sets by the tasks' names, or domains.
+
+    Raises:
+        InputDataError: If an outcome has no finite value; the message names the task.
+    """
+    if isinstance(sources, Sequence) and any(isinstance(each, Domain) for each in sources):
+        return [replace(d, source_data=transform_outcomes(d.source_data, steps)) for d in sources]
+    datasets = dict(zip(task_names(sources), as_datasets(sources), strict=True))
+    for name, data in datasets.items() if steps else ():
+        Y, Yvar = apply_steps(f"Task {name!r}", steps, data.Y, data.Yvar)
+        names = {"feature_names": data.feature_names, "outcome_names": data.outcome_names}
+        datasets[name] = SupervisedDataset(data.X, Y, Yvar=Yvar, **names)
+    return datasets
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:

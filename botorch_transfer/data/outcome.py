@@ -108,8 +108,8 @@ class Outcome:
             within=(max(least, value), largest) if self.sign > 0 else (least, min(largest, value)),
         )
 
-    def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> Tensor:
-        """Computes by how much the outcome is expected to be better than the best one so far.
+    def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes by how much, and how likely, the outcome is better than the best one so far.
 
         Args:
             mean: An ``n`` tensor, of the model.
@@ -117,10 +117,11 @@ class Outcome:
             best: The best modelled outcome so far.
 
         Returns:
-            An ``n`` tensor in the outcome's unit: the mean of improvements, none counting as zero.
+            Two ``n`` tensors: the mean of improvements in the outcome's unit, none counting as
+            zero; and the probability of any.
         """
-        values = self.quantiles(mean, variance, LEVELS)
-        return (self.sign * (values - self.original(best))).clamp_min(0.0).mean(dim=-1)
+        gains = self.sign * (self.quantiles(mean, variance, LEVELS) - self.original(best))
+        return gains.clamp_min(0.0).mean(dim=-1), (gains > 0).double().mean(dim=-1)
 
     def limited(self, values: NDArray[np.float64], depth: float = 0.0) -> NDArray[np.float64]:
         """Limits very bad outcomes of one task robustly, see :func:`robust_limit`.

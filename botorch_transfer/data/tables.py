@@ -389,14 +389,19 @@ def without_own_runs(
     if len(known) < ENOUGH_SAME:
         return history
     own = set(known[columns].map(_written).agg("|".join, axis=1))
-    kept = np.ones(len(history), dtype=np.bool_)
+    kept, may_agree = np.ones((2, len(history)), dtype=np.bool_)
+    for column in names:
+        may_agree &= _near_some(*(t[column].to_numpy(np.float64) for t in (history, known)))
     for name, rows in rows_of_tasks(history[task]).items():
-        old = history.iloc[rows]
+        old = history.iloc[rows[may_agree[rows]]]
+        if len(old) < ENOUGH_SAME:
+            continue
         same = old[old[columns].map(_written).agg("|".join, axis=1).isin(own)]
         different = same.drop_duplicates(columns)
         levels = max(different[column].nunique() for column in names)
         # Runs on a grid with a few levels of the outcome may agree by chance.
-        is_all = levels > 1 and len(same) >= MOST * old[names].notna().any(axis=1).sum()
+        count = history.iloc[rows][names].notna().any(axis=1).sum()
+        is_all = levels > 1 and len(same) >= MOST * count
         if len(different) >= ENOUGH_SAME and (is_all or levels == len(different)):
             logger.warning(
                 "Task %r of the history has %d of this study's own runs: the task is left out",
@@ -405,6 +410,15 @@ def without_own_runs(
             )
             kept[rows] = False
     return history[kept]
+
+
+def _near_some(values: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each value has a known one within rounding errors, or is not finite."""
+    is_finite = np.isfinite(values)
+    values, known = np.where(is_finite, values, 0.0), np.sort(known[np.isfinite(known)])
+    ends, place = np.r_[-np.inf, known, np.inf], np.searchsorted(known, values)
+    distance = np.minimum(values - ends[place], ends[place + 1] - values)
+    return ~is_finite | (distance <= 1e-11 * np.abs(values))
 
 
 def _written(cell: Any) -> str:

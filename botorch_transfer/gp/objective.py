@@ -57,6 +57,9 @@ CONVERGED = 0.05
 """A start has converged when every derivative is below this, in nats. In a flat direction the
 parameter may still move, at a negligible gain."""
 
+FAR_BEHIND = 10.0
+"""A start ends where it is if it is so many nats behind another one that has converged."""
+
 MAX_DIFFERENCES = 2**18
 """Maximum size of the differences between a target's inputs that are kept."""
 
@@ -114,6 +117,9 @@ def minimize_batched(
     max_iter: int,
     gradient_tolerance: float = 1e-5,
     callback: Callable[[npt.NDArray[np.float64]], None] | None = None,
+    value_tolerance: float = 2.2e-9,
+    margin: float = np.inf,
+    num_members: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
@@ -128,6 +134,11 @@ def minimize_batched(
             larger.
         callback: Called with the parameters after each iteration of each start; ends that start by
             raising ``StopIteration``.
+        value_tolerance: The relative change of the value below which a start has converged; the
+            default is SciPy's.
+        margin: A start ends where it is if its value is so much larger than another start's that
+            has converged, of the same member.
+        num_members: The number of functions ``B``; start ``i`` belongs to member ``i % B``.
 
     Returns:
         The parameters where each start ended and the values there, an ``S x k`` and an ``S`` tensor
@@ -141,14 +152,22 @@ def minimize_batched(
         >>> x.flatten(), value
         (tensor([0.0000, 1.0000, 1.5000]...), tensor([0.0000, 0.0000, 0.2500]...))
     """
+    latest = np.full(len(starts), np.inf)
 
     def on_arrays(
         x: npt.NDArray[np.float64], batch_indices: list[int]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        rows = torch.as_tensor(batch_indices, device=starts.device)
-        value, gradient = evaluate(torch.from_numpy(x).to(starts), rows)
+        # One transfer each way: a GPU waits for each.
+        both = torch.from_numpy(np.column_stack([x, batch_indices])).to(starts)
+        value, gradient = evaluate(both[:, :-1], both[:, -1].long())
         packed = torch.column_stack([value, gradient]).cpu().numpy()
         packed[np.isnan(packed).any(axis=-1)] = [_UNDEFINED_IN_BATCH, *[0.0] * x.shape[-1]]
+        if margin < np.inf:
+            latest[batch_indices] = packed[:, 0]
+            ended = latest.copy()
+            ended[batch_indices] = np.inf
+            best = ended.reshape(-1, num_members).min(axis=0)[np.mod(batch_indices, num_members)]
+            packed[packed[:, 0] > best + margin, 1:] = 0.0  # the gradient of an optimum
         return packed[:, 0], packed[:, 1:]
 
     x, found, _ = fmin_l_bfgs_b_batched(
@@ -156,6 +175,8 @@ def minimize_batched(
         starts.cpu().numpy(),
         bounds=bounds.T.tolist(),
         maxiter=max_iter,
+        factr=None,
+        ftol=value_tolerance,
         pgtol=gradient_tolerance,
         callback=callback,
         pass_batch_indices=True,
@@ -239,6 +260,12 @@ class ModelObjective(ABC):
     gradient_tolerance = 1e-5
     """The largest derivative where a start has converged; the default is BoTorch's."""
 
+    margin = np.inf
+    """See :func:`minimize_batched`."""
+
+    num_members = 1
+    """The number of members ``B`` of a batch of models with parameters of their own."""
+
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
         self.mll = mll
 
@@ -281,8 +308,9 @@ class ModelObjective(ABC):
         Returns:
             The parameters and the values where each start ended, on the CPU.
         """
-        tolerance = self.gradient_tolerance
-        return minimize_batched(self, starts, self.bounds, max_iter, tolerance, callback)
+        options: dict[str, Any] = {"margin": self.margin, "num_members": self.num_members}
+        options |= {"gradient_tolerance": self.gradient_tolerance, "callback": callback}
+        return minimize_batched(self, starts, self.bounds, max_iter, **options)
 
 
 class AutogradObjective(ModelObjective):
@@ -481,23 +509,23 @@ class ClosedFormObjective(ModelObjective, FitObjective):
         model: Any = mll.model
         X, Y = model.transform_inputs(model.train_inputs[0]).detach(), model.train_targets
         n, self.batch_shape = Y.shape[-1], Y.shape[:-1]
-        self._num_members = self.batch_shape.numel()
-        self._X = X.double().reshape(self._num_members, n, X.shape[-1])
-        self._Y = Y.double().reshape(self._num_members, n)
+        self.num_members = self.batch_shape.numel()
+        self._X = X.double().reshape(self.num_members, n, X.shape[-1])
+        self._Y = Y.double().reshape(self.num_members, n)
         known: Any = 0.0
         if isinstance(model.likelihood, GaussianLikelihood):
             known = added_variance(model.likelihood)
         elif n > 0:
             known = model.likelihood.noise
         known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
-        self._known_noise = known.reshape(self._num_members, n)
+        self._known_noise = known.reshape(self.num_members, n)
         self._set_count(max(n, 1))
         self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
 
     def _set_count(self, num_points: int) -> None:
         """Sets the number of points that the marginal log likelihood is divided by."""
         self._count = self._Y.new_tensor(num_points)
-        self.gradient_tolerance = CONVERGED / num_points
+        self.gradient_tolerance, self.margin = CONVERGED / num_points, FAR_BEHIND / num_points
 
     def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
         """Gives each hyperparameter its columns of ``K`` in all."""
@@ -583,7 +611,7 @@ class ClosedFormObjective(ModelObjective, FitObjective):
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective; fixed hyperparameters keep their values."""
-        full = self._present[rows % self._num_members].index_copy_(1, self._fitted, theta)
+        full = self._present[rows % self.num_members].index_copy_(1, self._fitted, theta)
         value, gradient = FitObjective.__call__(self, full, rows)
         return value, gradient[:, self._fitted]
 
@@ -627,7 +655,7 @@ class TargetObjective(ClosedFormObjective):
         residual, sources = _residual_and_sources(model.covar_module)
         self._kernel = cast(Stationary, Stationary.of(residual)).name
         # Of few points, all differences between inputs are kept.
-        few = self._num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
+        few = self.num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
         differences = self._X[0].unsqueeze(-2) - self._X[0] if few else None
         self._squares = None if differences is None else differences.square().flatten(0, 1)
         # The first dimension of both is one if all members have the same inputs and sources.
@@ -687,7 +715,7 @@ class TargetObjective(ClosedFormObjective):
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of the target's points."""
         given = self._split(values)
-        member = rows % self._num_members
+        member = rows % self.num_members
         residual, covariance, n = self._Y[member], None, self._Y.shape[-1]
         noise, lengthscale = self._known_noise[member], given["lengthscale"]
         scale = given.get("outputscale", torch.ones_like(values[:, :1]))

@@ -6,17 +6,20 @@ of the model (:class:`~.objective.ModelObjective`).
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
 import torch
 from botorch.exceptions.errors import ModelFittingError
-from botorch.optim.utils import sample_all_priors
+from botorch.optim.core import OptimizationResult, OptimizationStatus
+from botorch.optim.utils import get_parameters, sample_all_priors
 from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from numpy import ndarray
 from torch import Tensor
 
 from botorch_transfer._botorch import fit_fallback
@@ -40,6 +43,7 @@ def fit_from_starts(
     seed: int,
     options: dict[str, Any] | None = None,
     timeout_sec: float | None = None,
+    callback: Callable[[dict[str, Tensor], OptimizationResult], None] | None = None,
     **others: Any,
 ) -> None:
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
@@ -53,14 +57,18 @@ def fit_from_starts(
         seed: The seed of these draws.
         options: ``{"maxiter": ...}``, or options of SciPy's optimizer.
         timeout_sec: The time in seconds after which all starts stop where they are.
+        callback: Called once an iteration of all starts, with the parameters by name and BoTorch's
+            result so far, of the best start; ends the fit by raising ``StopIteration``.
         **others: Further arguments of :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`.
 
     Raises:
         ModelFittingError: If no start leads to an optimum.
     """
     options = options or {}
-    if others or options.keys() - {"maxiter"}:
-        arguments = {"options": options, "timeout_sec": timeout_sec, **others}
+    is_batch = mll.model.train_targets.dim() > 1
+    if others or options.keys() - {"maxiter"} or (callback is not None and is_batch):
+        arguments = {"options": options, "timeout_sec": timeout_sec, "callback": callback}
+        arguments |= others
         _fit_by_botorch(mll, num_restarts, seed, arguments)
         return
     closed_form = getattr(mll.model, "closed_form", TargetObjective.of)
@@ -71,7 +79,7 @@ def fit_from_starts(
             theta, value = objective.minimize(
                 starts.flatten(0, 1),
                 options.get("maxiter", _MAX_ITERATIONS),
-                _stopping_in_time(timeout_sec),
+                _each_iteration(objective, callback, timeout_sec),
             )
         least, best = value.reshape(starts.shape[:2]).min(dim=0)
         if bool(least.isfinite().all()):
@@ -99,17 +107,32 @@ def _fit_by_botorch(
         )
 
 
-def _stopping_in_time(timeout_sec: float | None) -> Callable[[ndarray], None] | None:
-    """Makes a callback that stops every start in time."""
-    if timeout_sec is None:
+def _each_iteration(
+    objective: ModelObjective, callback: Callable[..., None] | None, timeout_sec: float | None
+) -> Callable[..., None] | None:
+    """Makes the function that the optimizer calls after each iteration of each start.
+
+    It stops every start in time, and calls the callback when the first start ends an iteration.
+    """
+    if callback is None and timeout_sec is None:
         return None
-    deadline = monotonic() + timeout_sec
+    begin, step, iterations = monotonic(), 0, Counter[int]()
+    best: tuple[float, Any] = (math.inf, None)
 
-    def stop(x: ndarray) -> None:
-        if monotonic() > deadline:
+    def after(intermediate_result: Any) -> None:  # SciPy looks at the argument's name
+        nonlocal best, step
+        x, seconds = intermediate_result.x, monotonic() - begin
+        if timeout_sec is not None and seconds > timeout_sec:
             raise StopIteration
+        iterations[id(x)] += 1  # each start has its own array
+        best = min(best, (float(intermediate_result.fun), x.copy()), key=itemgetter(0))
+        if callback is not None and iterations[id(x)] > step:
+            objective.write(torch.from_numpy(best[1]).unsqueeze(0))
+            result = OptimizationResult(step + 1, best[0], OptimizationStatus.RUNNING, seconds)
+            callback(get_parameters(objective.mll, requires_grad=True), result)
+            step += 1  # the callback that stops this start is called for the other ones, too
 
-    return stop
+    return after
 
 
 def _draw_starts(objective: ModelObjective, num_restarts: int, seed: int) -> Tensor:

@@ -32,7 +32,7 @@ from botorch_transfer.gp.conditioned import pad_inputs
 from botorch_transfer.gp.state import savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
-from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, usable_std
+from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, Steps, usable_std
 
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
 """Memory that a padded batch may take by default."""
@@ -350,6 +350,7 @@ class TaskUnits:
         std: An ``M`` tensor: what each task's outcomes were then divided by.
         outcome_scale: How the outcomes were scaled.
         input_transform: The frozen transform from the user's inputs to the prior's.
+        outcome_steps: The element-wise transforms of the outcomes before they are scaled.
     """
 
     names: Sequence[str]
@@ -357,6 +358,7 @@ class TaskUnits:
     std: Tensor
     outcome_scale: OutcomeScale = "per_task"
     input_transform: InputTransform | None = None
+    outcome_steps: Steps | None = ()
 
     def select(self, tasks: Tensor) -> TaskUnits:
         """Selects tasks by a tensor of their indices."""

@@ -26,7 +26,7 @@ hyperpriors are ScaML-GP's, because the paper's maximum likelihood overfits few 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -89,10 +89,8 @@ class HierarchicalGP(SourcePosteriorGP):
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
 
     @classmethod
-    def _resolve(
-        cls, prior: PriorOrData, input_transform: InputTransform | None
-    ) -> SourceHierarchy:
-        stack = resolve_prior(SourceHierarchy, prior, input_transform, propagate=cls.propagate)
+    def _resolve(cls, prior: PriorOrData, *transforms: Any) -> SourceHierarchy:
+        stack = resolve_prior(SourceHierarchy, prior, *transforms, propagate=cls.propagate)
         if stack.propagate != cls.propagate:
             raise ValueError(
                 f"{cls.__name__} needs a SourceHierarchy with propagate={cls.propagate!r}, and "

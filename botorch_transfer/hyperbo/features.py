@@ -27,7 +27,7 @@ from torch.nn import Identity, Module, Parameter, ParameterList
 from torch.nn.functional import linear
 
 from botorch_transfer.gp.likelihood import nll
-from botorch_transfer.gp.stationary import dense_covariance, stationary_function
+from botorch_transfer.gp.stationary import dense_covariance, evaluate, stationary_function
 
 logger = logging.getLogger(__name__)
 
@@ -128,21 +128,21 @@ class FeatureKernel(Kernel):
         self.base_kernel = base_kernel
         self.network = network
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Evaluates the kernel.
 
         Args:
             x1: A ``... x n1 x d`` tensor of inputs.
             x2: A ``... x n2 x d`` tensor of inputs.
             diag: Whether to evaluate pairs of rows only.
-            **params: Handed to the base kernel.
+            **params: Ignored.
 
         Returns:
-            A ``... x n1 x n2`` tensor or linear operator, ``... x n`` if ``diag``.
+            A ``... x n1 x n2`` tensor, ``... x n`` if ``diag``, twice differentiable in the inputs.
         """
         z1 = self.network(x1)
         z2 = z1 if x1 is x2 else self.network(x2)
-        return self.base_kernel.forward(z1, z2, diag=diag, **params)
+        return evaluate(self.base_kernel, z1, z2, diag)
 
     def __getitem__(self, index: Any) -> Self:
         """Selects members of a batch."""

@@ -59,7 +59,8 @@ class PretrainedGP(ModularTransferGP):
             target; none by default.
         outcome_transform: The transform to the prior's units. By default standardizes by all source
             outcomes, and by the target's too if ``outcome_scale="per_task"``. ``None`` if the
-            outcomes are in these units already.
+            outcomes are in these units already. ``Log``, ``Bilog`` and ``Power``, alone or first in
+            a chain, apply to source data, too.
         input_transform: A frozen transform of the inputs; by default the prior's.
         finetune: Whether a fit trains mean, kernel and noise further, network included, by the
             target's likelihood. It starts at the pre-trained values, and a Gaussian penalty holds
@@ -101,7 +102,7 @@ class PretrainedGP(ModularTransferGP):
         finetune: bool = False,
         unbiased: bool = False,
     ) -> None:
-        pretrained = resolve_prior(PretrainedPrior, prior, input_transform)
+        pretrained = resolve_prior(PretrainedPrior, prior, input_transform, outcome_transform)
         parts = pretrained.gp(train_X.shape[:-2], fit=finetune)
         kernel = parts.covar_module
         if covar_module is not None:

@@ -487,7 +487,7 @@ class PretrainedPrior(TransferPrior):
             "trainable": self.trainable,
             "structure": structure(self.parts),
             "learning_curve": vars(self.learning_curve),
-            "units": [self.outcome_scale, self.input_transform],
+            "units": [self.outcome_scale, self.input_transform, self.outcome_steps],
             "state": {n: t for n, t in buffers.items() if not n.startswith("input_transform.")},
         }
 
@@ -565,7 +565,7 @@ class PretrainedPrior(TransferPrior):
             )
         for name, tensor in state.items():
             own[name].copy_(tensor)
-        outcome_scale, transform = arguments["units"]
+        outcome_scale, transform, prior.outcome_steps = arguments["units"]
         prior._set_units(outcome_scale, frozen_input_transform(transform))
         prior.trainable = arguments["trainable"]
         prior.learning_curve = LearningCurve(**arguments["learning_curve"])

@@ -51,7 +51,7 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import Hyperprior, hyperprior_noise
-from botorch_transfer.modular import ModularTransferGP, resolve_prior
+from botorch_transfer.modular import ModularTransferGP, outcome_transform_for, resolve_prior
 
 HyperpriorOrData = PriorOrData | Sequence[Domain]
 """A hyperprior, or what to pre-train it from: domains, or the source data of one."""
@@ -120,7 +120,8 @@ class HyperpriorGP(ModularTransferGP):
         covar_module: A kernel to use instead of the hyperprior's.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
             moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
-            outcomes are in the hyperprior's units already.
+            outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and ``Power``, alone
+            or first in a chain, apply to source data, too.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
@@ -163,7 +164,8 @@ class HyperpriorGP(ModularTransferGP):
         task_feature: int | None = None,
         context: Tensor | None = None,
     ) -> None:
-        hyperprior = resolve_prior(Hyperprior, prior, input_transform).to(train_X)
+        hyperprior = resolve_prior(Hyperprior, prior, input_transform, outcome_transform)
+        hyperprior = hyperprior.to(train_X)
         hyperprior.check_density()
         batch_shape = train_X.shape[:-2]
         if covar_module is None:
@@ -221,7 +223,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         covar_module: Must be omitted, as the kernel is drawn from the hyperprior.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
             moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
-            outcomes are in the hyperprior's units already.
+            outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and ``Power``, alone
+            or first in a chain, apply to source data, too.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
@@ -287,14 +290,13 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
                 )
         if num_samples < 1 or num_members < 1:
             raise ValueError("num_samples and num_members must be positive.")
-        hyperprior = resolve_prior(Hyperprior, prior, input_transform)
+        hyperprior = resolve_prior(Hyperprior, prior, input_transform, outcome_transform)
         dim = train_X.shape[-1] - (task_feature is not None)
         # In the hyperprior's own precision, so that the draws do not depend on the data's.
         draws = hyperprior.sample(num_samples, dim, context, seed).to(train_X)
         hyperprior = hyperprior.to(train_X)
         members = torch.Size([num_members])
-        if isinstance(outcome_transform, DefaultType):
-            outcome_transform = hyperprior.default_outcome_transform(torch.Size())
+        outcome_transform = outcome_transform_for(hyperprior, outcome_transform, train_Y)
         Y, Yvar = train_Y, train_Yvar
         if outcome_transform is not None:
             transform = hyperprior.input_transform_for(dim, input_transform)

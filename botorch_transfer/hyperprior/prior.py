@@ -57,7 +57,7 @@ from botorch_transfer.hyperprior.network import (
     fit_network,
 )
 from botorch_transfer.input_transforms import as_learned, fits_dim, shared_transform
-from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.outcome_transforms import OwnStandardize, Steps
 from botorch_transfer.prior import TransferPrior
 
 Kind = Literal["mphd", "universal", "empirical"]
@@ -93,6 +93,7 @@ class Hyperprior(TransferPrior):
         default_contexts: Whether the network was trained on the default contexts.
         outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
         input_transform: The transform that all domains share, if they do.
+        outcome_steps: The element-wise transforms of all outcomes.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -120,8 +121,11 @@ class Hyperprior(TransferPrior):
         default_contexts: bool = True,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
+        outcome_steps: Steps | None = (),
     ) -> None:
         super().__init__(outcome_scale, input_transform)
+        # One that is specified by hand may be for any outcomes.
+        self.outcome_steps = None if estimates is None else outcome_steps
         check_choice("kind", kind, Kind)
         stationary_function(kernel)
         self.kind, self.kernel = kind, kernel
@@ -455,10 +459,10 @@ class Hyperprior(TransferPrior):
     # ----------------------------------------------------------------------- saving, loading
 
     def _arguments(self) -> dict[str, Any]:
-        names = "kind", "kernel", "default_contexts", "outcome_scale", "input_transform"
+        names = ("kind", "kernel", "default_contexts", "outcome_scale", "input_transform")
         network = self.network
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*names, "outcome_steps")},
             "priors": {name: self.hyperprior_of(name) for name in self.families},
             "estimates": None if self.domain_names is None else self.estimates,
             "network": network

@@ -55,7 +55,7 @@ class JointObjective(ClosedFormObjective):
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
         super().__init__(mll)
         model: Any = mll.model
-        points, B = model.conditional.points, self._num_members
+        points, B = model.conditional.points, self.num_members
         self.kernel = model.conditional.kernel
         self._names = [
             cast(Stationary, Stationary.of(each)).name for each in self.kernel.data_kernels
@@ -134,7 +134,7 @@ class JointObjective(ClosedFormObjective):
         """Evaluates the negative log likelihood of all tasks' points."""
         with torch.enable_grad():
             values = values.detach().requires_grad_()
-            value = self._negative_log_likelihood(values, rows % self._num_members)
+            value = self._negative_log_likelihood(values, rows % self.num_members)
             (slope,) = torch.autograd.grad(value.sum(), values)
         return value.detach(), slope
 

@@ -25,6 +25,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -40,8 +41,9 @@ from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import check_prior
-from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
+from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, task_names
 from botorch_transfer.data.datasets import check_joint_size, joint_bytes
+from botorch_transfer.data.domains import transform_outcomes
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
@@ -71,7 +73,7 @@ from botorch_transfer.joint.conditional import (
 from botorch_transfer.joint.fit import JointObjective
 from botorch_transfer.joint.kernels import CoregionalizationKernel
 from botorch_transfer.model import TargetGP
-from botorch_transfer.outcome_transforms import OutcomeMoments
+from botorch_transfer.outcome_transforms import OutcomeMoments, resolve_transform, split_transform
 from botorch_transfer.prior import TransferPrior
 
 MAX_RESTARTS = 2
@@ -91,8 +93,8 @@ class JointTransferGP(TargetGP):
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the one that matches
-            ``outcome_scale``. It leaves the source tasks' outcomes alone. ``None`` if the target's
-            are in the units of the scaled sources already.
+            ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` apply to the source tasks, too.
+            ``None`` if the target's are in the units of the scaled sources already.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
@@ -126,7 +128,8 @@ class JointTransferGP(TargetGP):
                 f"{type(self).__name__} is fitted together with its source tasks: give the source "
                 f"data, not a {type(prior).__name__}."
             )
-        datasets = as_datasets(prior)
+        steps, _ = split_transform(outcome_transform)
+        datasets = list(transform_outcomes(prior, steps).values())
         dim, batch_shape = datasets[0].X.shape[-1], train_X.shape[:-2]
         num_tasks = len(datasets) + 1
         most = _most_of_a_task([len(dataset.X) for dataset in datasets], max_points)
@@ -144,10 +147,10 @@ class JointTransferGP(TargetGP):
         kernel = self._coregionalization(kernels, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(sizes, kernel, train_X, max_bytes)
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
-        if isinstance(outcome_transform, DefaultType):
-            outcome_transform = target_transform(outcome_scale, moments, batch_shape)
+        default = partial(target_transform, outcome_scale, moments, batch_shape)
+        transform = resolve_transform(outcome_transform, steps, default, train_Y)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
-        points = SourcePoints(X, Y, Yvar, sizes, task_names(datasets))
+        points = SourcePoints(X, Y, Yvar, sizes, task_names(prior))
         own_noise, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
         noise = SourceNoise(known, own_noise.constraint(), own_noise.prior(), batch_shape)
         conditional = SourceConditional(kernel, points, noise)
@@ -159,7 +162,7 @@ class JointTransferGP(TargetGP):
             SourceConditionalKernel(conditional),
             train_Yvar,
             likelihood,
-            outcome_transform,
+            transform,
             input_transform,
             task_feature,
             own.noise,

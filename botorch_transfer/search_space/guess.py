@@ -58,11 +58,15 @@ NOTES = re.compile(
 STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
 """Names of columns that have the step of a learning curve."""
 
+LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
+SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
+"""Words in the names of outcomes that are to be maximized, and to be minimized."""
+
 MEASURES = re.compile(
     r"(?i)((val(idation)?|test|train(ing)?|mean|best|final|balanced|top_?[15])_?)?("
-    r"acc(uracy)?|score|loss|error|err|auc|roc_auc|f1(_score)?|r2|rmse|mse|mae|mape|yield|"
-    r"conversion|selectivity|ee|er|de|purity|(fit|train|training|score|eval)_?(seconds|time)|"
-    r"run_?time|wall_?(clock_?)?time|elapsed)"
+    rf"{LARGE_IS_GOOD}|{SMALL_IS_GOOD}|roc_auc|f1_score|"
+    r"(fit|train|training|score|eval)_?(seconds|time)|run_?time|wall_?(clock_?)?time|elapsed|"
+    r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
 """A column with such a name is measured; units in brackets and per cent do not count."""
 
@@ -181,6 +185,18 @@ def is_measure(name: str) -> bool:
     """Whether a column has the name of a measure, maybe with a unit."""
     bare = re.sub(r"\([^)]*\)|\[[^\]]*\]|%", " ", name)
     return MEASURES.fullmatch(re.sub(r"\W+", "_", bare).strip("_")) is not None
+
+
+def words_of(name: str) -> set[str]:
+    """Splits the name of a column into words, in lower case; ``"%"`` is one, too."""
+    return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+
+
+def usual_goal(name: str) -> str:
+    """Returns ``"min"``, ``"max"`` or nothing, as the words of an outcome's name suggest."""
+    kinds = {"min": f"cost|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
+    found = (goal for goal, named in kinds.items() if words_of(name) & {*named.split("|")})
+    return next(found, "")
 
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:

@@ -228,7 +228,7 @@ def backtest(
             if found is None:
                 if name not in priors:
                     priors[name] = _learned(made[name], data)
-                found = _replay(name, _without(priors[name], data, left_out), *given)
+                found = replay(name, _without(priors[name], data, left_out), *given)
                 file.add(left_out, name, found)
             curves[left_out, name] = np.maximum.accumulate(found)
             bar.update()
@@ -290,7 +290,7 @@ def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -
     return prior.select([i for i, name in enumerate(prior.task_names) if name != left_out])
 
 
-def _replay(
+def replay(
     model: str,
     sources: Any,
     outcome: Outcome,

@@ -22,12 +22,13 @@ from botorch.utils.datasets import SupervisedDataset
 from linear_operator.utils.warnings import NumericalWarning
 from pandas import DataFrame
 from torch import Tensor
+from torch.special import ndtr
 
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.units import Range
-from botorch_transfer.feasibility import FeasibleAcquisition
-from botorch_transfer.model import TransferModel
+from botorch_transfer.feasibility import FeasibilityModel, FeasibleAcquisition
+from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
@@ -43,7 +44,7 @@ from botorch_transfer.suggestion.outcomes import (
     named_model,
     takes_sources,
 )
-from botorch_transfer.suggestion.reading import EncodedTables, read_study
+from botorch_transfer.suggestion.reading import IMPROVEMENTS, EncodedTables, read_study
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import is_among, maximize, not_taken, spread_out
 
@@ -55,6 +56,12 @@ is their number plus one."""
 
 QUANTILES = (0.05, 0.5, 0.95)
 """The quantiles of :func:`predict`."""
+
+WORDS = (0.5, "likely to beat %s"), (0.1, "may beat %s"), (0.0, "unlikely to beat %s: exploring")
+"""Words by the least probability of an improvement."""
+
+UNLIKELY = 0.05
+"""If no row has this probability of a gain above the noise, the study may stop."""
 
 NUM_REFERENCE = 256
 """Random rows by which scales and references of acquisition functions are found."""
@@ -71,6 +78,7 @@ class Suggestion(NamedTuple):
         models: The fitted model of each outcome, constraints included.
         X: An ``n x d`` tensor: the encoded rows.
         tables: The tables that they come from, encoded.
+        failures: The model of success; ``None`` as long as no run has failed.
 
     Example:
         >>> from pandas import DataFrame
@@ -85,6 +93,54 @@ class Suggestion(NamedTuple):
     models: dict[str, Any]
     X: Tensor
     tables: EncodedTables
+    failures: FeasibilityModel | None = None
+
+    def improvements(self, X: Tensor, best: Tensor) -> tuple[Any, Any]:
+        """Expected improvements of rows on a modelled outcome, and their probabilities.
+
+        Gains of runs that fail or violate a limit are zero.
+        """
+        outcome, *others = self.tables.outcomes
+        gains = outcome.improvement(*moments(self.models[outcome.name], X), best)
+        allowed = torch.ones_like(gains[0])
+        if self.failures is not None:
+            allowed = self.failures.log_probability(X).exp()
+        for other in others:
+            if other.name in self.models:
+                mean, variance = moments(self.models[other.name], X)
+                allowed = allowed * ndtr((mean - cast(float, other.limit)) / variance.sqrt())
+        return (gains[0] * allowed).numpy(), (gains[1] * allowed).numpy()
+
+    @property
+    def prospects(self) -> list[str]:
+        """How likely each row is to beat the best run, in words; empty without one."""
+        chances: Any = self.rows.get(IMPROVEMENTS[1], math.nan)
+        if (best := best_run(self.tables)) is None or not np.isfinite(chances).all():
+            return []
+        value = short(self.tables.outcomes[0].original(self.tables.runs.Y[best, 0]))
+        return [next(words for p, words in WORDS if chance >= p) % value for chance in chances]
+
+    @property
+    def outlook(self) -> str:
+        """A sentence on what is left to gain, or on why to stop; empty without a best run."""
+        region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
+        grid, best = None if region.repeats else region.grid(), best_run(self.tables)
+        if grid is not None and bool(is_among(grid, torch.cat([runs.tried, self.X])).all()):
+            return "There is nothing else to try: all other rows are among the runs."
+        if best is None or not self.prospects:
+            return ""
+        model, x, y = self.models[outcome.name], runs.X[[best]], runs.Y[[best], 0]
+        with torch.no_grad():
+            noisy = predicted_moments(model.posterior(x, observation_noise=True))[1]
+        mean, variance = moments(model, x)
+        noise = (noisy - variance).clamp_min(0.0).sqrt()
+        X = torch.cat([self.X, region.sample(NUM_REFERENCE, seed=0)])
+        gain, value = self.improvements(X, y)[0].max(), outcome.original(y)
+        if self.improvements(X, y.maximum(mean + noise))[1].max() < UNLIKELY:
+            return f"Nothing is likely to beat {short(value)} by more than the noise: you may stop."
+        noise = (outcome.original(y + noise) - value).abs()
+        less = f", less than the noise of {short(noise)}" if gain < noise else ""
+        return f"The largest expected improvement on {short(value)} is {short(gain)}{less}."
 
 
 def suggest(
@@ -138,7 +194,8 @@ def suggest(
             data.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
-            By default small ones are, with a warning in the log unless the outcome is ``"loss"``.
+            By default small ones are, with a warning in the log unless the name has a word such as
+            ``loss``; with a word such as ``yield`` there is no default.
         n: How many rows to suggest.
         task: The column of ``history`` that names the task.
         candidates: A table of rows to choose from, such as what is in stock. Suggestions are rows
@@ -174,7 +231,8 @@ def suggest(
             from old curves, as a noisy run.
         run: The column whose value is the same in all rows of a run, in place of the parameters.
         outcome_range: The least and the largest value that the objectives can have, as
-            ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it.
+            ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it. By
+            default it is that for outcomes with a name such as ``yield`` and values in per cent.
         same_in_batch: Parameters that all ``n`` rows have in common, such as the temperature of a
             plate. The search chooses their values.
         cost: A column of ``candidates`` with the cost of each. Rows are ordered by the expected
@@ -194,10 +252,11 @@ def suggest(
         where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
         its unit, followed by ``_`` and its name if there are several; for logarithms, the moments
         of a log-normal distribution. With one objective, ``expected_improvement`` is the expected
-        gain over the best run so far in its unit, where being worse counts as zero; it is empty as
-        long as there is no outcome. ``sources`` names the old tasks that support the row: they
-        expect an outcome better than their own average by more than a standard deviation of that
-        prediction. The surest one comes first.
+        gain over the best run so far in its unit, where being worse, or failing or violating a
+        limit, counts as zero, and ``probability_of_improvement`` the probability of any gain; they
+        are empty as long as no run has an outcome within all limits. ``sources`` names the old
+        tasks that support the row: they expect an outcome better than their own average by more
+        than a standard deviation of that prediction. The surest one comes first.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space. The message
@@ -212,7 +271,8 @@ def suggest(
         >>> old = DataFrame({"task": "monday", "C": [1.0, 10.0, 100.0], "loss": [0.5, 0.2, 0.4]})
         >>> rows = suggest(SearchSpace([C]), old)
         >>> list(rows.columns)
-        ['C', 'predicted_mean', 'predicted_std', 'expected_improvement', 'sources']
+        ['C', 'predicted_mean', 'predicted_std', 'expected_improvement',
+        'probability_of_improvement', 'sources']
     """
     options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
     options |= {"candidates": candidates, "fixed": fixed, "constraints": constraints}
@@ -357,12 +417,18 @@ def suggest_rows(
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: ask for one row or more.")
     with _fitted(tables.ranked(), model, seed) as (make, tables, models):
-        X = _search(tables, make, models, n, seed, same_in_batch, cost)
+        main = tables.outcomes[0].name
+        failures = learn_failures(tables.runs, tables.sources[main], tables.old_failed)
+        X = _search(tables, make, models, failures, n, seed, same_in_batch, cost)
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
+        suggestion = Suggestion(rows, models, X, tables, failures)
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
-            rows["expected_improvement"] = _improvement(tables, models, X)
-        rows["sources"] = _supporting_tasks(models.get(tables.outcomes[0].name), X)
-    return Suggestion(rows, models, X, tables)
+            best, gains = best_run(tables), (math.nan, math.nan)
+            if best is not None and main in models:
+                gains = suggestion.improvements(X, tables.runs.Y[best, 0])
+            rows[list(IMPROVEMENTS)] = np.stack(gains, axis=-1)
+        rows["sources"] = _supporting_tasks(models.get(main), X)
+    return suggestion
 
 
 @contextmanager
@@ -417,29 +483,51 @@ def _predictions(
     return columns
 
 
-def _improvement(tables: EncodedTables, models: Mapping[str, Any], X: Tensor) -> Any:
-    """Expected improvements on the best run within all limits; NaN without one."""
-    Y, (outcome, *others) = tables.runs.Y, tables.outcomes
-    for i, other in enumerate(others, start=1):
-        Y = Y[Y[:, i] >= cast(float, other.limit)]
-    known = Y[Y[:, 0].isfinite(), 0]
-    if outcome.name not in models or len(known) == 0:
-        return math.nan
-    mean, variance = moments(models[outcome.name], X)
-    return outcome.improvement(mean, variance, known.max()).numpy()
+def eligible(tables: EncodedTables, index: int = 0) -> Tensor:
+    """Selects the modelled outcomes that may be the best one.
+
+    Args:
+        tables: The tables.
+        index: Which outcome it is.
+
+    Returns:
+        An ``n`` tensor; minus infinity for runs that failed or violate a limit, and for runs that
+        were stopped early if there are others.
+    """
+    runs = tables.runs
+    allowed = runs.succeeded & runs.Y[:, index].isfinite()
+    for i, outcome in enumerate(tables.outcomes):
+        if outcome.limit is not None:
+            allowed &= runs.Y[:, i] >= outcome.limit
+    Y = runs.Y[:, index].where(allowed, -math.inf)
+    complete = Y.where(runs.added[:, index] == 0, -math.inf)
+    return complete if bool(complete.isfinite().any()) else Y
+
+
+def best_run(tables: EncodedTables) -> int | None:
+    """Finds the best run by the first outcome, as a row of the runs with outcomes, or none."""
+    Y = eligible(tables)
+    return int(Y.argmax()) if bool(Y.isfinite().any()) else None
+
+
+def short(value: Any) -> str:
+    """Writes a number with three digits, or as a whole number."""
+    value = float(value)
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _search(
     tables: EncodedTables,
     make: Callable[..., Any],
     fitted: Mapping[str, Any],
+    failures: FeasibilityModel | None,
     n: int,
     seed: int,
     shared: Sequence[str] = (),
     cost: str | None = None,
 ) -> Tensor:
     """Chooses rows one by one, each to improve on all before it that may succeed."""
-    region, outcomes, sources, old_failed, runs, _ = tables
+    region, outcomes, sources, runs = tables.region, tables.outcomes, tables.sources, tables.runs
     outcomes = [outcome for outcome in outcomes if outcome.name in fitted]
     models = [fitted[o.name] for o in outcomes] if any(o.is_objective for o in outcomes) else []
     objectives = [i for i, outcome in enumerate(tables.outcomes) if outcome.is_objective]
@@ -459,7 +547,6 @@ def _search(
             raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model.")
         return _sorted_rows(region, main_sources, taken, n)
     anchors = _anchors(region, main_sources, runs)
-    feasibility = learn_failures(runs, main_sources, old_failed)
     reference = region.sample(NUM_REFERENCE, seed=0)
     first_runs = max(FIRST_RUNS, len(region.space.parameters) + 1) if not tables.has_sources else 0
     new = tried[:0]
@@ -473,8 +560,8 @@ def _search(
             )
             if cost is not None and has_outcomes:
                 acquisition = ImprovementPerCost(acquisition, *per_cost)
-            if feasibility is not None:
-                acquisition = FeasibleAcquisition(acquisition, feasibility)
+            if failures is not None:
+                acquisition = FeasibleAcquisition(acquisition, failures)
             x, _ = maximize(
                 acquisition, region, torch.cat([taken, new]), anchors, has_outcomes, seed + number
             )

@@ -33,24 +33,40 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.data.measurements import FATE, measured, numbers
+from botorch_transfer.curves.tables import OwnCurves
+from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.data.measurements import FATE, NEUTRAL, measured, numbers
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
-from botorch_transfer.search_space import (
-    SearchSpace,
+from botorch_transfer.search_space import FloatParameter, SearchSpace
+from botorch_transfer.suggestion.backtest import replay
+from botorch_transfer.suggestion.next_rows import (
+    QUANTILES,
+    Suggestion,
+    best_run,
+    eligible,
+    short,
+    source_z_scores,
 )
-from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, source_z_scores
-from botorch_transfer.suggestion.outcomes import moments
+from botorch_transfer.suggestion.outcomes import PLAIN, moments
+from botorch_transfer.suggestion.reading import EncodedTables
+from botorch_transfer.suggestion.region import Region
 
 MAX_SLICES, MAX_MAPPED = 12, 5
 """The most parameters that are drawn, and that are drawn in pairs: the most important ones."""
 
 SLICE_POINTS, MAP_POINTS = 60, 20
 """Points along a range."""
+
+MAX_STEPS = 200
+"""The most points of a learning curve."""
+
+ENOUGH_TO_REPLAY, NUM_REPLAYED = 20, 200
+"""With so many runs, a plain GP is replayed among them and so many random rows."""
 
 ENOUGH_RUNS = 3
 """With fewer runs, nothing is compared with them."""
@@ -110,9 +126,16 @@ def suggestion_page(
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ImportError("The page needs Plotly: pip install 'botorch_transfer[plot]'.") from error
-    outcomes, space = suggestion.tables.outcomes, suggestion.tables.space
-    columns = suggestion.tables.region.columns
-    parts = [_outcome(suggestion, o, i) for i, o in enumerate(outcomes) if o.is_objective]
+    tables, outcomes = suggestion.tables, suggestion.tables.outcomes
+    columns, digits = tables.region.columns, _digits(tables)
+    table, known = _runs(runs, tables, status, digits)
+    parts = [
+        _outcome(suggestion, o, i, 1 + np.flatnonzero(known[:, i]))
+        for i, o in enumerate(outcomes)
+        if o.is_objective
+    ]
+    found = best_run(tables) if len(parts) == 1 else None
+    best = None if found is None or table is None else int(np.flatnonzero(known.any(axis=1))[found])
     names = {type(model).__name__: None for model in suggestion.models.values()}
     noted = {
         "model": ", ".join(names) or "none: the rows are spread out, or old runs' best",
@@ -120,17 +143,19 @@ def suggestion_page(
             f"{o.goal} {o.name}" if o.limit is None else f"{o.name} within its limit"
             for o in outcomes
         ),
-        "parameters": len(space.parameters),
+        "parameters": len(tables.space.parameters),
         "date": date.today().isoformat(),
         "version": f"botorch_transfer {version('botorch_transfer')}",
         **(settings or {}),
     }
     told = {
         "columns": columns,
-        "rows": [[_text(v) for v in row] for row in suggestion.rows[columns].to_numpy(object)],
+        "rows": [_cells(row, columns, digits) for row in suggestion.rows[columns].to_numpy(object)],
         "why": [_why(suggestion, i) for i in range(len(suggestion.rows))],
+        "outlook": suggestion.outlook,
+        "best": best,
         "outcomes": [part for part in parts if part is not None],
-        "runs": _runs(runs, outcomes, status),
+        "runs": table,
         "settings": {name: _text(value) for name, value in noted.items()},
     }
     data = json.dumps(told, allow_nan=False, default=str)
@@ -141,11 +166,26 @@ def suggestion_page(
     return re.sub("@(plotly|data)@", lambda found: inside[found[1]], template)
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, digits: int = 3) -> str:
     """A cell or number as people write it."""
     if isinstance(value, float | np.floating):
-        return "" if math.isnan(value) else f"{value:.4g}"
+        number = short(value) if digits == 3 else f"{value:.{digits}g}"
+        return "" if math.isnan(value) else number
     return "" if value is None or value is pd.NA else str(value)
+
+
+def _cells(row: Any, columns: Any, digits: Mapping[str, int]) -> list[str]:
+    return [_text(v, digits.get(name, 3)) for name, v in zip(columns, row, strict=True)]
+
+
+def _digits(tables: EncodedTables) -> dict[str, int]:
+    """Digits to show of each parameter: three of a wide range, else what steps or sums need."""
+    digits = dict.fromkeys(tables.space.columns, 6)
+    for p in tables.space.parameters:
+        if isinstance(p, FloatParameter) and p.size is None and not tables.region.constraints:
+            ratio = max(abs(p.lower), abs(p.upper)) / (p.upper - p.lower or math.inf)
+            digits[p.name] = 3 + (int(math.log10(ratio)) if ratio > 1 and not p.log else 0)
+    return digits
 
 
 def _numbers(values: Any) -> list[float | None]:
@@ -162,51 +202,51 @@ def _quantiles(outcome: Outcome, mean: Tensor, variance: Tensor) -> dict[str, li
 
 def _why(suggestion: Suggestion, row: int) -> str:
     """One sentence on why a row was chosen."""
-    x, parts = suggestion.X[row : row + 1], list[str]()
+    x, parts = suggestion.X[row : row + 1], suggestion.prospects[row : row + 1]
     outcomes, models = suggestion.tables.outcomes, suggestion.models
+    for outcome in outcomes:
+        if outcome.name in models:
+            found = _quantiles(outcome, *moments(models[outcome.name], x))
+            low, mid, high = (_text(v[0]) for v in found.values())
+            parts.append(f"expected {outcome.name} {mid} (nine times in ten {low} to {high})")
     names, sure = source_z_scores(models.get(outcomes[0].name), x)
     if names:
         parts.append(f"clearly above average in {int((sure > 1).sum())} of {len(names)} old tasks")
-    for i, outcome in enumerate(outcomes):
-        if outcome.name not in models:
-            continue
-        found = _quantiles(outcome, *moments(models[outcome.name], x))
-        low, mid, high = (_text(v[0]) for v in found.values())
-        part = f"expected {outcome.name} {mid} (nine times in ten {low} to {high})"
-        Y = suggestion.tables.runs.known(i).Y
-        if outcome.is_objective and len(Y):
-            part += f"; best so far {_text(float(outcome.original(Y.max())))}"
-        parts.append(part)
-    gain = suggestion.rows.get("expected_improvement")
-    if gain is not None and math.isfinite(gain.iloc[row]):
-        parts.append(f"average gain over the best {_text(gain.iloc[row])}, a loss counting as 0")
     return _sentence(parts) or "Chosen without a model."
 
 
-def _outcome(suggestion: Suggestion, outcome: Outcome, number: int) -> dict[str, Any] | None:
+def _outcome(
+    suggestion: Suggestion, outcome: Outcome, number: int, rows: NDArray[Any]
+) -> dict[str, Any] | None:
     """Returns the page's data of an objective; ``None`` without a model."""
     if (model := suggestion.models.get(outcome.name)) is None:
         return None
     space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
     Y = runs.Y[:, 0]
     values = outcome.original(Y)
+    known = suggestion.tables.runs.Y[:, number].isfinite()
+    best = eligible(suggestion.tables, number)[known]
+    best = best.cummax(dim=0).values if len(Y) else best
     tried = space.decode(runs.X.clamp(0.0, 1.0))
     hover = [
         ", ".join(f"{name} {_text(v)}" for name, v in row.items() if _text(v))
         for row in tried.to_dict("records")
     ]
     importance = parameter_importance(model, space)
-    verdict, tasks = _tasks(model, runs.X, Y)
+    verdict, tasks = _tasks(suggestion, outcome, runs.X, Y)
     slices, maps = _pictures(suggestion, outcome, list(importance.index), tried)
-    best = outcome.original(Y.cummax(dim=0).values) if len(Y) else values
     return {
         "name": outcome.name,
         "goal": "small" if outcome.sign < 0 else "large",
         "log": outcome.log,
         "verdict": verdict,
         "tasks": tasks,
+        "runs": rows.tolist() or list(range(1, len(Y) + 1)),
+        "row": _quantiles(outcome, *moments(model, suggestion.X[:1]))["mid"][0],
+        "curves": _curves(outcome, suggestion.tables.curves.get(outcome.name)),
         "values": _numbers(values),
-        "best": _numbers(best),
+        "best": _numbers(outcome.original(best).where(best.isfinite(), math.nan)),
+        "predicted": (runs.added[:, 0] > 0).tolist(),
         "hover": hover,
         "expected": _expected(suggestion, outcome, runs),
         "importance": {
@@ -230,19 +270,37 @@ def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
     return _quantiles(outcome, *moments(untold(X[:0], runs.Y[:0], sources).eval(), X))
 
 
-def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]:
+def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
+    """Learning curves with their predicted ends, and whether a run is hopeless."""
+    if own is None:
+        return None
+    found, curves = own.forecast(), own.curves
+    ends = _quantiles(outcome, torch.from_numpy(found.mean), torch.from_numpy(found.variance))
+    lines = []
+    for i, curve in enumerate(curves):
+        at = evenly_spaced(len(curve.steps), MAX_STEPS)
+        values = outcome.original(torch.from_numpy(curve.values[at]))
+        line = {"row": curve.row, "x": _numbers(curve.steps[at]), "y": _numbers(values)}
+        if not curve.diverged and found.variance[i] != 0:
+            line["end"] = {name: values[i] for name, values in ends.items()}
+            if curve.stopped is None and own.prior is not None:
+                others = [*curves[:i], *curves[i + 1 :]]
+                line["hopeless"] = own.prior.is_hopeless(curve, others)
+        lines.append(line)
+    return {"step": own.step, "lines": lines}
+
+
+def _tasks(
+    suggestion: Suggestion, outcome: Outcome, X: Tensor, Y: Tensor
+) -> tuple[str, list[dict[str, Any]]]:
     """A sentence on all old tasks, and what is known of each."""
+    model = suggestion.models[outcome.name]
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
         return "", []
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
-    early = "this study's runs do not show yet whether old runs help"
-    if len(Y) < POINTS_TO_JUDGE:
-        early = (
-            "it is too early to say whether old runs help: that takes "
-            f"{POINTS_TO_JUDGE} runs with outcomes (so far {len(Y)})"
-        )
+    sentence = WHOLE.get(all_of_them) or _against_plain(suggestion, outcome, X)
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "yes, by chance maybe: most others they do not follow"
@@ -257,7 +315,31 @@ def _tasks(model: Any, X: Tensor, Y: Tensor) -> tuple[str, list[dict[str, Any]]]
             told.index, similar, told["prediction"], told["verdict"], strict=True
         )
     ]
-    return _sentence([WHOLE.get(all_of_them, early)]), rows
+    return _sentence([sentence]), rows
+
+
+def _against_plain(suggestion: Suggestion, outcome: Outcome, X: Tensor) -> str:
+    """Compares a study with a plain GP, replayed on what the model predicts of rows."""
+    if len(X) < POINTS_TO_JUDGE:
+        return (
+            "it is too early to say whether old runs help: that takes "
+            f"{POINTS_TO_JUDGE} runs with outcomes (so far {len(X)})"
+        )
+    if len(X) < ENOUGH_TO_REPLAY:
+        return "this study's runs do not show yet whether old runs help"
+    tables, model = suggestion.tables, suggestion.models[outcome.name]
+    rows = torch.cat([X, tables.region.sample(NUM_REPLAYED, seed=0)]).clamp(0.0, 1.0)
+    region = Region(tables.space, table=tables.space.decode(rows).drop_duplicates())
+    values, own = (moments(model, each)[0].numpy() for each in (region.candidates, X))
+    plain = [replay(PLAIN, None, outcome, region, values, seed, False) for seed in range(3)]
+    n, best = len(plain[0]), np.mean([each.max() for each in plain])
+    if (own[:n] < best).all():
+        return f"old runs have not helped: a plain GP would have been better after {n} runs"
+    k = 1 + int((own >= best).argmax())
+    return (
+        f"old runs have helped: this study was as good after {k} run{'s' * (k > 1)} as a plain GP "
+        f"would have been after {n}"
+    )
 
 
 def _sentence(parts: Sequence[str]) -> str:
@@ -278,30 +360,36 @@ def _left_out(model: Any, outcome: Outcome) -> Any:
 def _pictures(
     suggestion: Suggestion, outcome: Outcome, order: Sequence[str], tried: pd.DataFrame
 ) -> tuple[list[Any], list[Any]]:
-    """Predictions along each parameter that is free, around the first row, and over pairs."""
-    space, row = suggestion.tables.space, suggestion.rows.iloc[0]
+    """Predictions along each free parameter, around the best run or first row, and over pairs."""
+    space, best = suggestion.tables.space, best_run(suggestion.tables)
+    first = suggestion.X[0]
+    center = first if best is None else suggestion.tables.runs.X[best].clamp(0.0, 1.0)
+    here, row = space.decode(torch.stack([center, first])).to_dict("records")
     fixed = suggestion.tables.region.fixed or ()
     by_name = {p.name: p for p in space.parameters if p.name not in fixed}
-    drawn = [by_name[n] for n in order if n in by_name and _text(row[n])][:MAX_SLICES]
+    drawn = [by_name[n] for n in order if n in by_name and _text(here[n])][:MAX_SLICES]
 
     def predicted(lines: Sequence[Line]) -> dict[str, Any]:
         sizes = [range(len(line.values)) for line in lines]
         places = torch.cartesian_prod(*(torch.tensor(list(size)) for size in sizes))
-        points = suggestion.X[0].repeat(len(places), 1)
+        points = center.repeat(len(places), 1)
         for line, place in zip(lines, places.reshape(len(places), -1).T, strict=True):
             points[:, line.columns] = line.values.to(points)[place]
         found = moments(suggestion.models[outcome.name], space.round(points))
         return _quantiles(outcome, *found)
 
     def axis(line: Line) -> dict[str, Any]:
-        runs = tried[line.name]
+        cells = pd.Series([here[line.name], row[line.name], *tried[line.name]], dtype=object)
+        numbers = pd.to_numeric(cells, errors="coerce") if line.ticks is None else cells
+        at, first, *runs = _numbers(numbers) if line.ticks is None else map(str, cells)
         return {
             "name": line.name,
             "log": line.log,
             "is_choice": line.ticks is not None,
             "x": _numbers(line.x) if line.ticks is None else line.ticks,
-            "at": float(row[line.name]) if line.ticks is None else str(row[line.name]),
-            "runs": _numbers(runs) if line.ticks is None else runs.map(_text).tolist(),
+            "at": at,
+            "row": first,
+            "runs": runs,
         }
 
     lines = [parameter_line(space, p, SLICE_POINTS) for p in drawn]
@@ -315,29 +403,40 @@ def _pictures(
 
 
 def _runs(
-    runs: pd.DataFrame | None, outcomes: Sequence[Outcome], status: str
-) -> dict[str, Any] | None:
-    """The table of runs with the state of each, outcomes first."""
+    runs: pd.DataFrame | None, tables: EncodedTables, status: str, digits: Mapping[str, int]
+) -> tuple[dict[str, Any] | None, NDArray[Any]]:
+    """The table of runs with the state of each, outcomes first; and which outcomes each has."""
+    names = [outcome.name for outcome in tables.outcomes]
     if runs is None or runs.empty:
-        return None
-    names = [outcome.name for outcome in outcomes]
-    (read,) = measured([runs], outcomes, status)
+        return None, np.empty((0, len(names)), dtype=bool)
+    (read,) = measured([runs], tables.outcomes, status)
     Y = np.stack([numbers(read, name) for name in names], axis=1)
+    unfinished, kept = np.zeros(len(runs), dtype=bool), np.ones(len(runs), dtype=bool)
+    for name, own in tables.curves.items():  # one row a run, with its predicted end
+        last, ends = [curve.row for curve in own.curves], own.forecast()
+        kept &= runs[own.step].isna().to_numpy()
+        Y[last, names.index(name)] = np.where([c.diverged for c in own.curves], np.inf, ends.mean)
+        unfinished[last] = ends.variance != 0
+    for own in tables.curves.values():
+        kept[[curve.row for curve in own.curves]] = True
     without = np.where(read[FATE] == "ended", "ended", "pending")
     states = np.where(np.isnan(Y).all(axis=1), without, "done")
+    states = np.where(unfinished, "stopped or running", states)
     if status in runs.columns:
         told = runs[status].map(_text)
-        states = np.where(told == "", states, told)
+        states = np.where(told.str.lower().isin(["", *NEUTRAL]), states, told)
     states = np.where(has_failed(read, Y), "failed", states)
-    shown = runs.drop(columns=status, errors="ignore")
+    shown = runs.drop(columns=status, errors="ignore")[kept]
     shown = shown.iloc[:, np.argsort(~shown.columns.isin(names), kind="stable")]
     rows = [
-        [str(number), str(state), *map(_text, row)]
+        [str(1 + number), str(state), *_cells(row, shown.columns, digits)]
         for number, (state, row) in enumerate(
-            zip(states, shown.to_numpy(object), strict=True), start=1
+            zip(states[kept], shown.to_numpy(object), strict=True)
         )
     ]
-    return {"columns": ["run", "state", *map(str, shown.columns)], "rows": rows}
+    table = {"columns": ["run", "state", *map(str, shown.columns)], "rows": rows}
+    table["places"] = np.flatnonzero(kept).tolist()
+    return table, np.isfinite(Y[kept])
 
 
 @torch.no_grad()

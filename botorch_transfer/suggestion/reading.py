@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import joblib
@@ -19,10 +20,10 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
-from pandas import DataFrame, concat, to_numeric
+from pandas import DataFrame, Series, concat, to_numeric
 from torch import Tensor
 
-from botorch_transfer.curves.tables import CurveColumns, one_row_a_run
+from botorch_transfer.curves.tables import CurveColumns, OwnCurves, one_row_a_run
 from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import measured
 from botorch_transfer.data.outcome import Goal, Outcome
@@ -45,7 +46,7 @@ from botorch_transfer.outcome_transforms import (
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import errors_in, with_numbers
-from botorch_transfer.search_space.guess import STEPS
+from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
 from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
@@ -55,7 +56,11 @@ logger = logging.getLogger(__name__)
 DEPTH = 4.0
 """Standard deviations of a prior's outcomes from the best one to the worst one that counts."""
 
-ADDED = ("expected_improvement", "sources", "predicted_mean", "predicted_std")
+PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
+"""Words in the names of outcomes that are in per cent, unless no value is above 1."""
+
+IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
+ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
 """Columns that suggestions add to the parameters."""
 
 
@@ -71,6 +76,7 @@ class EncodedTables(NamedTuple):
         old_failed: An ``f x d`` tensor of inputs of old runs that failed; ``None`` of a prior.
         runs: The runs of this study.
         is_robust: Whether very bad outcomes have been limited.
+        curves: The runs' learning curves by outcome, if there are any.
 
     Example:
         >>> from pandas import DataFrame
@@ -88,6 +94,7 @@ class EncodedTables(NamedTuple):
     old_failed: Tensor | None
     runs: Runs
     is_robust: bool = False
+    curves: Mapping[str, OwnCurves] = MappingProxyType({})
 
     @property
     def space(self) -> SearchSpace:
@@ -138,7 +145,7 @@ class EncodedTables(NamedTuple):
                 if not by_rank:
                     outcomes[i] = outcome.no_worse_than(float(after.min()))
         runs = self.runs._replace(Y=Y, Yvar=Yvar, added=added)
-        return EncodedTables(self.region, outcomes, sources, self.old_failed, runs, True)
+        return self._replace(outcomes=outcomes, sources=sources, runs=runs, is_robust=True)
 
 
 def _tasks(source: Any) -> dict[str, SupervisedDataset]:
@@ -199,11 +206,16 @@ def read_outcomes(
     """
     names = [outcome] if isinstance(outcome, str) else list(outcome)
     if goal is None:
-        goal = "min"
-        if names != ["loss"]:
+        goal, usual = "min", {str(name): usual_goal(str(name)) for name in names}
+        if large := [name for name, guess in usual.items() if guess == "max"]:
+            raise ValueError(
+                f"{large[0]!r} has the name of an outcome whose large values are good: say by "
+                "goal= whether 'max' or 'min' is meant."
+            )
+        if unknown := [name for name, guess in usual.items() if not guess]:
             logger.warning(
                 "Small values of %s are taken to be good; else say goal='max' (--goal max)",
-                " and ".join(map(str, names)),
+                " and ".join(unknown),
             )
     goals = [goal] if isinstance(goal, str) else list(goal)
     goals = goals * len(names) if len(goals) == 1 else goals
@@ -480,9 +492,11 @@ def read_tables(
             check_table(runs, [name for name in (*space.columns, *names) if name in runs.columns])
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
+    outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
+    own_curves: dict[str, OwnCurves] = {}
     if curves is not None:
         _check_steps(curves, [table for table in (history, runs) if table is not None])
-        history, runs = one_row_a_run(history, runs, outcomes, curves, task)
+        history, runs, own_curves = one_row_a_run(history, runs, outcomes, curves, task)
     if history is not None and runs is not None:
         history = without_own_runs(history, runs, space, outcomes, task)
         history = None if history.empty else history
@@ -506,7 +520,7 @@ def read_tables(
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
             logger.warning("Maybe another unit: %s", suspicion)
     study = read_runs(space, runs, outcomes, status)
-    tables = EncodedTables(region, outcomes, *old, study)
+    tables = EncodedTables(region, outcomes, *old, study, curves=own_curves)
     if not robust:
         return tables
     limited = tables.limited()
@@ -514,6 +528,18 @@ def read_tables(
         if before != after:
             logger.info("Outcomes %r far worse than their task's median are limited", before.name)
     return limited
+
+
+def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
+    """Limits an outcome to 0 to 100 if its name and all its values are in per cent."""
+    cells = [t[outcome.name] for t in tables if t is not None and outcome.name in t]
+    values = concat([to_numeric(each, errors="coerce") for each in (*cells, Series(dtype=float))])
+    values = values[np.isfinite(values)]
+    is_named = outcome.within is None and bool(PER_CENT & words_of(str(outcome.name)))
+    if not is_named or not values.between(0, 100).all() or not values.max() > 1:
+        return outcome
+    logger.info("%r is in per cent: predictions stay within 0 and 100", outcome.name)
+    return replace(outcome, within=(0.0, 100.0))
 
 
 def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:

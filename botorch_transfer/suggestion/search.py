@@ -19,6 +19,7 @@ from botorch.optim import optimize_acqf_mixed
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
+from botorch_transfer.gp.objective import minimize_batched
 from botorch_transfer.search_space import FloatParameter, SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
@@ -35,8 +36,9 @@ MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
 """Number of random rows of a longer table that are scored, before the neighbours of the best
 ones."""
 
-NUM_STARTS, NUM_CHOICES, MAX_ITER = 4, 3, 80
-"""Gradient searches an unordered choice, unordered choices to search, iterations of a search."""
+NUM_STARTS, NUM_CHOICES, MAX_ITER, TOLERANCE = 4, 3, 80, 1e-5
+"""Gradient searches an unordered choice, unordered choices to search, iterations of a search, and
+the relative improvement below which a search ends."""
 
 MAX_STEPS = 20
 """Largest number of rows that are varied by single steps."""
@@ -210,30 +212,16 @@ def _climb(
 
     Steps start from the best row, which may be taken: a free row next to it may be the best one.
     """
-    space = region.space
-    found_choices = [
-        region.fixed_columns | choice for choice in space.fixed_features(best_first[:64])
-    ]
-    different = {tuple(choice.items()): choice for choice in found_choices}
-    choices = list(different.values())[:NUM_CHOICES]
-    # `optimize_acqf_mixed` takes no choices that fix every input; these are scored as rows already.
+    space, rows = region.space, best_first[:64]
+    choices = [region.fixed_columns | choice for choice in space.fixed_features(rows)]
+    choices = list({tuple(choice.items()): choice for choice in choices}.values())[:NUM_CHOICES]
+    # Choices that fix every input are scored as rows already.
     choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
-    rows, starts = best_first[:64], best_first[:NUM_STARTS].unsqueeze(-2)
     if choices:
         # Outcomes of astronomic size have no gradients: then rows are scored only.
         with suppress(OptimizationGradientError):
-            found, _ = optimize_acqf_mixed(
-                acquisition,
-                bounds=space.bounds,
-                q=1,
-                num_restarts=len(starts),
-                fixed_features_list=choices,
-                batch_initial_conditions=starts,
-                inequality_constraints=region.for_botorch(is_equality=False),
-                equality_constraints=region.for_botorch(is_equality=True),
-                options={"maxiter": MAX_ITER},
-            )
-            rows = torch.cat([region.nearest(found.detach()), best_first[:1]])
+            found = _ascend(acquisition, region, best_first[:NUM_STARTS], choices)
+            rows = torch.cat([region.nearest(found), best_first[:1]])
     values, is_free = _evaluate(acquisition, rows), ~is_among(rows, taken)
     is_left = torch.ones_like(is_free)  # rows whose neighbours have not been scored
     for _ in range(MAX_STEPS):
@@ -247,6 +235,45 @@ def _climb(
         is_free = torch.cat([is_free, ~is_among(near, taken)])
         is_left = torch.cat([is_left, torch.ones(len(near), dtype=torch.bool)])
     return rows[values.where(is_free, -math.inf).argmax()]
+
+
+def _ascend(
+    acquisition: AcquisitionFunction,
+    region: Region,
+    starts: Tensor,
+    choices: list[dict[int, float]],
+) -> Tensor:
+    """Improves rows by gradients, from all starts for each choice: the best row, ``1 x d``."""
+    bounds = region.space.bounds
+    limits = [region.for_botorch(is_equality) for is_equality in (False, True)]
+    if any(limits):
+        found, _ = optimize_acqf_mixed(
+            acquisition,
+            bounds,
+            q=1,
+            num_restarts=len(starts),
+            fixed_features_list=choices,
+            batch_initial_conditions=starts.unsqueeze(-2),
+            inequality_constraints=limits[0],
+            equality_constraints=limits[1],
+            options={"maxiter": MAX_ITER},
+        )
+        return found.detach()
+    fixed = starts.new_full((len(choices), starts.shape[-1]), torch.nan)
+    for choice, row in zip(choices, fixed, strict=True):
+        row[[*choice]] = row.new_tensor([*choice.values()])
+    fixed = fixed.repeat_interleave(len(starts), dim=0)
+    is_free = fixed.isnan()
+
+    def descend(X: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            values = -acquisition(X.requires_grad_().unsqueeze(-2))
+            (gradient,) = torch.autograd.grad(values.sum(), X)
+        return values.detach(), gradient * is_free[rows]
+
+    X = torch.where(is_free, starts.repeat(len(choices), 1), fixed)
+    X, values = minimize_batched(descend, X, bounds, MAX_ITER, value_tolerance=TOLERANCE)
+    return X[values.argmin()].unsqueeze(0)
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 
 from botorch_transfer import models
+from botorch_transfer.acquisition import AveragedImprovement
 from botorch_transfer.ax.acquisition import AvoidingAcquisition, TransferAcquisition
 from tests.ax.conftest import bowl, bowls, corner_space, dependent_space, plain_loss
 from tests.ax.signatures import parameters
@@ -289,6 +290,18 @@ def test_constraints_in_mixed_spaces(make_client, steps):
     assert config["a"] + config["b"] < 0.6 + 1e-6
 
 
+@pytest.mark.parametrize(("steps", "outcomes"), [(3, 0), (3, 1), (12, 1)])
+def test_a_trial_of_several_arms_in_a_mixed_space(make_client, steps, outcomes):
+    """BoTorch's searches end with the value of the whole batch."""
+    n = RangeParameterConfig("n", (1, steps), parameter_type="int")
+    client = make_client([*corner_space(), n], history=bowls().assign(n=[1, 2, 3] * 10))
+    for _ in range(outcomes):
+        trial = client.attach_trial({"a": 0.3, "b": 0.2, "n": 1})
+        client.complete_trial(trial, {"loss": bowl(0.3, 0.2, 0.03)})
+    ((run,),) = client._generation_strategy.gen(client._experiment, n=3)
+    assert len({str(arm.parameters) for arm in run.arms}) == 3
+
+
 def test_discrete_spaces_are_tried_out(make_client):
     table = pd.DataFrame({"task": "a", "n": [1, 2, 3], "k": list("xyx"), "y": [1.0, 2.0, 3.0]})
     space = [
@@ -334,6 +347,25 @@ def test_improvement_is_analytic_where_it_can_be(make_client, complete, runs):
     first = client.get_next_trials(1)
     ((_, config),) = client.get_next_trials(1).items()
     acquisition = client._generation_strategy.adapter.generator._acquisition
-    assert isinstance(acquisition.acqf, qLogNoisyExpectedImprovement)
+    assert isinstance(acquisition.acqf, LogExpectedImprovement)
+    assert len(acquisition.acqf.X_pending) == 1
     assert config not in list(first.values())
     assert plain_loss(config, 0.1) < 20
+
+
+def test_batches_take_the_averaged_improvement(make_client, complete, runs, monkeypatch):
+    """Pending trials and earlier ones of the batch are to be improved on, too."""
+    client = make_client(history=runs, model=models.TransferGP)
+    complete(client, 2)
+    client.get_next_trials(1)
+    known = list[int]()
+    set_pending = AveragedImprovement.set_X_pending
+
+    def spy(self: AveragedImprovement, X_pending: torch.Tensor | None = None) -> None:
+        known.append(0 if X_pending is None else len(X_pending))
+        set_pending(self, X_pending)
+
+    monkeypatch.setattr(AveragedImprovement, "set_X_pending", spy)
+    batch = list(client.get_next_trials(3).values())
+    assert {1, 2, 3} <= set(known)
+    assert all(plain_loss(config, 0.1) < 20 for config in batch)

@@ -63,7 +63,8 @@ def assert_shares(client, expected):
         [acquisition._spread_out(acquisition.search_space_digest, None), acquisition.X_observed]
     )
     parts = torch.stack([part(reference.unsqueeze(-2)) for part in acquisition.acqf.acquisitions])
-    torch.testing.assert_close(acquisition.acqf._offsets, expected.log() - parts.amax(dim=-1))
+    offsets = expected.to(parts).log() - parts.amax(dim=-1)
+    torch.testing.assert_close(acquisition.acqf._offsets.to(parts), offsets)
 
 
 def test_batches_and_pending_trials_are_improvements_under_the_average(make_client, complete, runs):

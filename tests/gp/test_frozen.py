@@ -224,7 +224,7 @@ def test_what_cannot_be_frozen_is_evaluated_as_it_is() -> None:
     prior = SourceGPs.fit(DATA, num_restarts=0)
     models = [
         ScaMLGP(X, Y, prior, covar_module=periodic),
-        ScaMLGP(X, Y.exp(), prior, outcome_transform=Log()),
+        ScaMLGP(X, Y.exp(), {"monday": (X, Y.exp())}, outcome_transform=Log()),
         ScaMLGP(X[:0], Y[:0], prior),
         BoostedHierarchicalGP(X, Y, DATA),
     ]

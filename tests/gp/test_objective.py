@@ -9,6 +9,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import ModelFittingError
@@ -40,6 +41,7 @@ from botorch_transfer.gp.objective import (
     single_threaded_scipy,
 )
 from botorch_transfer.gp.restarts import fit_from_starts
+from tests.devices import waits
 from tests.families import ShiftedSines
 from tests.gp.gpytorchs import gpytorchs
 from tests.models.contract import CASES, ModelCase
@@ -320,7 +322,6 @@ def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"callback": lambda *_: None},
         {"options": {"maxcor": 5}},
         {"bounds": {}},
         {"method": "L-BFGS-B"},
@@ -337,7 +338,7 @@ def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch)
         ),
     )
     fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=2, optimizer_kwargs=asked)
-    assert calls == [({"options": {}, "timeout_sec": None, **asked}, 3)]
+    assert calls == [({"options": {}, "timeout_sec": None, "callback": None, **asked}, 3)]
 
 
 # ----------------------------------------------------------------------------------------- optimum
@@ -544,6 +545,47 @@ def test_batched_lbfgs_within_bounds():
     torch.testing.assert_close(value, torch.tensor([0.0, 0.0, 0.25, torch.inf]).double())
     assert evaluated[0] == [0, 1, 2, 3]
     assert 0 not in evaluated[-1]  # what has converged is left out
+
+
+def test_a_start_far_behind_one_that_has_converged_ends():
+    """Of the same member: others have optima of their own."""
+
+    def valleys(x, rows):  # the second start of each member descends for long
+        evaluated.append(rows.tolist())
+        crawls, above = rows >= 2, 50.0 * (rows == 3)
+        value, slope = x[:, 0].square(), 2 * x[:, 0]
+        value = torch.where(crawls, (1 - x[:, 0] / 50).exp() + above, value)
+        return value, torch.where(crawls, -(1 - x[:, 0] / 50).exp() / 50, slope).unsqueeze(-1)
+
+    starts, bounds = (
+        torch.tensor([[1.0], [2.0], [1.0], [1.0]]).double(),
+        torch.tensor([[-2e3], [2e3]]),
+    )
+    ends = []
+    for margin in (np.inf, 20.0):
+        evaluated: list[list[int]] = []
+        ends.append(minimize_batched(valleys, starts, bounds, 50, 1e-9, None, 0.0, margin, 2))
+        counts = [sum(row in rows for rows in evaluated) for row in range(4)]
+        ends[-1] += (counts,)
+    (x, value, counts), (x_left, value_left, left) = ends
+    assert left[:3] == counts[:3]
+    assert left[3] < counts[3] / 2
+    assert 50 < value_left[3] < 50 + value[2] + 3
+    torch.testing.assert_close(x_left[:3], x[:3])
+    torch.testing.assert_close(value_left[:3], value[:3])
+
+
+def test_an_evaluation_takes_a_transfer_each_way(device):
+    evaluated = []
+
+    def parabolas(x, rows):
+        assert x.device == rows.device == starts.device
+        evaluated.append(len(rows))
+        return (x - 1).square().sum(-1), 2 * (x - 1)
+
+    starts, bounds = torch.zeros(3, 2).double().to(device), torch.tensor([[-5.0] * 2, [5.0] * 2])
+    found = waits(lambda: minimize_batched(parabolas, starts, bounds, max_iter=9)).total()
+    assert found == 1 + 2 * len(evaluated)  # at first, the starts come from the device
 
 
 PROGRAM = """

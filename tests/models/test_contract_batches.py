@@ -133,3 +133,19 @@ def test_paths_of_batches(case):
     assert deviation.abs().max() < 5
     if case.interpolates:
         torch.testing.assert_close(paths(X), Y.squeeze(-1).expand(5, 2, 3), atol=0.3, rtol=0)
+
+
+@variants("n", everywhere=[4], representatives=[0], siblings=[4])
+def test_a_state_is_expanded_to_a_batch(case, n):
+    """As in BoTorch's tutorial of RGPE, which predicts each point from the others."""
+    X, Y = FAMILY.target(n)
+    single = case.build(X, Y)
+    for parameter in single.parameters():
+        parameter.data += 0.1 * parameter.requires_grad
+    state = {name: part.expand(3, *[-1] * part.ndim) for name, part in single.state_dict().items()}
+    model = case.build(X.expand(3, n, 2), Y.expand(3, n, 1))
+    model.load_state_dict(state)
+    found, expected = model.posterior(TEST_X), single.posterior(TEST_X)
+    for moment in ("mean", "variance"):
+        each = getattr(expected, moment).expand(3, 4, 1)
+        torch.testing.assert_close(getattr(found, moment), each, rtol=1e-6, atol=1e-8)

@@ -118,7 +118,7 @@ def step(case, family, folder):
     if not case.ensemble:  # as with BoTorch's ensembles
         results |= moments("fantasies", model.fantasize(new_X, sampler).posterior(new_X))
         results |= moments("left out", model.loo_posterior())
-    results["paths"] = draw_matheron_paths(model, torch.Size([3]))(new_X)
+    results["paths"] = draw_matheron_paths(model, torch.Size([64]))(new_X)
     path = folder / f"{case.name} on {family.device}"
     torch.save(model.state_dict(), path)
     other = case.build(train_X, train_Y, prior)
@@ -137,7 +137,17 @@ def step(case, family, folder):
 @where(lambda case: not case.sibling)
 def test_a_step_is_that_of_the_cpu(case, there, tmp_path):
     ours, expected = (step(case, family, tmp_path) for family in (there, CPU))
+    if there.device == "cuda":  # its random numbers are others
+        assert_same_distribution(ours.pop("paths").cpu(), expected.pop("paths"))
     assert_close_on(there.device, ours, expected)
+
+
+def assert_same_distribution(draws, others):
+    """Compares means and standard deviations of 64 independent draws each."""
+    difference, spread = draws.mean(dim=0) - others.mean(dim=0), others.std(dim=0)
+    assert (difference.abs() <= 5 * (2 / 64) ** 0.5 * spread + 1e-6 * SCALE).all()
+    ratio = (draws.std(dim=0) + 1e-6 * SCALE) / (spread + 1e-6 * SCALE)
+    assert ((ratio > 0.5) & (ratio < 2)).all()
 
 
 def has_report(case) -> bool:

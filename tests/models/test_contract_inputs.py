@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import partialmethod
+from functools import partial, partialmethod
 
 import pytest
 import torch
@@ -16,6 +16,14 @@ from botorch.models.transforms.input import (
     Normalize,
     Warp,
 )
+from botorch.models.transforms.outcome import (
+    Bilog,
+    ChainedOutcomeTransform,
+    Log,
+    Power,
+    Standardize,
+)
+from botorch.posteriors import TransformedPosterior
 from botorch.sampling import IIDNormalSampler
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import MaternKernel
@@ -29,6 +37,7 @@ from tests.models.contract import (
     assert_same_posterior,
     on_every_model,
     parts,
+    priors_of,
     raw_transform,
     to_raw,
     variants,
@@ -305,7 +314,7 @@ def test_a_residual_kernel_of_the_users_own(case):
 
 @pytest.mark.gaussian
 def test_a_likelihood_of_the_users_own(case):
-    likelihood = GaussianLikelihood().double()
+    likelihood = GaussianLikelihood().to(TEST_X)
     likelihood.noise = 0.25
     model = case.target(4, likelihood=likelihood)
     for part in parts(model):  # the members of an average have copies
@@ -370,3 +379,113 @@ def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
     with pytest.raises(TypeError, match=r"old runs; give train_Yvar by name"):
         case.build(X, Y, torch.zeros_like(X))
+
+
+# --------------------------------------------------------------------------- transforms of outcomes
+
+LOGS = {
+    "Log": (Log(), torch.log),
+    "chain": (ChainedOutcomeTransform(power=Power(0.5), log=Log()), lambda Y: Y.log() / 2),
+    "Bilog": (Bilog(), lambda Y: Y.sign() * Y.abs().log1p()),
+    "Standardize": (ChainedOutcomeTransform(log=Log(), scale=Standardize(1)), torch.log),
+}
+
+
+def in_transformed_units(model):
+    """The posterior before an element-wise transform is undone."""
+    posterior = model.posterior(TEST_X)
+    while isinstance(posterior, TransformedPosterior):
+        posterior = posterior._posterior
+    return posterior
+
+
+def log_normal_mean(latent):
+    return (latent.mean + latent.variance / 2).exp()
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    monkeypatch.setattr(PretrainedPrior, "fit", partialmethod(PretrainedPrior.fit, steps=20))
+
+
+@pytest.mark.gaussian
+@pytest.mark.usefixtures("short_training")
+@variants(
+    "name, n",
+    everywhere=[("Log", 4)],
+    representatives=[("Log", 0), ("chain", 4), ("Bilog", 1), ("Standardize", 4)],
+    siblings=[("Log", 4)],
+)
+def test_elementwise_transforms_reach_the_history(case, name, n):
+    transform, by_hand = LOGS[name]
+    sources, (X, Y) = FAMILY.sources(), FAMILY.target(n)
+    model = case.model_class(X, Y, sources, outcome_transform=transform, **case.options)
+    own = {"outcome_transform": Standardize(1)} if name == "Standardize" else {}
+    sources = {task: (X, by_hand(Y)) for task, (X, Y) in sources.items()}
+    expected = case.model_class(X, by_hand(Y), sources, **own, **case.options)
+    latent = expected.posterior(TEST_X)
+    assert_same_posterior(in_transformed_units(model), latent)
+    if n > 0:
+        assert_same_posterior(in_transformed_units(model), latent)
+        near = model.condition_on_observations(X[:1] / 2, Y[:1])
+        far = expected.condition_on_observations(X[:1] / 2, by_hand(Y[:1]))
+        assert_same_posterior(in_transformed_units(near), far.posterior(TEST_X))
+    if name == "Log":
+        torch.testing.assert_close(model.posterior(TEST_X).mean, log_normal_mean(latent))
+    if name == "Log" and n > 0:
+        left_out = log_normal_mean(expected.loo_posterior())
+        torch.testing.assert_close(model.loo_posterior().mean, left_out)
+
+
+@pytest.mark.gaussian
+def test_left_out_points_of_a_batch_in_logarithms(representative):
+    X = FAMILY.inputs(2, 3)
+    build = partial(representative.model_class, prior=FAMILY.sources(), outcome_transform=Log())
+    batch, single = build(X, FAMILY.value(X)), build(X[1], FAMILY.value(X[1]))
+    torch.testing.assert_close(batch.loo_posterior().mean[1], single.loo_posterior().mean)
+
+
+@where(lambda case: case.takes_prior and not case.fit_only)
+@pytest.mark.usefixtures("short_training")
+def test_a_prior_keeps_the_transform_of_its_outcomes(case, tmp_path):
+    X, Y = FAMILY.target(3)
+    model = case.model_class(X, Y, FAMILY.sources(), outcome_transform=Log(), **case.options)
+    loaded = {}
+    for name, prior in priors_of(model.prior).items():
+        prior.save(tmp_path / "prior.safetensors")
+        loaded[name] = type(prior).load(tmp_path / "prior.safetensors")
+    loaded = loaded.get("", loaded)
+    for outcomes in ({"outcome_transform": Log()}, {}):
+        again = case.build(X, Y, loaded, **outcomes)
+        assert torch.equal(again.posterior(TEST_X).mean, model.posterior(TEST_X).mean)
+    for other in (Standardize(1), Power(2.0)):
+        with pytest.raises(ValueError, match="prior's outcomes were transformed by Log:"):
+            case.build(X, Y, loaded, outcome_transform=other)
+    with pytest.raises(ValueError, match=r"is Log, but .* by none: give the old runs"):
+        case.build(X, Y, outcome_transform=Log())
+
+
+@pytest.mark.usefixtures("short_training")
+def test_outcomes_without_a_logarithm_are_named(case):
+    sources, (X, Y) = FAMILY.sources(), FAMILY.target(3)
+    build = partial(case.model_class, outcome_transform=Log(), **case.options)
+    with pytest.raises(InputDataError, match="train_Y has the outcome -50, for which Log is not"):
+        build(X, torch.full_like(Y, -50.0), sources)
+    sources["task 1"] = (sources["task 1"][0], 0 * sources["task 1"][1])
+    with pytest.raises(InputDataError, match="Task 'task 1' has the outcome 0, for which Log"):
+        build(X, Y, sources)
+    late = ChainedOutcomeTransform(scale=Standardize(1), log=Log())
+    with pytest.raises(ValueError, match="Put Log, Bilog and Power first in a chain"):
+        case.build(X, Y, outcome_transform=late)
+
+
+@pytest.mark.gaussian
+def test_known_noise_is_transformed_with_the_outcomes(representative):
+    sources, (X, Y) = FAMILY.sources(), FAMILY.target(3)
+    noisy = {name: (X, Y, 0.1 * Y) for name, (X, Y) in sources.items()}
+    model = representative.model_class(X, Y, noisy, 0.1 * Y, outcome_transform=Log())
+    by_hand = {name: (X, Y.log(), Yvar / Y.square()) for name, (X, Y, Yvar) in noisy.items()}
+    expected = representative.model_class(X, Y.log(), by_hand, 0.1 / Y)
+    assert_same_posterior(in_transformed_units(model), expected.posterior(TEST_X))
+    with pytest.raises(NotImplementedError, match="Bilog does not yet support"):
+        representative.model_class(X, Y, noisy, outcome_transform=Bilog())

@@ -112,6 +112,16 @@ def test_derivatives_in_single_points(case, n):
     assert torch.autograd.gradcheck(moments, X, eps=1e-6, atol=1e-3, rtol=1e-4, fast_mode=True)
 
 
+def test_second_derivatives_in_X(case):
+    model, X = case.target(5), FAMILY.inputs(1, seed=3).requires_grad_()
+
+    def moments(X):
+        posterior = model.posterior(X)
+        return posterior.mean, posterior.variance
+
+    assert torch.autograd.gradgradcheck(moments, X, atol=0.1, fast_mode=True)
+
+
 def test_derivative_at_a_training_point(case):
     model = case.target(4)
     X = FAMILY.target(4)[0][:2].unsqueeze(0).requires_grad_()
@@ -225,5 +235,6 @@ def test_lengthscales_of_a_batch(representative):
     X = FAMILY.inputs(3, 4)
     batch = representative.build(X, FAMILY.value(X))
     single = representative.build(X[1], FAMILY.value(X[1]))
-    assert batch.lengthscales().shape == (3, 2)
+    assert batch.train().lengthscales().shape == (3, 2)
+    assert batch.training  # the mode stays as it was
     torch.testing.assert_close(batch.lengthscales()[1], single.lengthscales(), rtol=1e-4, atol=0)

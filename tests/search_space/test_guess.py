@@ -14,6 +14,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     guess_space,
 )
+from botorch_transfer.search_space.guess import usual_goal
 
 
 @pytest.mark.parametrize("name", ["svm", "gbm", "mlp", "forest"])
@@ -154,7 +155,16 @@ def test_what_changes_within_a_run_is_no_parameter(run):
 def test_measures_are_no_parameters(caplog):
     rng = np.random.default_rng(0)
     runs = pd.DataFrame({"time": rng.uniform(1, 9, 20), "loss rate": rng.uniform(0, 1, 20)})
-    for name in ("accuracy", "fit_seconds", "Conversion (%)", "val_loss", "Test-Score", "R2"):
+    for name in (
+        "accuracy",
+        "fit_seconds",
+        "Conversion (%)",
+        "val_loss",
+        "Test-Score",
+        "R2",
+        "predicted_std_memory",
+        "probability_of_improvement",
+    ):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
@@ -211,3 +221,20 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
     assert space.encode(runs).tolist() == space.place(runs).tolist()
     exact = SearchSpace([CategoricalParameter("cat", ("Ni", " Ni "))])
     assert exact.encode(runs[2:4]).tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "goal"),
+    [
+        ("Yield (%)", "max"),
+        ("testAccuracy", "max"),
+        ("roc-auc", "max"),
+        ("R2", "max"),
+        ("yield_loss", "min"),
+        ("accuracy cost", "min"),
+        ("fee", ""),
+        ("value", ""),
+    ],
+)
+def test_the_name_of_an_outcome_suggests_its_goal(name, goal):
+    assert usual_goal(name) == goal

@@ -96,6 +96,7 @@ def test_the_first_row_is_where_old_runs_were_good(model):
         "predicted_mean",
         "predicted_std",
         "expected_improvement",
+        "probability_of_improvement",
         "sources",
     ]
     assert loss(rows).item() < 0.1
@@ -476,11 +477,15 @@ def valid_rows_or_one_sentence(drawn, n, model):
 def test_the_expected_improvement_is_in_the_outcomes_unit():
     mean, variance = torch.tensor([-2.0, -5.0]).double(), torch.tensor([0.25, 0.25]).double()
     best = torch.tensor(-2.0).double()  # a loss of two
-    found = Outcome("loss", -1.0).improvement(mean, variance, best)
+    found, chance = Outcome("loss", -1.0).improvement(mean, variance, best)
     assert found[0].item() == pytest.approx(0.5 / math.sqrt(2 * math.pi), rel=1e-2)
     assert found[1].item() < 1e-6
-    within = Outcome("loss", -1.0, within=(1.9, 9.0)).improvement(mean, variance, best)
+    assert chance.tolist() == [0.5, 0.0]
+    within, _ = Outcome("loss", -1.0, within=(1.9, 9.0)).improvement(mean, variance, best)
     assert 0 < within[0].item() < 0.1  # the loss is never below 1.9
-    logarithm = Outcome("loss", -1.0, log=True).improvement(mean, variance, best)
+    at_the_bound = Outcome("loss", -1.0, within=(2.0, 9.0)).improvement(mean, variance, best)
+    assert [part[0].item() for part in at_the_bound] == [0.0, 0.0]
+    logarithm, chance = Outcome("loss", -1.0, log=True).improvement(mean, variance, best)
     draws = math.e**2 - np.exp(np.random.default_rng(0).normal(2.0, 0.5, 200_000))
     assert logarithm[0].item() == pytest.approx(np.maximum(draws, 0).mean(), rel=1e-2)
+    assert chance[0].item() == 0.5

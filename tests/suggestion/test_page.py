@@ -14,6 +14,7 @@ from botorch.models import SingleTaskGP
 from botorch_transfer import (
     CategoricalParameter,
     FloatParameter,
+    IntegerParameter,
     PretrainedPrior,
     ScaMLGP,
     SearchSpace,
@@ -26,12 +27,13 @@ pytest.importorskip("plotly")
 from botorch_transfer.data.measurements import measured
 from botorch_transfer.data.runs import read_runs
 from botorch_transfer.model import TransferModel
-from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion
+from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion, read_study
 from botorch_transfer.suggestion import page as room
 from botorch_transfer.suggestion.page import suggestion_page
 from botorch_transfer.suggestion.region import Region
 from tests.browser import CHROMIUM, CUT_OFF, Browser
 from tests.members import hyperprior
+from tests.suggestion.brief_search import brief_search
 
 STRANGE = """<b>"A" & 'B'</b></script><script>alert(1)</script>"""
 
@@ -111,12 +113,21 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     )
     monkeypatch.setattr(room, "transfer_report", lambda model: report)
     X = torch.rand(4, 1, dtype=torch.double)
-    sentence, rows = room._tasks(SingleTaskGP(X, X), X, X[:, 0])
+    space = SearchSpace([FloatParameter("C", 0.0, 1.0)])
+    found = suggestion(space, space.decode(X[:1]), SingleTaskGP(X, X), -1.0)
+    sentence, rows = room._tasks(found, found.tables.outcomes[0], X, X[:, 0])
     assert sentence == "Old runs do not help: this study's runs do not follow them."
     assert [row["words"] for row in rows] == [
         "yes, by chance maybe: most others they do not follow",
         "no",
     ]
+
+
+def states(runs, status="status", **options):
+    """The table of runs, and which outcomes each has."""
+    space = SearchSpace([FloatParameter("C", 0.0, 6.0)])
+    tables = read_study(space, None, runs, status=status, **options)
+    return room._runs(runs, tables, status, {})
 
 
 def test_states_of_runs():
@@ -127,7 +138,8 @@ def test_states_of_runs():
             "status": ["", None, "", "abandoned", "stopped"],
         }
     )
-    found = room._runs(runs, (Outcome("loss", -1.0),), "status")
+    found, known = states(runs)
+    assert known[:, 0].tolist() == [True, False, False, False, True]
     assert [row[1] for row in found["rows"]] == [
         "done",
         "pending",
@@ -136,8 +148,116 @@ def test_states_of_runs():
         "stopped",
     ]
     assert found["columns"] == ["run", "state", "loss", "C"]
-    percent = room._runs(pd.DataFrame({"C": [1], "loss": ["80 %"]}), (Outcome("loss", -1.0),), "")
+    percent, _ = states(pd.DataFrame({"C": [1], "loss": ["80 %"]}), "")
     assert percent["rows"] == [["1", "done", "80 %", "1"]]
+
+
+def test_a_row_a_step_is_one_run_with_its_state():
+    rows = [(C, epoch, C + 1 / epoch) for C, n in ((1, 9), (2, 9), (5, 4)) for epoch in range(1, n)]
+    runs = pd.DataFrame(rows, columns=["C", "epoch", "loss"])
+    found, known = states(runs, step="epoch")
+    assert [row[:2] for row in found["rows"]] == [
+        ["1", "done"],
+        ["2", "done"],
+        ["3", "stopped or running"],
+    ]
+    assert known.all()
+    assert found["places"] == [7, 15, 18]
+    runs["status"] = ["running"] * len(runs)
+    runs.loc[7, "status"], runs.loc[15, "status"] = "complete", "stopped"
+    found, _ = states(runs, step="epoch")
+    assert [row[1] for row in found["rows"]] == ["done", "stopped", "running"]
+    diverged = runs.assign(loss=runs["loss"].where(runs["C"] < 5, float("inf")))
+    assert states(diverged, step="epoch")[0]["rows"][-1][1] == "failed"
+
+
+def test_curves_have_predicted_ends_and_say_which_run_to_stop():
+    rows = [(C, epoch, C + 1 / epoch) for C, n in ((1, 9), (2, 9), (5, 4)) for epoch in range(1, n)]
+    runs = pd.DataFrame(rows, columns=["C", "epoch", "loss"])
+    space = SearchSpace([FloatParameter("C", 0.0, 6.0)])
+    old = pd.concat([runs[runs["C"] < 5].assign(task=t, loss=runs["loss"] + t) for t in (0, 1)])
+    tables = read_study(space, old, runs, step="epoch")
+    found = room._curves(tables.outcomes[0], tables.curves["loss"])
+    assert found["step"] == "epoch"
+    assert [line.get("hopeless") for line in found["lines"]] == [None, None, True]
+    assert ["end" in line for line in found["lines"]] == [False, False, True]
+    end = found["lines"][2]["end"]
+    assert end["low"] < 5.1 < end["high"]
+    assert found["lines"][0]["y"] == pytest.approx([1 + 1 / k for k in range(1, 9)], rel=1e-4)
+    stopped = read_study(space, old, runs.assign(status="stopped"), step="epoch")
+    found = room._curves(stopped.outcomes[0], stopped.curves["loss"])
+    assert not any("hopeless" in line for line in found["lines"])
+
+
+def test_pictures_are_around_the_best_run_and_row_1_is_marked():
+    kind = CategoricalParameter("kind", ("svm", "none"))
+    depth = IntegerParameter("depth", 1, 9, active_if={"kind": "svm"})
+    space = SearchSpace([kind, FloatParameter("x", 0.0, 1.0), depth])
+    runs = pd.DataFrame({"kind": ["svm", "none", "svm"], "x": [0.1, 0.5, 0.8]})
+    runs = runs.assign(depth=pd.array([2, None, 7], dtype="Int64"), loss=[0.3, 0.2, 0.1])
+    X = space.encode(runs)
+    model = SingleTaskGP(X, -torch.tensor(runs[["loss"]].to_numpy()))
+    for row, at_row in ((0, [0.1, 2.0, "svm"]), (1, [0.5, None, "none"])):
+        shown = told(suggestion_page(suggestion(space, runs.iloc[[row]], model, -1.0, runs), runs))
+        assert shown["best"] == 2
+        (found,) = shown["outcomes"]
+        lines = {line["name"]: line for line in found["slices"]}
+        assert [lines[name]["at"] for name in ("x", "depth", "kind")] == [0.8, 7.0, "svm"]
+        assert [lines[name]["row"] for name in ("x", "depth", "kind")] == at_row
+        assert lines["depth"]["runs"] == [2.0, None, 7.0]
+        x = lines["x"]
+        place = min(range(len(x["x"])), key=lambda i: abs(x["x"][i] - 0.8))
+        assert x["mid"][place] == pytest.approx(0.1, abs=0.05)
+    failed = runs.assign(status=["", "", "failed"])
+    found = suggestion(space, runs.iloc[:1], model, -1.0, failed)
+    assert told(suggestion_page(found, failed))["best"] == 1
+
+
+def test_the_best_line_is_of_complete_runs():
+    space = SearchSpace([FloatParameter("C", 0.0, 1.0)])
+    X = torch.tensor([[0.1], [0.4], [0.9]], dtype=torch.double)
+    runs = space.decode(X).assign(loss=[0.1, 0.3, 0.2])
+    found = suggestion(space, space.decode(X[:1]), SingleTaskGP(X, -X), -1.0, runs)
+    added = torch.tensor([[1.0], [0.0], [0.0]])
+    stopped = found.tables._replace(runs=found.tables.runs._replace(added=added))
+    (outcome,) = told(suggestion_page(found._replace(tables=stopped), runs))["outcomes"]
+    assert outcome["best"] == [None, 0.3, 0.2]
+    assert outcome["predicted"] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("helps", "said"),
+    [
+        (True, "as good after 2 runs as a plain GP"),
+        (False, "a plain GP would have been better after "),
+    ],
+)
+def test_after_many_runs_the_search_is_compared_with_a_plain_gp(helps, said):
+    space = SearchSpace([FloatParameter("a", 0.0, 1.0), FloatParameter("b", 0.0, 1.0)])
+    runs = space.sample(20, seed=0)
+    far = ((runs - 0.8) ** 2).sum(axis=1)
+    runs = runs.loc[far.sort_values(ascending=False).index].reset_index(drop=True)
+    if helps:  # the second run was the best one
+        runs.loc[1] = 0.8
+    runs["loss"] = ((runs - 0.8) ** 2).sum(axis=1)
+    X = space.encode(runs)
+    model = SingleTaskGP(X, -torch.tensor(runs[["loss"]].to_numpy())).eval()
+    found = suggestion(space, runs.iloc[:1], model, -1.0, runs)
+    outcome = found.tables.outcomes[0]
+    with brief_search():
+        assert said in room._against_plain(found, outcome, X)
+    assert "too early" in room._against_plain(found, outcome, X[:7])
+    assert "do not show yet" in room._against_plain(found, outcome, X[:19])
+
+
+def test_settings_have_the_digits_that_they_need():
+    wide, narrow = FloatParameter("wide", 20.0, 120.0), FloatParameter("narrow", 100.0, 101.0)
+    step = FloatParameter("step", 0.0, 1.0, step=0.0625)
+    space, cells = SearchSpace([wide, narrow, step]), [87.3456, 100.4321, 0.0625]
+    tables = read_study(space, None)
+    assert room._cells(cells, space.columns, room._digits(tables)) == ["87.3", "100.43", "0.0625"]
+    tables = read_study(space, None, constraints=["wide + narrow <= 190"])
+    assert room._cells(cells, space.columns, room._digits(tables))[0] == "87.3456"
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +297,7 @@ def test_the_page_in_a_browser(strange_page):
             assert browser.errors() == []
             assert browser.run(CUT_OFF) == []
         assert STRANGE in browser.run("document.querySelector('.next dt').textContent")
-        assert browser.run("document.querySelectorAll('main b').length") == 1  # the row's number
+        assert browser.run("document.querySelectorAll('main b').length") == 2  # row 1, best run
         labels = browser.run("[...document.querySelectorAll('.ytick')].map(t => t.textContent)")
         assert any(label.startswith('<b>"A"') for label in labels)
         assert browser.run(

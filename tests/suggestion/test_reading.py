@@ -21,7 +21,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo
-from botorch_transfer.suggestion import read_study, reading
+from botorch_transfer.suggestion import read_outcomes, read_study, reading
 from botorch_transfer.suggestion.reading import read_tables
 from botorch_transfer.suggestion.region import Region
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
@@ -76,6 +76,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
         ({"outcome": []}, ValueError, "0 outcomes"),
+        ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has the name of an outcome whose large"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(but 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(but 'task'\)"),
         ({"outcome": "depth"}, ValueError, "parameter 'depth' has the name of another column"),
@@ -118,6 +119,33 @@ def test_errors_are_one_sentence(arguments, kind, message):
     with pytest.raises(kind, match=message) as caught:
         suggest(**{"space": SPACE, "history": HISTORY, **arguments})
     assert "\n" not in str(caught.value)
+
+
+def test_small_outcomes_are_good_unless_the_name_hints_at_the_opposite(caplog):
+    assert [o.goal for o in read_outcomes(["loss", "value", "val_error"])] == ["min"] * 3
+    assert caplog.messages == [
+        "Small values of value are taken to be good; else say goal='max' (--goal max)"
+    ]
+    assert [o.goal for o in read_outcomes(["loss", "ee"], ["min", "max"])] == ["min", "max"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "within"),
+    [
+        ("yield", [35, 80.5], (0.0, 100.0)),
+        ("ee (%)", [3, 99], (0.0, 100.0)),
+        ("yield", [0.35, 0.8], None),
+        ("yield", [35, 104], None),
+        ("temperature", [35, 80], None),
+        ("yield", [np.nan, np.inf], None),
+    ],
+)
+def test_an_outcome_in_per_cent_has_its_range(name, values, within):
+    runs = pd.DataFrame({"lr": [0.1, 0.2], "depth": [1, 2], name: values})
+    (outcome,) = read_study(SPACE, None, runs, name, "max", robust=False).outcomes
+    assert outcome.within == within
+    own = read_study(SPACE, None, runs, name, "max", outcome_range=(0, 200), robust=False)
+    assert own.outcomes[0].within == (0, 200)
 
 
 def test_a_misspelt_column_of_noise_is_found_with_a_prior_too():

@@ -15,7 +15,7 @@ from botorch_transfer import (
 from botorch_transfer.suggestion import region as region_room
 from botorch_transfer.suggestion.linear import read_constraint
 from botorch_transfer.suggestion.region import Region
-from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among, maximize
+from botorch_transfer.suggestion.search import NUM_STARTS, ExhaustedSpaceError, is_among, maximize
 
 
 class Peak(AcquisitionFunction):
@@ -151,3 +151,28 @@ def test_a_parameter_with_a_small_effect_is_not_moved_to_the_middle(is_logarithm
     x, _ = maximize(acquisition, region, none, none, is_logarithm, seed=0)
     assert x[0].item() == pytest.approx(0.8, abs=0.05)
     assert x[1].item() == pytest.approx(0.3, abs=0.05)
+
+
+def test_gradients_improve_all_starts_of_all_choices_at_once():
+    """A choice stays as it is, and an evaluation is of every start that goes on."""
+
+    class Hill(AcquisitionFunction):
+        def forward(self, X):
+            if X.requires_grad:
+                evaluated.append(X.detach().squeeze(-2))
+            best = X.new_tensor([0.3, 0.0, 0.5, 0.0, 0.41])
+            weight = X.new_tensor([1.0, 1e-3, 1e-3, 1e-3, 1.0])
+            return -(weight * (X - best).square()).sum(dim=(-2, -1))
+
+    kind = CategoricalParameter("kind", ("x", "y", "z"))
+    region = Region(SearchSpace([FloatParameter("a", 0, 1), kind, FloatParameter("b", 0, 1)]))
+    none = torch.empty(0, 5, dtype=torch.double)
+    evaluated: list[torch.Tensor] = []
+    x, _ = maximize(Hill(Peak().model), region, none, none, is_logarithm=False, seed=0)
+    torch.testing.assert_close(x, torch.tensor([0.3, 0, 1, 0, 0.41]).double(), atol=0.05, rtol=0)
+    first = evaluated[0]
+    assert len(first) == 3 * NUM_STARTS
+    assert len(first[:, 1:4].unique(dim=0)) == 3
+    for X in evaluated:
+        assert (X[:, 1:4].sort(dim=-1).values == torch.tensor([0.0, 0.0, 1.0])).all()
+    assert len(evaluated) < 12
