@@ -1,7 +1,7 @@
 r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
 
 Read it for the evaluation that all posteriors given source data share: independent tasks
-(:class:`ConditionedGPs`), hierarchies (``hierarchy.kernel``) and joint models
+(:class:`ConditionedGPs`), hierarchies (``hierarchy.prior``) and joint models
 (``joint.conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
 noise ``σ²``, conditioning gives
 

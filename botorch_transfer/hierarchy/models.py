@@ -47,8 +47,7 @@ from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import HyperparameterChoice
 from botorch_transfer.gp.stationary import evaluate
 from botorch_transfer.gp.strategy import evaluated
-from botorch_transfer.hierarchy.kernel import BoostedHierarchy
-from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
+from botorch_transfer.hierarchy.prior import BoostedHierarchy, Propagate, SourceHierarchy
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior
 from botorch_transfer.prior import ConditionedPrior
 

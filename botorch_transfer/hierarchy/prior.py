@@ -1,14 +1,44 @@
-"""A sequence of source tasks, each a GP on top of the one before.
+r"""A sequence of source tasks, each a GP on top of the one before.
 
-Read this for the prior of the hierarchical models of [Tighineanu2022hierarchical]_. The prior of
-level ``n`` is the posterior of level ``n - 1`` plus a kernel of its own for the difference. Levels
-are fitted one after another.
+Read this for the prior of the hierarchical models, its posterior and its fit, level after level.
+
+In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data
+of all levels. What is observed at a row of level ``l`` then has the covariance
+
+.. code-block:: text
+
+    K = Σ_ν k_ν(X, X) for ν ≤ min(l, l'), plus noise,
+
+and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with it.
+Conditioning on everything at once, with coefficients ``h(x) K⁻¹``, is HGP, and by Corollary 1 of
+[Tighineanu2022hierarchical]_ also SHGP. Passing on means only gives other coefficients of the same
+data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block triangular matrix
+
+.. code-block:: text
+
+    F = k_{l'}(X, X') where l ≥ l', plus noise,
+
+they are ``c(x) = a(x) F⁻¹``: so MHGP's and BHGP's mean is ``c(x) y``. BHGP's covariance is the
+covariance of ``f - c(x) y``: HGP's covariance plus the excess due to the other coefficients: with
+``K = L Lᵀ``,
+
+.. code-block:: text
+
+    C(x, x') = Σ_ν k_ν(x, x') - h K⁻¹ h'ᵀ + (c - h K⁻¹) L Lᵀ (c' - h' K⁻¹)ᵀ.
+
+No level is ever evaluated by recursion: a query is one kernel evaluation and one or two products
+with the stacked rows.
+
+.. [Tighineanu2022hierarchical]
+    P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
+    AISTATS 2022.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import torch
@@ -17,12 +47,15 @@ from botorch.models.transforms.input import InputTransform
 from torch import Tensor
 
 from botorch_transfer.data import SourceData, check_joint_size
+from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
 from botorch_transfer.gp.fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
+from botorch_transfer.gp.state import Cache, savable
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -31,9 +64,265 @@ from botorch_transfer.gp.tasks import (
     read_models,
     scaled_tasks,
 )
-from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
 from botorch_transfer.prior import ConditionedPrior, Observations
 from botorch_transfer.progress import track
+
+
+@savable
+class ConditionedHierarchy(ConditionedBatch):
+    r"""The last task of a hierarchy, given all data at once: the prior of SHGP.
+
+    Build it by :meth:`from_data`.
+
+    Args:
+        points: An ``N x d`` tensor: the inputs of all levels, stacked.
+        alpha: A ``1 x N`` tensor: the coefficients of the mean.
+        level: An ``N`` tensor: the level of each row, from 0, in ascending order.
+        noise: An ``N`` tensor of observation noise variances.
+        lengthscale: An ``M x d`` tensor: each level's.
+        outputscale: An ``M`` tensor of signal variances.
+        level_means: An ``M`` tensor: the constant mean of each level's difference; zero if omitted.
+        kernel: The stationary kernel's name.
+        task_names: Names of the levels for messages.
+
+    Raises:
+        InputDataError: If the covariance matrix of the data is not positive definite.
+        ValueError: If the rows are not in order of their levels.
+
+    Example:
+        >>> X = torch.rand(10, 2, dtype=torch.double)
+        >>> ones = torch.ones(10, dtype=torch.double)
+        >>> data = Observations(X, X.sum(-1), 1e-4 * ones, torch.arange(10) // 5)
+        >>> stack = ConditionedHierarchy.from_data(data, X[:2] + 1, ones[:2])
+        >>> stack.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([1, 5])
+    """
+
+    level: Tensor
+    noise: Tensor
+    level_means: Tensor
+    includes: Tensor
+
+    def __init__(
+        self,
+        points: Tensor,
+        alpha: Tensor,
+        level: Tensor,
+        noise: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        level_means: Tensor | None = None,
+        kernel: str = "rbf",
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(lengthscale, outputscale, kernel, task_names)
+        if bool((level.diff() < 0).any()):
+            raise ValueError("The rows must be in ascending order of their levels.")
+        level_means = torch.zeros_like(outputscale) if level_means is None else level_means
+        levels = torch.arange(len(outputscale), device=level.device)
+        self.register(
+            points=points,
+            alpha=alpha,
+            level=level,
+            noise=noise,
+            level_means=level_means,
+            prior_mean=level_means.sum().unsqueeze(0),
+            # Which levels' functions a row is the sum of: M x N.
+            includes=levels.unsqueeze(-1) <= level,
+        )
+        self._rows = self._rows_of_levels()
+        with torch.no_grad():
+            self._factorize()
+
+    @classmethod
+    @torch.no_grad()
+    def from_data(cls, data: Observations, *own: Any, **named: Any) -> Self:
+        """Conditions on the data of all levels.
+
+        Args:
+            data: The data; the task of a row is its level.
+            *own: As in the constructor, from ``lengthscale`` on.
+            **named: Likewise.
+
+        Returns:
+            The posterior.
+
+        Raises:
+            InputDataError: If the covariance matrix of the data is not positive definite.
+            ValueError: If the rows are not in order of their levels.
+        """
+        alpha = torch.zeros_like(data.Y).unsqueeze(0)
+        gps = cls(data.X, alpha, data.task, data.noise, *own, **named)
+        residual = data.Y - gps.level_means @ gps.includes.to(gps.level_means)
+        gps.register(alpha=gps.solve(residual.unsqueeze(0)))
+        return gps
+
+    def _rows_of_levels(self) -> list[slice]:
+        ends = torch.bincount(self.level, minlength=self.num_tasks).cumsum(0).tolist()
+        return [slice(*ends) for ends in pairwise([0, *ends])]
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._rows = self._rows_of_levels()
+
+    def _factorize(self) -> None:
+        """Computes the factors that :meth:`solve` needs."""
+        self.register(inverse_root=self._joint_factor())
+
+    def _joint_factor(self) -> Tensor:
+        """Inverts the Cholesky factor of ``K``."""
+        covariance = self.noise.diag()
+        for level, rows in enumerate(self._rows):
+            X = self.points[rows.start :]
+            covariance[rows.start :, rows.start :] += self._kernel(level, X, X)
+
+        def name(matrix: int, row: int) -> str:
+            return self.task_names[int(self.level[row])]
+
+        return inverse_cholesky(covariance.unsqueeze(0), name)
+
+    def _kernel(self, level: int, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates one level's kernel between ``n1 x d`` and ``n2 x d`` inputs."""
+        kernel = Stationary(self.kernel, self.lengthscale[level], self.outputscale[level])
+        return kernel.between(x1, x2)
+
+    @property
+    def _width(self) -> int:
+        # Each level's kernel is evaluated at the rows of the levels above, too.
+        return self.num_tasks * self.alpha.numel()
+
+    def distilled(self) -> Self:
+        """Raises an error: each level's data enter by kernels of their own.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "A SourceHierarchy needs the outcomes of its tasks: save SourceGPs or a "
+            "SourcePopulation without observations instead."
+        )
+
+    def aggregate(self, values: Tensor, dim: int) -> Tensor:
+        """Adds up the levels: the last task is the sum of them all."""
+        return values.sum(dim=dim, keepdim=True)
+
+    def draw_coefficients(self, values: Tensor) -> Tensor:
+        """Draws the coefficients that turn draws from the prior into draws from the posterior."""
+        of_rows = (values * self.includes).sum(dim=-2, keepdim=True)
+        normal = torch.randn_like(of_rows)
+        return self.solve(of_rows + self.noise.sqrt() * normal)
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``h(x)`` for ``P x d`` inputs: ``1 x P x N``."""
+        return self._joint(self._level_crosses(x))
+
+    def _level_crosses(self, x: Tensor) -> list[Tensor]:
+        """Evaluates each level's kernel between ``P x d`` inputs and the rows that include it."""
+        rows = enumerate(self._rows)
+        return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
+
+    def _joint(self, crosses: list[Tensor]) -> Tensor:
+        """Adds up the levels that each row includes."""
+        blocks = []
+        for level, rows in enumerate(self._rows):
+            included = zip(crosses[: level + 1], self._rows, strict=False)
+            parts = [x[:, rows.start - r.start : rows.stop - r.start] for x, r in included]
+            blocks.append(torch.stack(parts).sum(dim=0))
+        return torch.cat(blocks, dim=-1).unsqueeze(0)
+
+
+@savable
+class BoostedHierarchy(ConditionedHierarchy):
+    r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
+
+    Its mean is MHGP's, which needs each level's own factor only. Its covariance is BHGP's, which
+    includes the uncertainty of the means; the factors of all rows are computed when it is first
+    evaluated. The arguments are :class:`ConditionedHierarchy`'s.
+
+    Example:
+        >>> X = torch.rand(10, 2, dtype=torch.double)
+        >>> ones = torch.ones(10, dtype=torch.double)
+        >>> data = Observations(X, X.sum(-1), 1e-4 * ones, torch.arange(10) // 5)
+        >>> stack = BoostedHierarchy.from_data(data, X[:2] + 1, ones[:2])
+        >>> stack.variance(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([1, 5])
+    """
+
+    levels: ConditionedGPs
+
+    def _factorize(self) -> None:
+        # Each level's difference as a GP of its own, with no outcomes yet.
+        X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
+        nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
+        tasks = PaddedTasks.padded(X, nothing, noise, known)
+        data = tasks.X, tasks.Y, tasks.mask, self.lengthscale, self.outputscale, tasks.Yvar
+        self.levels = ConditionedGPs.from_data(
+            *data, kernel=self.kernel, task_names=self.task_names
+        )
+        self._boosts = Cache(size=1)  # one object for all copies: they share what one computes
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._boosts = Cache(size=1)  # copies share it, but not what is loaded
+
+    def solve(self, values: Tensor) -> Tensor:
+        """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
+        rest, solved = values.squeeze(-2), []
+        for level, rows in enumerate(self._rows):
+            size = rows.stop - rows.start
+            inverse_root = self.levels.inverse_root[level, :size, :size]
+            coefficients = rest[..., :size] @ inverse_root.mT @ inverse_root
+            above = self._kernel(level, self.points[rows], self.points[rows.stop :])
+            rest = rest[..., size:] - coefficients @ above
+            solved.append(coefficients)
+        return torch.cat(solved, dim=-1).unsqueeze(-2)
+
+    def _boost(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Factorizes the ``N x d`` inputs of all levels together; only the covariance needs it.
+
+        Returns:
+            The inverse Cholesky factor of all data together, and the factor of the excess variance.
+        """
+        advice = "use MeanHierarchicalGP, or thin out the source data"
+        check_joint_size(len(X), torch.double, instead=advice)
+        inverse_root = self._joint_factor()
+        eye = torch.eye(len(X)).to(inverse_root)
+        root = torch.linalg.solve_triangular(inverse_root[0], eye, upper=False)
+        coefficients = self.solve(eye.unsqueeze(-2)).squeeze(-2).mT
+        return inverse_root, coefficients @ root
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
+        rows = enumerate(self._rows)
+        own = [self._kernel(level, x, self.points[row]) for level, row in rows]
+        return torch.cat(own, dim=-1).unsqueeze(0)
+
+    def flat_whiten(self, x: Tensor) -> Tensor:
+        """Whitens ``P x d`` inputs: rows of explained variance, then of BHGP's excess variance."""
+        inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
+        crosses = self._level_crosses(x)
+        own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
+        explained = inverse_root @ self._joint(crosses).mT
+        excess = excess.mT @ torch.cat(own, dim=-1).mT - explained
+        return torch.cat([explained, excess], dim=-2)
+
+    def signed(self, whitened: Tensor) -> Tensor:
+        """Adds the excess instead of subtracting it."""
+        sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
+        sign[1] = -1.0
+        return whitened * sign.flatten(end_dim=1)
+
+    def level_variances(self, x: Tensor) -> Tensor:
+        """Evaluates the posterior variance of each level's difference alone.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x M x n`` tensor.
+        """
+        return self.levels.variance(x)
+
 
 Propagate = Literal["covariance", "mean"]
 """The part of a level that the next level gets: mean and covariance (SHGP), or the mean (MHGP,

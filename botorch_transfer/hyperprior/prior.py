@@ -42,19 +42,17 @@ from botorch_transfer.gp.state import freeze
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.gp.tasks import OutcomeScale, check_choice
 from botorch_transfer.hyperprior.fit import (
+    ContextGammaPrior,
+    ContextNetwork,
     DomainEstimates,
     DomainFitOptions,
     HyperparameterDraws,
+    NetworkOptions,
     fit_domains,
     fit_gamma,
+    fit_network,
     fit_normal,
     log_likelihoods,
-)
-from botorch_transfer.hyperprior.network import (
-    ContextGammaPrior,
-    ContextNetwork,
-    NetworkOptions,
-    fit_network,
 )
 from botorch_transfer.input_transforms import as_learned, fits_dim, shared_transform
 from botorch_transfer.outcome_transforms import OwnStandardize, Steps

@@ -64,13 +64,13 @@ from botorch_transfer.gp.tasks import (
 from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.joint import kernels as coregionalization
 from botorch_transfer.joint.conditional import (
+    JointObjective,
     SourceConditional,
     SourceConditionalKernel,
     SourceConditionalMean,
     SourceNoise,
     SourcePoints,
 )
-from botorch_transfer.joint.fit import JointObjective
 from botorch_transfer.joint.kernels import CoregionalizationKernel
 from botorch_transfer.model import TargetGP
 from botorch_transfer.outcome_transforms import OutcomeMoments, resolve_transform, split_transform

@@ -7,7 +7,7 @@ from botorch_transfer.gp.combine import (
     WeightedSumMean,
 )
 from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
+from botorch_transfer.hierarchy.prior import BoostedHierarchy, ConditionedHierarchy
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.joint.conditional import (
     SourceConditional,

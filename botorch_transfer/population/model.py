@@ -9,6 +9,7 @@ The posterior of what the sources share is in ``population.kernel``, its fit in
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -18,12 +19,13 @@ from torch import Tensor
 
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
+    SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
     Hyperparameter,
-    residual_kernel,
 )
 from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
 from botorch_transfer.gp.noise import added_variance
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale
 from botorch_transfer.population.prior import SourcePopulation
@@ -93,25 +95,19 @@ class PopulationGP(SourcePosteriorGP):
     covar_module: PopulationKernel
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Hyperparameters of the sources' own functions, which are kept."""
-        own = cast(SourcePopulation, prior).hyperparameters
-        typical = own.own_lengthscale.log().mean().exp()
-        starts = (float(value) for value in (typical, own.own_outputscale, own.noise))
-        return GPHyperparameters(
-            *(
-                Hyperparameter(None, start, min(1.0, start) / _RANGE, max(1.0, start) * _RANGE)
-                for start in starts
-            )
-        )
+        """Hyperparameters of a source task; the noise is the one that the sources share."""
+        noise = float(cast(SourcePopulation, prior).hyperparameters.noise)
+        bounds = min(1.0, noise) / _RANGE, max(1.0, noise) * _RANGE
+        return replace(SOURCE_HYPERPARAMETERS, noise=Hyperparameter(None, noise, *bounds))
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> ScaleKernel:
+        """The kernel of the sources' own functions, which is kept."""
         learned = cast(SourcePopulation, prior).hyperparameters
-        kernel: Any = residual_kernel(prior.dim, batch_shape, own, prior.gps.kernel)
-        present = kernel.base_kernel.lengthscale
-        kernel.base_kernel.lengthscale = learned.own_lengthscale.to(present).expand_as(present)
-        return kernel.requires_grad_(False)
+        lengthscale = learned.own_lengthscale.expand(*batch_shape, 1, -1)
+        scale = learned.own_outputscale.expand(batch_shape)
+        return Stationary(prior.gps.kernel, lengthscale, scale).make_kernel()
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size

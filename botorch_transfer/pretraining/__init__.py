@@ -4,8 +4,7 @@ from botorch_transfer.gp.fit import MAPOptions
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.hyperbo.fit import PretrainingOptions
 from botorch_transfer.hyperbo.prior import PretrainedPrior
-from botorch_transfer.hyperprior.fit import DomainFitOptions
-from botorch_transfer.hyperprior.network import NetworkOptions
+from botorch_transfer.hyperprior.fit import DomainFitOptions, NetworkOptions
 from botorch_transfer.hyperprior.prior import Hyperprior, hierarchical_negative_log_likelihood
 from botorch_transfer.memo import clear_memos
 from botorch_transfer.population.prior import PopulationOptions, SourcePopulation

@@ -8,12 +8,10 @@ pytest.importorskip("statsmodels")
 
 from benchmarks.ax_study import (
     METHODS,
-    METRIC,
     OLD_TASKS,
     REFERENCE,
     Setting,
     ax_space,
-    old_experiment,
     report,
 )
 from benchmarks.history_spaces import SPACES
@@ -48,11 +46,3 @@ def test_report():
     assert cells[REFERENCE][9:12] == ["3", "3", "100%"]
     assert cells[names[1]][9:12] == ["2", "2", "100%"]
     assert cells[names[2]][9:12] == ["> 12", "inf", "0%"]
-
-
-def test_old_experiments_hold_the_runs():
-    runs = Setting("svm", 0).runs().head(3)
-    client = old_experiment("old", ax_space("svm"), runs)
-    found = client.summarize()
-    assert found[METRIC].tolist() == runs[METRIC].tolist()
-    assert found["C"].tolist() == pytest.approx(runs["C"].tolist())

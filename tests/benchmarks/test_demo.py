@@ -7,10 +7,8 @@ pytest.importorskip("sklearn")
 pytest.importorskip("statsmodels")
 
 from benchmarks import demo
-from benchmarks.history_tasks import TASKS
 from botorch_transfer import suggest
 from botorch_transfer.data import as_datasets
-from botorch_transfer.datasets import load_tuning_history
 from tests.suggestion.brief_search import brief_search
 
 
@@ -33,22 +31,6 @@ def test_demo_prints_a_table_and_saves_picture_and_results(tmp_path, monkeypatch
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     assert (tmp_path / "demo.parquet").exists()
     assert "</html>" in (tmp_path / "demo.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("task", demo.TASKS)
-def test_history_has_no_task_of_the_target_s_data_set(task):
-    (problem,) = demo.problems("gbm", [task])
-    kind = task.split("_")[0]
-    assert set(problem.history) == {name for name in TASKS if name.split("_")[0] != kind}
-    assert set(demo.TASKS) <= set(TASKS)
-
-
-def test_live_score_is_that_of_the_history():
-    history = load_tuning_history("svm")
-    row = history[history["task"] == "iris_versicolor"].iloc[[3]]
-    x = demo.tuning_search_space("svm").encode(row)[0]
-    score = demo.Score("svm", "iris_versicolor")(x)
-    assert score == pytest.approx(-row["log_loss"].item(), rel=2e-3)
 
 
 def test_the_method_is_suggest_on_tables():

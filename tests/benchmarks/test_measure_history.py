@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -8,7 +7,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("statsmodels")
 
 from benchmarks.history_spaces import SPACES, evaluate, sample_configs
-from benchmarks.history_tasks import MAX_SAMPLES, TASKS, load_task
+from benchmarks.history_tasks import TASKS
 from benchmarks.measure_history import measure
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 
@@ -72,38 +71,3 @@ def test_shipped_configurations_are_the_planned_ones(space):
     shipped = history.loc[history["task"] == task, names].reset_index(drop=True)
     planned = pd.DataFrame(sample_configs(space, task, len(shipped)), columns=names)
     pd.testing.assert_frame_equal(shipped, planned, check_dtype=False)
-
-
-def test_diverged_run_is_nan():
-    config = {
-        "hidden_layers": 3,
-        "hidden_units": 64,
-        "activation": "relu",
-        "alpha": 1e-6,
-        "batch_size": 16,
-        "solver": "sgd",
-        "learning_rate": 10.0,
-        "momentum": 0.5,
-    }
-    result = evaluate("mlp", "digits_3_vs_8", config)
-    assert np.isnan(result["log_loss"])
-    assert np.isnan(result["accuracy"])
-    assert result["seconds"] > 0
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="no task 'digits'; choose one of digits_1_vs_7"):
-        load_task("digits")
-    with pytest.raises(ValueError, match="no space 'svn'; choose one of svm"):
-        evaluate("svn", "iris_versicolor", {})
-
-
-@pytest.mark.parametrize("task", TASKS[::4])
-def test_tasks_are_small_binary_and_complete(task):
-    X, y = load_task(task)
-    assert 100 <= len(y) <= MAX_SAMPLES
-    assert X.shape == (len(y), X.shape[1])
-    assert np.isfinite(X).all()
-    assert set(y) == {0, 1}
-    assert 0.2 < y.mean() < 0.8
-    assert (X.std(axis=0) > 0).any()

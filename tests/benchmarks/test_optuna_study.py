@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 pytest.importorskip("optuna")
@@ -10,14 +9,12 @@ pytest.importorskip("statsmodels")
 from benchmarks import optuna_study
 from benchmarks.optuna_study import (
     METHODS,
-    METRIC,
     OF_LOGARITHMS,
     OLD_TASKS,
     TRANSFER,
     WARM_STARTED,
     old_studies,
     report,
-    run,
 )
 from botorch_transfer.optuna.history import history_of
 
@@ -41,42 +38,6 @@ def test_old_studies_are_of_other_data_sets_and_paired_by_seed():
     again = history_of(old_studies("mlp", "digits_3_vs_8", seed=1))
     assert history.runs.equals(again.runs)
     assert not history.runs.equals(history_of(old_studies("mlp", "digits_3_vs_8", 2)).runs)
-
-
-def test_a_warm_start_tries_the_best_of_each_old_study(monkeypatch):
-    tried = []
-
-    def evaluate(space, task, config):
-        tried.append(config)
-        return {METRIC: np.nan if len(tried) == 2 else 1.0}
-
-    monkeypatch.setattr(optuna_study, "evaluate", evaluate)
-    monkeypatch.setattr(optuna_study, "EVALUATIONS", OLD_TASKS + 1)
-    result = run(WARM_STARTED, "mlp", "modechoice_car", seed=0)
-    best = [study.best_params for study in old_studies("mlp", "modechoice_car", seed=0)]
-    assert sorted(map(str, tried[:-1])) == sorted(map(str, best))
-    assert result["values"] == [1.0, None, *[1.0] * 9]
-    assert result["suggesting"] >= 0.0
-
-
-def test_of_logarithms_gets_them_of_old_and_new_trials(monkeypatch):
-    seen = []
-
-    class Sampler(optuna_study.optuna.samplers.RandomSampler):
-        def after_trial(self, study, trial, state, values):
-            seen.append(values)
-
-    def sampler_of(studies, seed):
-        seen.append(studies[0].trials[0].value)
-        return Sampler(seed=seed)
-
-    monkeypatch.setattr(optuna_study, "TransferSampler", sampler_of)
-    monkeypatch.setattr(optuna_study, "evaluate", lambda *_: {METRIC: 0.25})
-    monkeypatch.setattr(optuna_study, "EVALUATIONS", 1)
-    result = run(OF_LOGARITHMS[0], "svm", "digits_3_vs_8", seed=0)
-    of_loss = old_studies("svm", "digits_3_vs_8", seed=0)[0].trials[0].value
-    assert seen == [np.log(of_loss), [np.log(0.25)]]
-    assert result["values"] == [0.25]
 
 
 def test_report():

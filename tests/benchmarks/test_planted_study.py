@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks import planted_study as study
-from benchmarks.planted_study import Run
 
 
 @pytest.fixture(autouse=True)
@@ -14,27 +12,6 @@ def _small(monkeypatch):
     for name, value in {"NUM_TASKS": 2, "NUM_ROWS": 10, "SHARES": (0.1,)}.items():
         monkeypatch.setattr(study, name, value)
     monkeypatch.setattr(study, "VALUES", (-999.0, 1e30))
-
-
-def test_larger_shares_plant_more_cells_at_the_same_places(tmp_path):
-    table = study.read("shipped svm", tmp_path)
-    runs = [Run("shipped svm", "digits_odd", 1, share, 1e30) for share in (0.0, 0.1, 0.3, 0.6)]
-    clean, *planted = (study.draw(table, run) for run in runs)
-    assert "digits_odd" not in set(clean[0]["task"])
-    assert not (clean[0]["log_loss"] == 1e30).any()
-    last, own = np.zeros(20, dtype=bool), clean[2]
-    assert not own.any()
-    for (history, pool, evaluations), count in zip(planted, (2, 6, 12), strict=True):
-        cells = (history["log_loss"] == 1e30).to_numpy()
-        assert cells.sum() == count
-        assert (cells >= last).all()
-        assert (evaluations >= own).all()
-        columns = ["task", *table.space.columns]
-        pd.testing.assert_frame_equal(history[columns], clean[0][columns])
-        pd.testing.assert_frame_equal(pool, clean[1])
-        last, own = cells, evaluations
-    history, _, _ = study.draw(table, runs[2]._replace(value=-999.0))
-    assert ((history["log_loss"] == -999.0) == (planted[1][0]["log_loss"] == 1e30)).all()
 
 
 def test_a_study_resumes_and_records_exceptions(tmp_path, capsys, monkeypatch):

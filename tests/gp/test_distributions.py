@@ -24,7 +24,7 @@ from botorch_transfer.gp.hyperpriors import (
     log_density_prior,
     make_prior,
 )
-from botorch_transfer.hyperprior.network import ContextGammaPrior, ContextNetwork
+from botorch_transfer.hyperprior.fit import ContextGammaPrior, ContextNetwork
 
 PRIORS = [GammaPrior(2.0, 3.0), NormalPrior(2.0, 3.0), UniformPrior(2.0, 3.0)]
 

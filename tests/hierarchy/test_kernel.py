@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from botorch_transfer.data import check_joint_size
-from botorch_transfer.hierarchy import kernel as hierarchy
-from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
-from botorch_transfer.hierarchy.prior import Propagate
+from botorch_transfer.hierarchy import prior as hierarchy
+from botorch_transfer.hierarchy.prior import BoostedHierarchy, ConditionedHierarchy, Propagate
 from botorch_transfer.prior import Observations
 from tests.gp.padded import KERNELS, draw_tasks, points
 from tests.hierarchy.twin import (

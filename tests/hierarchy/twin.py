@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 
 from botorch_transfer.gp.tasks import TaskUnits
-from botorch_transfer.hierarchy.kernel import BoostedHierarchy, ConditionedHierarchy
 from botorch_transfer.hierarchy.models import HierarchicalGP
-from botorch_transfer.hierarchy.prior import Propagate, SourceHierarchy
+from botorch_transfer.hierarchy.prior import (
+    BoostedHierarchy,
+    ConditionedHierarchy,
+    Propagate,
+    SourceHierarchy,
+)
 from botorch_transfer.prior import Observations
 from tests.gp.padded import Task, draw_tasks, points
 

@@ -17,8 +17,8 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
 from botorch_transfer.gp.hyperpriors import LogDensityGammaPrior, start_and_bounds
+from botorch_transfer.hyperprior.fit import ContextGammaPrior
 from botorch_transfer.hyperprior.models import hyperprior_kernel, hyperprior_mean, hyperprior_noise
-from botorch_transfer.hyperprior.network import ContextGammaPrior
 from botorch_transfer.pretraining import NetworkOptions
 from tests.families import ShiftedSines
 from tests.hyperprior import hyperpriors

@@ -15,12 +15,12 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 
 from botorch_transfer.gp.state import freeze
-from botorch_transfer.hyperprior.fit import fit_gamma
-from botorch_transfer.hyperprior.network import (
+from botorch_transfer.hyperprior.fit import (
     ContextGammaPrior,
     ContextNetwork,
     NetworkOptions,
     context_shares,
+    fit_gamma,
     fit_network,
     network_objective,
 )

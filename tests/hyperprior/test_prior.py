@@ -10,8 +10,7 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
 
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.hyperprior.fit import fit_gamma
-from botorch_transfer.hyperprior.network import ContextGammaPrior
+from botorch_transfer.hyperprior.fit import ContextGammaPrior, fit_gamma
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions, SourceGPs
 from tests.gp.tasks import draw_data

@@ -13,8 +13,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import JointHierarchicalGP, JointScaMLGP
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.joint import fit as joint_fit
-from botorch_transfer.joint.fit import JointObjective
+from botorch_transfer.joint import conditional as joint_fit
+from botorch_transfer.joint.conditional import JointObjective
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood, target_frozen
 from tests.gp.gpytorchs import gpytorchs
 from tests.joint.joint_models import BLOCKS, FAMILY, MODELS, build, sources

@@ -1,7 +1,4 @@
-import pandas as pd
-import pytest
-
-from benchmarks.studies.estimate import core_hours, estimate, seconds_a_run
+from benchmarks.studies.estimate import estimate
 from benchmarks.studies.study import plan
 from tests.benchmarks.studies.toy import CHEAP, study
 
@@ -17,16 +14,3 @@ def test_the_first_runs_tell_what_the_others_cost(tmp_path):
     assert hours > 0
     for line in table.splitlines()[2:]:
         assert line.split("|")[3].strip() == "5"
-
-
-def test_costs_are_added_up_by_run():
-    frame = pd.DataFrame(
-        {
-            "problem": ["a"] * 4,
-            "seed": [0, 0, 1, 1],
-            "method": ["m"] * 4,
-            "cpu_seconds": [1.0, 2.0, 3.0, None],
-        }
-    )
-    assert seconds_a_run(frame)["m"] == 3.0
-    assert core_hours(frame) == pytest.approx(6 / 3600)

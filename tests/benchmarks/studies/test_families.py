@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from benchmarks.studies.families import FamilyProblem, UnitCubeFunction
+from benchmarks.studies.families import FamilyProblem
 from benchmarks.studies.methods import RandomSearch
 from benchmarks.studies.run import Budget, run
 from botorch_transfer.test_functions import BraninFamily
@@ -17,21 +17,6 @@ def test_a_seed_draws_target_and_sources():
     X = [data[0] for data in one.history.values()]
     assert X[0].shape == (30, 2)
     assert not torch.equal(*X)
-
-
-def test_values_are_the_negated_task_s_on_the_unit_cube():
-    function = UnitCubeFunction(BraninFamily())
-    corner = torch.tensor([[-5.0, 15.0]], dtype=torch.double)
-    value = function(torch.tensor([0.0, 1.0], dtype=torch.double))
-    assert value == pytest.approx(-float(BraninFamily()(corner)))
-
-
-def test_landmarks_surround_the_values():
-    problem = PROBLEM.instance(0, None)
-    assert problem.landmarks.worst < problem.landmarks.median < problem.best_known
-    values = problem.function.values(torch.rand(500, 2, dtype=torch.double))
-    assert values.max() <= problem.best_known + 1e-9
-    assert float((values > problem.landmarks.median).double().mean()) == pytest.approx(0.5, abs=0.1)
 
 
 def test_methods_see_noise_and_regret_does_not():

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -72,11 +71,6 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
         program.main(["report", str(tmp_path), "--methods", "plain GP"])
 
 
-def test_suites_are_chosen_by_name(tmp_path):
-    with pytest.raises(ValueError, match="No suite is called 'three': choose of one, two"):
-        program.main(["run", "svm", "--out", str(tmp_path), "--suites", "three"])
-
-
 def test_suites_are_reported_apart(tmp_path, capsys, monkeypatch):
     toy = Definition(
         "Toy",
@@ -106,23 +100,3 @@ def test_a_folder_holds_one_study(tmp_path, other):
     with pytest.raises(ValueError, match=f"{other[0][2:]} .*, not {other[1]}: take another folder"):
         program.main(["run", "svm", *options, *other])
     assert (tmp_path / program.ABOUT).read_text() == before
-
-
-def test_raw_outcomes_need_a_folder_of_their_own(tmp_path, monkeypatch):
-    options = ["run", "svm", "--out", str(tmp_path), "--estimate", "--methods", "random search"]
-    with pytest.raises(ValueError, match="svm has no problems with raw outcomes: leave out --raw"):
-        program.main([*options, "--raw"])
-    raw = replace(DEFINITIONS["svm"], raw_problems=lambda folder: [table("raw")])
-    monkeypatch.setitem(DEFINITIONS, "svm", raw)
-    program.main([*options, "--raw"])
-    about = tmp_path / program.ABOUT
-    (told,) = json.loads(about.read_text())["commands"]
-    assert told == "python -m benchmarks.studies run svm --methods 'random search' --raw"
-    assert len(list((tmp_path / "runs").glob("raw-*.json"))) == 1
-    with pytest.raises(ValueError, match="holds a study with raw True, not False"):
-        program.main(options)
-    old = {key: value for key, value in json.loads(about.read_text()).items() if key != "raw"}
-    about.write_text(json.dumps(old))
-    with pytest.raises(ValueError, match="holds a study with raw False, not True"):
-        program.main([*options, "--raw"])
-    program.main(options)

@@ -1,14 +1,11 @@
-import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.studies.metrics import (
     complete,
-    evaluations_to_reach,
     incumbents,
     normalized,
     regrets,
-    standard_error,
 )
 
 NAN = float("nan")
@@ -60,34 +57,10 @@ def test_failed_evaluations_and_runs_keep_the_last_value():
     assert best.loc[("a", 0, "never")].isna().all()
 
 
-def test_standard_error_is_that_of_the_mean_over_seeds():
-    frame = results({("a", 0, "m"): [0.0], ("a", 1, "m"): [-2.0], ("b", 0, "m"): [-6.0]})
-    error = standard_error(regrets(frame, {"b": 0.0}))
-    assert error.loc[("a", "m"), 1] == pytest.approx(np.std([0, 2], ddof=1) / np.sqrt(2))
-    assert np.isnan(error.loc[("b", "m"), 1])  # not known from one seed
-
-
-def test_evaluations_to_the_reference_are_counted_run_by_run():
-    regret = regrets(TWO, {})
-    needed = evaluations_to_reach(regret, "slow")
-    assert needed[("z", 0, "fast")] == 2
-    assert needed[("z", 0, "slow")] == 4
-    assert needed[("a", 0, "fast")] == np.inf
-    assert needed[("a", 0, "slow")] == 4
-
-
 def with_landmarks(frame: pd.DataFrame, **of_problem: tuple[float, float, float]) -> pd.DataFrame:
     """Adds the best, the worst and the median value of each problem."""
     about = pd.DataFrame(of_problem, index=["best_known", "worst", "median"]).T
     return frame.join(about, on="problem")
-
-
-def test_regret_is_to_what_the_runs_know_seed_by_seed():
-    frame = results({("a", seed, "m"): [0.0, 1.0] for seed in (0, 1)})
-    frame["best_known"] = [3.0, 3.0, -np.inf, -np.inf]
-    regret = regrets(frame)
-    assert regret.loc[("a", 0, "m")].tolist() == [3, 2]
-    assert regret.loc[("a", 1, "m")].tolist() == [1, 0]
 
 
 def test_normalized_regret_of_the_landmark_is_one():

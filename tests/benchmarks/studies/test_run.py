@@ -4,10 +4,9 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from benchmarks.studies import LiveProblem
 from benchmarks.studies.methods import HistoryReplay, RandomSearch
-from benchmarks.studies.run import Budget, revision, run
-from tests.benchmarks.studies.toy import BUDGET, FEW, Unreadable, live, table
+from benchmarks.studies.run import revision, run
+from tests.benchmarks.studies.toy import BUDGET, FEW, live, table
 
 
 def points(record) -> list[list[float]]:
@@ -54,38 +53,6 @@ def test_method_is_shown_all_evaluations_and_a_sample_of_the_history():
     assert X.tolist() == points(record)[:-1]
     assert Y.flatten().tolist() == [e["value"] for e in record["evaluations"][:-1]]
     assert [len(task.Y) for task in problem.history.values()] == [BUDGET.history_size] * 2
-
-
-def test_a_problem_that_cannot_be_made_is_recorded():
-    record = run(Unreadable(), "random search", RandomSearch(), 0, BUDGET)
-    assert record["error"].endswith("OSError: the disk broke\n")
-    assert record["problem"] == "unreadable"
-    assert record["evaluations"] == []
-
-
-def fails_at_the_fourth():
-    calls = []
-
-    def function(x):
-        calls.append(x)
-        if len(calls) == 4:
-            raise RuntimeError("the machine broke")
-        return 0.0
-
-    return function
-
-
-def test_error_ends_the_run_and_is_recorded():
-    problem = LiveProblem("broken", fails_at_the_fourth(), dim=2)
-    record = run(problem, "random search", RandomSearch(), 0, BUDGET)
-    assert record["error"].splitlines()[-1] == "RuntimeError: the machine broke"
-    assert len(record["evaluations"]) == 3
-
-
-@pytest.mark.parametrize("initial", [0, 4])
-def test_initial_design_must_fit_the_budget(initial):
-    with pytest.raises(ValueError, match="initial must be at least 1, and at most"):
-        Budget(evaluations=3, initial=initial)
 
 
 def test_methods_see_values_with_noise():

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,15 +17,6 @@ TOY = Suite("svm", "svm", num_sources=3, num_points=12)
 
 def draw(suite: Suite, target: str, seed: int, folder: Path) -> PoolProblem:
     return SuiteProblem(suite, target, folder).instance(seed, None)
-
-
-def test_small_tasks_are_left_out_and_bad_outcomes_clipped(folder):
-    found = tasks(TOY, folder)
-    assert "few" not in found
-    assert len(found) == 20
-    _, y = found["t03"]
-    clipped = np.isclose(y, y.min()).sum()
-    assert clipped == 2  # 5 % of 30, rounded up
 
 
 def test_raw_outcomes_are_those_of_the_table(folder, monkeypatch):
@@ -58,18 +48,6 @@ def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
     assert case.generator.random() == again.generator.random()
 
 
-def test_large_tasks_are_sampled(folder, monkeypatch):
-    monkeypatch.setattr(suites, "POOL_SIZE", 20)
-    whole = tasks(TOY, folder)["t03"][0]
-    case = draw(TOY, "t03", 0, folder)
-    assert case.X.shape == (20, 2)
-    assert (torch.cdist(case.X, torch.tensor(whole)).min(dim=-1).values == 0).all()
-    monkeypatch.setattr(suites, "MAX_ROWS", 25)
-    suites._read.cache_clear()
-    assert {len(y) for _, y in tasks(TOY, folder).values()} == {25}
-    suites._read.cache_clear()
-
-
 @pytest.mark.parametrize("history", ["shuffled", "flipped"])
 def test_spoiled_histories_differ_in_nothing_but_outcomes(folder, history):
     suite = Suite("svm", "svm", 3, 12, history=history)
@@ -98,27 +76,6 @@ def test_targets_are_from_all_over_a_table(folder):
     assert first.key() != problems([Suite("svm", "svm", 3, 13)], folder)[0].key()
     with pytest.raises(ValueError, match="The study needs the tables: add --data FOLDER"):
         problems([TOY], None)
-
-
-def test_runs_go_on_from_the_draw(folder):
-    """Random rows are where the generator that drew the pool is largest."""
-    problem, twin = (draw(TOY, "t03", 0, folder) for _ in range(2))
-    expected = []
-    left = list(range(len(twin.X)))
-    for _ in range(3):
-        scores = twin.generator.random(len(left)) + 1e-12 * twin.generator.random(len(left))
-        expected.append(left.pop(int(scores.argmax())))
-    assert torch.equal(problem.design(3, seed=9), twin.X[expected])
-
-
-def test_the_highest_score_is_taken(folder):
-    problem = draw(TOY, "t03", 0, folder)
-    seen = problem.X[:0]
-    for row in problem.X[:, 0].argsort(descending=True)[:3]:
-        x = problem.maximize(lambda X: X[:, 0, 0], seen, seed=0)
-        assert torch.equal(x, problem.X[row])
-        seen = torch.cat([seen, x.unsqueeze(0)])
-    assert len(problem.reference(seen)) == len(problem.X) - 3
 
 
 def test_models_on_pools_are_calibrated(folder):

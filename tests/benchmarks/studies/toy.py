@@ -53,19 +53,3 @@ def table(name: str = "grid", n: int = 6) -> TableProblem:
 def study(methods: Mapping[str, Method] = FEW, seconds: float = 0.0, seeds: int = 2) -> Study:
     problems: list[Problem] = [live(seconds=seconds), table()]
     return Study(problems, methods, range(seeds), BUDGET)
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A problem that cannot be made."""
-
-    name: str = "unreadable"
-
-    def step_seed(self, seed, evaluation):
-        return seed
-
-    def instance(self, seed, history_size):
-        raise OSError("the disk broke")
-
-    def key(self):
-        return self.name

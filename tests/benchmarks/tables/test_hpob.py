@@ -39,20 +39,3 @@ def test_a_search_space_over_all_files(folder):
     assert X.dtype == Y.dtype == torch.double
     assert table.frame["split"].tolist() == ["train"] * 3 + ["validation"] + ["test"] * 2
     assert table.problem("10101").X.shape == (1, 2)
-
-
-def test_refusals(folder):
-    with pytest.raises(ValueError, match="no search space '1'"):
-        read_hpob(folder, "1")
-    with pytest.raises(FileNotFoundError, match=r"meta-augmented-dataset\.json is missing"):
-        read_hpob(folder, "5971", ["augmented"])
-    path = folder / "meta-test-dataset.json"
-    path.write_text(json.dumps({"5971": {"31": evaluations(((0.0, 0.5), 0.7))}}))
-    with pytest.raises(ValueError, match="'31' of '5971' is in two of the files"):
-        read_hpob(folder, "5971")
-    path.write_text(json.dumps({"5971": {"9": {"X": [[0.0, 0.5]], "y": [[0.1], [0.2]]}}}))
-    with pytest.raises(ValueError, match=r"'9' of '5971' has inputs of the shape \(1, 2\) and 2"):
-        read_hpob(folder, "5971")
-    path.write_text(json.dumps({"5971": {"9": evaluations(((0.1, 0.2, 0.3), 0.7))}}))
-    with pytest.raises(ValueError, match="different numbers of inputs"):
-        read_hpob(folder, "5971")

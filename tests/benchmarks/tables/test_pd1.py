@@ -66,13 +66,6 @@ def test_matched_runs_of_both_phases(folder):
     assert table.frame["matched"].all()
 
 
-def test_diverged_runs_can_be_the_worst(folder):
-    tasks = read_pd1(folder, failed="worst").tasks
-    assert tasks[TASKS[0]][1][1] == tasks[TASKS[0]][1].min()
-    assert tasks[TASKS[0]][1].min().item() == pytest.approx(-math.log(0.3))
-    assert len(tasks[TASKS[1]][1]) == 3
-
-
 def test_unmatched_runs_and_those_out_of_range(folder, caplog):
     with caplog.at_level(logging.INFO, logger="benchmarks"):
         table = read_pd1(folder, "unmatched")
@@ -80,11 +73,3 @@ def test_unmatched_runs_and_those_out_of_range(folder, caplog):
     assert table.tasks[TASKS[0]][1].item() == pytest.approx(-math.log(0.02))
     assert len(read_pd1(folder, "all").frame) == 6
     assert read_pd1(folder, "all").frame["matched"].sum() == 5
-
-
-def test_refusals(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"phase0_results\.jsonl has no entry 'best_valid/loss'"):
-        read_pd1(folder, metric="best_valid/loss")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="no file of PD1's matched runs"):
-        read_pd1(tmp_path / "empty")

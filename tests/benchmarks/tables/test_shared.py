@@ -49,12 +49,6 @@ def test_a_table_with_its_own_space(folder):
     assert table.frame.columns.tolist() == ["task", "kind", "x", "y", "outcome"]
 
 
-def test_a_table_of_several_with_one_space(folder):
-    table = read_shared("group/member", folder)
-    assert table.space.columns == ["x"]
-    assert table.tasks["2"][1].max() == pytest.approx(6.1)
-
-
 def test_a_range_in_words(folder):
     beta = {"type": "float", "note": "1-beta1 log-uniform 1e-4..1"}
     space = {"goal": "min", "params": {"kind": CHOICE, "x": beta}}
@@ -80,12 +74,3 @@ def test_fixed_parameters_leave_the_space_and_regret_is_to_the_whole_table(folde
     assert table.tasks["2"][1].max() == pytest.approx(-5.1)
     assert table.best_known("2") == pytest.approx(-2.1)
     assert set(table.frame["kind"]) == {"q"}
-
-
-def test_refusals(folder):
-    with pytest.raises(FileNotFoundError, match="is the folder the right one"):
-        read_shared("absent", folder)
-    with pytest.raises(ValueError, match="no parameter 'z' to fix"):
-        read_shared("toy", folder, Treatment(fixed={"z": 1}))
-    with pytest.raises(ValueError, match="No row has 'kind' fixed at 'r'"):
-        read_shared("toy", folder, Treatment(fixed={"kind": "r"}))

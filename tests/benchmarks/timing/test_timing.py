@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from benchmarks.timing import (
     gpu,
@@ -10,10 +9,9 @@ from benchmarks.timing import (
     many_tasks,
     source_fit,
     source_growth,
-    source_posterior,
 )
 from benchmarks.timing.__main__ import main
-from benchmarks.timing.measure import Row, Sizes, timing_table
+from benchmarks.timing.measure import Sizes
 from benchmarks.timing.rows import COMPARISONS
 from benchmarks.timing.tasks import random_tasks
 from botorch_transfer import SourceGPs
@@ -87,19 +85,3 @@ def test_batch_and_loop_have_the_same_optimum():
     assert batched == pytest.approx(sources.log_posterior.tolist(), abs=1e-4)
     alone = [source_fit.fit_alone(task, num_restarts=2) for task in tasks]
     assert batched == pytest.approx(alone, abs=0.1)
-
-
-def test_batched_twin_is_the_same_posterior():
-    sources = SourceGPs.fit(random_tasks(2, 10, 2), num_restarts=0)
-    X = torch.rand(4, 2, dtype=torch.double)
-    with torch.no_grad():
-        posterior = source_posterior.batched_twin(sources).posterior(X)
-    assert torch.allclose(posterior.mean.squeeze(-1), sources.mean(X), atol=1e-6)
-    assert torch.allclose(posterior.variance.squeeze(-1), sources.variance(X), atol=1e-6)
-
-
-def test_table_says_what_was_met():
-    rows = [Row("fit", "≥ 8 ×", "9 ×", True, "1 s"), Row("step", "≤ 4 ×", "5 ×", False, "2 s")]
-    lines = timing_table(rows).splitlines()
-    assert "yes" in lines[2]
-    assert "no" in lines[3]

@@ -16,12 +16,6 @@ def test_methods_are_known_and_the_plain_gp_is_among_them(name):
     assert set(chosen) >= {"plain GP", "ScaML-GP"}
 
 
-@pytest.mark.parametrize("name", [n for n, d in DEFINITIONS.items() if d.needs_data])
-def test_tables_have_to_be_somewhere(name):
-    with pytest.raises(ValueError, match=r"The study needs the table.*: add --data FOLDER"):
-        DEFINITIONS[name].problems(None)
-
-
 @pytest.fixture
 def folder(tmp_path):
     random = np.random.default_rng(0)
@@ -43,13 +37,3 @@ def test_each_task_is_the_target_once(folder):
     assert [problem.name for problem in problems] == ["toy: a", "toy: b", "toy: c"]
     assert set(problems[0].history) == {"b", "c"}
     assert len(problems[0].instance(0, 4).history) == 1
-
-
-def test_regret_in_a_pool_is_to_its_best_row(folder):
-    whole, small = (LeaveOneOut("toy", pool=pool)(folder)[0] for pool in (None, 3))
-    assert len(whole.X) == 8
-    assert len(small.X) == 3
-    assert small.best_known == float(small.Y.max())
-    assert LeaveOneOut("toy", pool=1)(folder)[0].best_known < whole.best_known
-    again = LeaveOneOut("toy", pool=3)(folder)[0]
-    assert small.key() == again.key()

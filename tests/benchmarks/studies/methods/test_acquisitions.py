@@ -36,11 +36,3 @@ def test_upper_bound_is_three_deviations_above_the_mean(data):
     posterior = model.posterior(X.unsqueeze(1))
     bound = (posterior.mean + 3 * posterior.variance.sqrt()).flatten()
     torch.testing.assert_close(upper_bound(model, Y, X)(X.unsqueeze(1)), bound)
-
-
-def test_margin_of_improvement_is_in_the_model_s_units(data):
-    X, Y = data
-    scaled = probability_of_improvement(SingleTaskGP(X, Y), Y, X)
-    assert scaled.best_f == pytest.approx(float(Y.max() + 0.1 * Y.std()))
-    raw = probability_of_improvement(SingleTaskGP(X, Y, outcome_transform=None), Y, X)
-    assert raw.best_f == pytest.approx(float(Y.max() + 0.1))

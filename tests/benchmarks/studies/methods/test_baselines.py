@@ -3,12 +3,8 @@ import torch
 
 from benchmarks.studies.methods.baselines import (
     HistoryReplay,
-    Opening,
-    Portfolio,
-    RandomSearch,
     SortedRows,
 )
-from botorch_transfer import SourceGPs
 from tests.benchmarks.studies.toy import history, live, table
 
 NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)
@@ -41,29 +37,3 @@ def test_sorted_takes_rows_by_the_mean_rank_of_the_nearest_old_rows():
     rows = [table().X.eq(x).all(dim=-1).nonzero().item() for x in taken]
     found = torch.stack(ranks).mean(dim=0)[rows]
     assert found == pytest.approx(expected[:4])
-
-
-def test_portfolio_takes_the_row_that_leaves_the_least_mean_regret():
-    problem, seen, (old, _) = table(), table().X[:1], history()["source 0"]
-    sources = SourceGPs.fit(history())
-    known = sources.mean(torch.cat([problem.reference(seen), seen, old, old])).detach()
-    tops, middles = known.amax(dim=-1), known.median(dim=-1).values
-
-    def left(row: int) -> float:
-        means = sources.mean(problem.X[[0, row]]).detach().amax(dim=-1)
-        regrets = (tops - means) / (tops - middles)
-        return sum(min(max(float(regret), 0.0), 1.0) for regret in regrets)
-
-    best = min(range(1, len(problem.X)), key=left)
-    x = Portfolio().suggest(problem, seen, torch.zeros(1, 1), seed=0)
-    assert torch.equal(x, problem.X[best])
-
-
-def test_an_opening_is_followed_by_another_method():
-    first, then = SortedRows(), RandomSearch()
-    opening, (X, Y) = Opening(first, then, number=2), NOTHING
-    for step in range(4):
-        x = opening.suggest(table(), X, Y, seed=step)
-        method = first if step < 2 else then
-        assert torch.equal(x, method.suggest(table(), X, Y, seed=step))
-        X, Y = torch.cat([X, x.unsqueeze(0)]), torch.zeros(step + 1, 1, dtype=torch.double)

@@ -7,7 +7,7 @@ from benchmarks.studies.methods import optimization
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
 from benchmarks.studies.methods.models import plain_gp, transfer
 from benchmarks.studies.methods.optimization import THRIFTY, BayesianOptimization, Fitting
-from botorch_transfer import JointHierarchicalGP, PopulationGP, TransferGP
+from botorch_transfer import PopulationGP, TransferGP
 from tests.benchmarks.studies.toy import live, table
 
 
@@ -25,10 +25,6 @@ def sizes_of_fits(fitting, num_points, problem=None):
         for n in range(1, num_points + 1):
             method.model(problem, X[:n], Y[:n])
     return sizes
-
-
-def test_thorough_fits_are_at_every_step():
-    assert sizes_of_fits(Fitting(), 12) == list(range(1, 13))
 
 
 def test_thrifty_fits_grow_rare():
@@ -70,17 +66,3 @@ def test_scales_follow_new_points_without_a_fit(model, population):
         assert torch.equal(dict(population(later).named_parameters())[name], value)
     if model is TransferGP:
         assert torch.equal(later.shares, built.shares)
-
-
-def test_warm_fits_start_from_the_last_values():
-    problem = live()
-    X = table().X[::3]
-    Y = torch.stack([torch.tensor([problem.evaluate(x)]) for x in X]).double()
-    fitting = Fitting(num_restarts=0, max_iterations=1, warm=True)
-    method = BayesianOptimization(transfer(JointHierarchicalGP), log_ei_or_ucb, False, fitting)
-    first = method.model(problem, X[:3], Y[:3])
-    kept = {name: value.detach().clone() for name, value in first.named_parameters()}
-    with patch.object(optimization, "fit_gpytorch_mll"):
-        second = method.model(problem, X[:4], Y[:4])
-    for name, value in second.named_parameters():
-        assert torch.equal(value, kept[name])

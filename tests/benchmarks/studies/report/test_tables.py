@@ -1,12 +1,9 @@
-import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.studies.metrics import complete, regrets
 from benchmarks.studies.report.tables import (
-    calibration_table,
     comparison_table,
-    mean_table,
     regret_table,
     suite_table,
 )
@@ -29,12 +26,6 @@ def test_table_with_evaluations_to_a_reference(regret):
     assert "evaluations to ScaML-GP's final value" in header
     assert [cell.strip() for cell in first.split("|")[3:5]] == ["3", "100%"]
     assert [cell.strip() for cell in second.split("|")[3:5]] == ["> 3", "0%"]
-
-
-def test_means_have_errors_and_the_best_comes_first(regret):
-    assert list(cells(mean_table(regret, at=(1, 3))))[2:] == ["ScaML-GP", "plain GP"]
-    one = cells(mean_table(regret.loc[["one"]], at=(1, 3)))
-    assert one["plain GP"] == ["1.500 ± 0.500", "0.250 ± 0.000"]
 
 
 def test_comparison_with_a_reference():
@@ -90,13 +81,3 @@ def test_suites_are_compared_on_paired_runs_and_groups_by_geometric_means():
     ratio, error = map(float, cells(suite_table(misled, "plain GP", {}))["svm"][0].split(" ± "))
     assert ratio == pytest.approx(1.6 / 1.2, abs=0.01)
     assert error > 0.1
-
-
-def test_calibration_has_medians_over_runs():
-    rows = [("svm: a", "m", 1, z, c) for z, c in ((1.0, 0.5), (3.0, 0.7), (9.0, 1.0))]
-    rows += [("mlp: a", "m", 6, 2.0, 0.25), ("mlp: a", "m", 7, np.nan, np.nan)]
-    names = ["problem", "method", "evaluation", "z", "covered"]
-    found = cells(calibration_table(pd.DataFrame(rows, columns=names)))
-    assert found["suite"] == ["method", "0 points", "5 points"]
-    assert found["svm"] == ["m", "3.00, 70%", ""]
-    assert found["mlp"] == ["m", "", "2.00, 25%"]
