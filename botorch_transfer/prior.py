@@ -178,6 +178,10 @@ class TransferPrior(Saved, ABC):
         """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""
         return shallow_copy(self)
 
+    def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
+        """The sources' outcomes, or typical ones, and the task of each; ``None`` if unknown."""
+        return None
+
     @abstractmethod
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """Builds the outcome transform that brings a target's outcomes into the prior's units.
@@ -364,6 +368,10 @@ class ConditionedPrior(TransferPrior):
     def outcome_moments(self) -> OutcomeMoments:
         """Statistics of all source outcomes together, in the user's units."""
         return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
+
+    def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
+        """The sources' outcomes, and the task of each; ``None`` without observations."""
+        return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
         """Evaluates the mean that the target inherits, in the prior's units.
