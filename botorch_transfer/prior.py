@@ -146,7 +146,7 @@ class TransferPrior(Saved, ABC):
         steps, _ = split_transform(outcome_transform)
         key = content_key(cls.__qualname__, content, what, steps)
 
-        def pretrain() -> Self:
+        def pretrain() -> Any:
             data = transform_outcomes(content, steps) if steps else content
             prior = cls._pretrain(data, **options)
             prior.outcome_steps = steps

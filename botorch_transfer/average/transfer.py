@@ -209,7 +209,7 @@ class TransferGP(AveragedGP):
             covar_module=covar_module,
             train_Yvar=train_Yvar,
             likelihood=deepcopy(likelihood),
-            outcome_transform=outcome_transform,
+            outcome_transform=cast(Any, outcome_transform),
             input_transform=getattr(first, "input_transform", None),
             noise=PLAIN_NOISE,
         )
