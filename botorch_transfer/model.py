@@ -295,8 +295,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
         # BoTorch's tutorial of RGPE expands all tensors to a batch of targets, which share sources.
         for name, ours in self.state_dict(prefix=args[0]).items():
-            theirs = state_dict.get(name, ours)
-            if theirs.dim() > ours.dim():
+            if (theirs := state_dict.get(name, ours)).dim() > ours.dim():
                 first = theirs[(0,) * (theirs.dim() - ours.dim())]
                 if torch.equal(theirs.nan_to_num(), first.expand_as(theirs).nan_to_num()):
                     state_dict[name] = first
@@ -343,6 +342,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     num_restarts: int = 5
     """The default number of starts of a fit that are drawn from the hyperpriors."""
 
+    _warns: ClassVar[bool] = True  # of inputs outside the unit cube
+
     max_fit_iterations: ClassVar[int | None] = None
     """The number of iterations after which a fit stops; the optimizer's own if ``None``."""
 
@@ -388,7 +389,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if isinstance(likelihood, AddedNoiseLikelihood):
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = num_inputs
-        if not has_transform:  # what lies beyond the sources stays outside
+        if not has_transform and self._warns:  # what lies beyond the sources stays outside
             warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions

@@ -32,6 +32,7 @@ from botorch_transfer.gp.hyperpriors import (
     target_hyperparameters,
 )
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.model import TargetGP
 from botorch_transfer.outcome_transforms import resolve_transform
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
@@ -82,7 +83,7 @@ def resolve_prior(
 def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> OutcomeTransform | None:
     """Returns a model's outcome transform, see :func:`.resolve_transform`."""
     default = partial(prior.default_outcome_transform, Y.shape[:-2])
-    return resolve_transform(given, prior.outcome_steps, default, Y)
+    return resolve_transform(given, prior.outcome_steps, default, Y, prior.typical_outcomes())
 
 
 class ModularTransferGP(TargetGP):
@@ -129,6 +130,8 @@ class ModularTransferGP(TargetGP):
             **options,
         )
         self.prior = prior.to(train_X)
+        if isinstance(prior, ConditionedPrior):
+            warn_outside_unit_cube(prior.input_range, "the source tasks")
         self._residual_kernel = (self.covar_module,)
 
     @property

@@ -18,6 +18,7 @@ and the best value that an acquisition function gets, refer to the warped outcom
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms import outcome
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform, Standardize
 from torch import Tensor
@@ -243,12 +245,6 @@ Steps = Sequence[Sequence[Any]]
 _ELEMENTWISE: dict[str, Any] = {"Log": outcome.Log, "Bilog": outcome.Bilog, "Power": outcome.Power}
 
 
-def _parts(transform: Any) -> list[OutcomeTransform]:
-    if isinstance(transform, ChainedOutcomeTransform):
-        return [part for each in transform.values() for part in _parts(each)]
-    return [transform] if isinstance(transform, OutcomeTransform) else []
-
-
 def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     """Splits a model's transform into its element-wise steps, which old runs share, and the rest.
 
@@ -265,7 +261,8 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
         >>> split_transform(ChainedOutcomeTransform(log=outcome.Log(), scale=Standardize(1)))
         ([['Log']], Standardize())
     """
-    parts: list[Any] = _parts(transform)
+    every = transform.modules() if isinstance(transform, OutcomeTransform) else ()
+    parts: list[Any] = [part for part in every if not isinstance(part, ChainedOutcomeTransform)]
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
         raise ValueError("Put Log, Bilog and Power first in a chain: old runs share these only.")
@@ -277,15 +274,12 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
 
 def chained(steps: Steps, scale: OutcomeTransform | None = None) -> OutcomeTransform:
     """Builds a transform of element-wise steps and a scale; the identity of none."""
-    parts = [_ELEMENTWISE[name](*arguments) for name, *arguments in steps]
-    parts += [] if scale is None else [scale]
-    chain = ChainedOutcomeTransform(**{f"step_{i}": part for i, part in enumerate(parts)})
-    return parts[0] if len(parts) == 1 else chain
+    parts = {f"step_{i}": _ELEMENTWISE[name](*own) for i, (name, *own) in enumerate(steps)}
+    parts |= {} if scale is None else {"scale": scale}
+    return ChainedOutcomeTransform(**parts) if len(parts) != 1 else next(iter(parts.values()))
 
 
-def apply_steps(
-    whose: str, steps: Steps, Y: Tensor, Yvar: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
+def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[Tensor, Any]:
     """Applies element-wise transforms to outcomes.
 
     Args:
@@ -314,9 +308,11 @@ def apply_steps(
 
 
 def resolve_transform(
-    given: Any, steps: Steps | None, default: Callable[[], OutcomeTransform | None], Y: Tensor
+    given: Any, steps: Steps | None, default: Callable[[], Any], Y: Tensor, old: Any
 ) -> OutcomeTransform | None:
     """Resolves a model's outcome transform from its argument and its prior.
+
+    By default it scales as the sources are scaled, and warns of a target in another unit.
 
     Args:
         given: The model's argument.
@@ -324,6 +320,8 @@ def resolve_transform(
             any, in a prior without outcomes.
         default: Builds the transform that follows the steps if the argument has none.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
+        old: The sources' outcomes after these steps, and the task of each one, two tensors; or
+            ``None``.
 
     Returns:
         The transform.
@@ -345,7 +343,47 @@ def resolve_transform(
     apply_steps("train_Y", own, Y)
     if given is None or scale is not None:
         return given
+    if old is not None:
+        _warn_of_another_unit(Y, chained(own).untransform(old[0].unsqueeze(-1))[0], old[1])
     return chained(own, default()) if own else default()
+
+
+FACTORS = (0.001, 0.01, 100.0, 1000.0)
+"""Usual factors between two units of an outcome."""
+
+FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
+"""How many widths of the sources' range a target is beyond it, without a usual factor and with one;
+and the largest probability that outcomes of a source are all as small as the target's by chance."""
+
+
+def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
+    """Warns of a target that lies far outside all sources' outcomes, or is far smaller than them.
+
+    Better outcomes than any old one may be small: a loss is if it has its minimum at zero. They
+    count only if the sources' outcomes are nowhere near zero.
+    """
+    n, task = Y.shape[-2], task.cpu()
+    y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
+    (low, high), (least, most) = values.aminmax(), values.abs().aminmax()
+    if n < 3 or bool(y.min() == y.max()) or bool(low == high):
+        return
+    beyond = torch.maximum(low - y, y - high).median() / (high - low)
+    factor = min(FACTORS, key=lambda factor: abs(math.log(factor * y.abs().max() / most)))
+    scaled, largest = factor * y.abs(), y.abs().max()
+    fits = ((least / 1.5 < scaled) & (scaled < 1.5 * most)).double().mean() > 0.6
+    smaller = torch.bincount(task, weights=(values.abs() <= largest).double())
+    chance = ((smaller + 1) / (torch.bincount(task) + 1)).max() ** n
+    worse = factor > 1 and y.median() <= values.quantile(0.75)
+    is_small = largest * (most / least).clamp_min(10.0) < least or (worse and chance < CHANCE)
+    if beyond > FAR or (fits and (beyond > NEAR or is_small)):
+        times = f"times {factor:g}" if factor > 1 else f"divided by {1 / factor:g}"
+        warnings.warn(
+            f"train_Y is far from the outcomes of all source tasks, {low:.3g} to {high:.3g}: give "
+            f"it in their unit{f' ({times} it fits)' if fits else ''}, or Standardize(1) as "
+            "outcome_transform.",
+            InputDataWarning,
+            stacklevel=3,
+        )
 
 
 # ------------------------------------------------------------------------------- robust limits

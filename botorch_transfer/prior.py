@@ -146,7 +146,7 @@ class TransferPrior(Saved, ABC):
         steps, _ = split_transform(outcome_transform)
         key = content_key(cls.__qualname__, content, what, steps)
 
-        def pretrain() -> Self:
+        def pretrain() -> Any:
             data = transform_outcomes(content, steps) if steps else content
             prior = cls._pretrain(data, **options)
             prior.outcome_steps = steps
@@ -177,6 +177,10 @@ class TransferPrior(Saved, ABC):
     def view(self) -> Self:
         """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""
         return shallow_copy(self)
+
+    def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
+        """The sources' outcomes, or typical ones, and the task of each; ``None`` if unknown."""
+        return None
 
     @abstractmethod
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
@@ -364,6 +368,10 @@ class ConditionedPrior(TransferPrior):
     def outcome_moments(self) -> OutcomeMoments:
         """Statistics of all source outcomes together, in the user's units."""
         return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
+
+    def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
+        """The sources' outcomes, and the task of each; ``None`` without observations."""
+        return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
         """Evaluates the mean that the target inherits, in the prior's units.

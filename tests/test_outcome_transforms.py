@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms.outcome import Standardize
 from botorch.posteriors import GPyTorchPosterior
+from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from botorch_transfer.datasets import load_tuning_history
 from botorch_transfer.outcome_transforms import (
     OutcomeMoments,
     OwnStandardize,
@@ -23,6 +26,7 @@ from botorch_transfer.outcome_transforms import (
     limit_outcomes,
     negative_log_error,
     raise_worse_half,
+    resolve_transform,
     robust_limit,
     usable_std,
 )
@@ -390,3 +394,74 @@ def test_ranks_only_raise_and_keep_the_order(values):
 def test_outcomes_near_the_median_are_not_made_worse():
     Y = torch.tensor([[10.0], [5.0], [1.0], [0.9], [0.8]], dtype=torch.double)
     assert torch.equal(raise_worse_half(Y), Y)
+
+
+# ---------------------------------------------------------------------------------- another unit
+
+
+def of_tasks(*outcomes):
+    values = [torch.as_tensor(each, dtype=torch.double) for each in outcomes]
+    task = torch.arange(len(values)).repeat_interleave(torch.tensor([len(v) for v in values]))
+    return torch.cat(values), task
+
+
+def noticed(Y, *outcomes):
+    Y = torch.as_tensor(Y, dtype=torch.double).unsqueeze(-1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        resolve_transform(DEFAULT, (), lambda: None, Y, of_tasks(*outcomes))
+    return "".join(str(each.message) for each in caught)
+
+
+OLD = {
+    "around zero": [torch.linspace(-2.0, 2.0, 30), torch.linspace(-1.0, 3.0, 20)],
+    "per cent": [torch.linspace(20.0, 80.0, 30), torch.linspace(40.0, 95.0, 20)],
+    "losses": [-torch.linspace(20.0, 80.0, 30), -torch.linspace(40.0, 95.0, 20)],
+    "down to zero": [torch.linspace(0.1, 80.0, 30), torch.linspace(0.5, 95.0, 20)],
+}
+
+
+@pytest.mark.parametrize("sources", OLD.values(), ids=OLD)
+def test_units_of_a_target(sources):
+    Y = sources[1][::4]
+    assert noticed(Y, *sources) == ""
+    assert "(divided by 100 it fits)" in noticed(100 * Y, *sources)
+    assert "(divided by 1000 it fits)" in noticed(1000 * Y, *sources)
+    assert "(times 100 it fits)" in noticed(Y / 100, *sources)
+    found = noticed(1e9 * Y, *sources)
+    assert "far from the outcomes of all source tasks" in found
+    assert "it fits" not in found
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_targets_that_are_in_no_other_unit(name):
+    sources, Y = OLD[name], OLD[name][1][::4]
+    for few in (Y[:0], 100 * Y[:1], 100 * Y[:2], 100 * Y[[0, 0, 0]]):  # none, one, two, constant
+        assert noticed(few, *sources) == ""
+    high, low = (
+        max(float(each.max()) for each in sources),
+        min(float(each.min()) for each in sources),
+    )
+    better = high + (high - low) * torch.tensor([0.2, 0.5, 0.9])
+    assert noticed(better, *sources) == ""
+    assert noticed(Y / 100, *sources, sources[0] / 100) == ""  # the sources' units differ
+    assert noticed(100 * Y, *sources, 100 * sources[0]) == ""
+    assert noticed([*Y, -1e9], *sources) == ""  # one run diverged
+    assert noticed(Y, torch.ones(20)) == ""
+
+
+def test_losses_that_approach_zero_are_in_no_other_unit():
+    losses = -torch.linspace(0.1, 3.0, 40)
+    assert noticed([-0.02, -0.03, -0.01, -0.02], losses, 2 * losses) == ""
+
+
+@pytest.mark.parametrize("outcome", ["log_loss", "accuracy", "fit_seconds"])
+@pytest.mark.parametrize("space", ["svm", "gbm", "mlp", "forest"])
+def test_no_task_of_the_shipped_history_is_in_another_unit(space, outcome):
+    history = load_tuning_history(space).dropna(subset=[outcome])
+    sign = 1.0 if outcome == "accuracy" else -1.0
+    tasks = {name: sign * rows[outcome].to_numpy() for name, rows in history.groupby("task")}
+    for name, Y in tasks.items():
+        others = [each for other, each in tasks.items() if other != name]
+        for few in (Y[:3], Y[:10], np.sort(Y)[-5:]):
+            assert noticed(few, *others) == ""

@@ -90,6 +90,7 @@ class PlainGP(TargetGP):
     """The plain GP of an average: a model of the target's data alone, without sources."""
 
     label = "plain GP"
+    _warns = False  # the members with sources do
 
 
 class AveragedGP(  # type: ignore[misc]

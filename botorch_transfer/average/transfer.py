@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, cast
+from warnings import catch_warnings, simplefilter
 
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models import ModelListGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
@@ -186,7 +188,10 @@ class TransferGP(AveragedGP):
         for name, member in classes.items():
             own = deepcopy(options)
             check_options(member, own)
-            built[name] = member(train_X, train_Y, priors[name], **own)
+            with catch_warnings():
+                if built:  # the first member has warned of the same data
+                    simplefilter("ignore", InputDataWarning)
+                built[name] = member(train_X, train_Y, priors[name], **own)
             refuse_mixture(built[name])
         first, batch_shape = next(iter(built.values())), train_X.shape[:-2]
         if outcome_transform is not None and split_transform(outcome_transform)[1] is None:
@@ -204,7 +209,7 @@ class TransferGP(AveragedGP):
             covar_module=covar_module,
             train_Yvar=train_Yvar,
             likelihood=deepcopy(likelihood),
-            outcome_transform=outcome_transform,
+            outcome_transform=cast(Any, outcome_transform),
             input_transform=getattr(first, "input_transform", None),
             noise=PLAIN_NOISE,
         )

@@ -180,7 +180,7 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
     datasets = dict(zip(task_names(sources), as_datasets(sources), strict=True))
     for name, data in datasets.items() if steps else ():
         Y, Yvar = apply_steps(f"Task {name!r}", steps, data.Y, data.Yvar)
-        names = {"feature_names": data.feature_names, "outcome_names": data.outcome_names}
+        names: Any = {"feature_names": data.feature_names, "outcome_names": data.outcome_names}
         datasets[name] = SupervisedDataset(data.X, Y, Yvar=Yvar, **names)
     return datasets
 

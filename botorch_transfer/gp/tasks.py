@@ -31,7 +31,7 @@ from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import pad_inputs
 from botorch_transfer.gp.state import savable
 from botorch_transfer.gp.stationary import Stationary
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, Steps, usable_std
 
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
@@ -405,7 +405,6 @@ def scaled_tasks(
         check_size(names, [len(data.X) for data in datasets])
     transform = frozen_input_transform(input_transform, datasets)
     tasks = PaddedTasks.from_datasets(datasets, transform)
-    warn_outside_unit_cube(tasks.X, "the source tasks", stacklevel=4)
     mean, std = outcome_scales(tasks, outcome_scale)
     return tasks.standardize(mean, std), TaskUnits(names, mean, std, outcome_scale, transform)
 

@@ -456,6 +456,11 @@ class PretrainedPrior(TransferPrior):
             )
         return x
 
+    def typical_outcomes(self) -> tuple[Tensor, Tensor]:
+        """Outcomes within two standard deviations of the mean, as of one task."""
+        steps = torch.linspace(-2.0, 2.0, 40).to(self.outcome_mean)
+        return self.outcome_mean + self.outcome_spread * steps, torch.zeros_like(steps).long()
+
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
         """Builds the outcome transform that brings a target's outcomes into the prior's units.
 

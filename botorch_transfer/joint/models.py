@@ -61,7 +61,7 @@ from botorch_transfer.gp.tasks import (
     outcome_variance,
     target_transform,
 )
-from botorch_transfer.input_transforms import frozen_input_transform
+from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
 from botorch_transfer.joint import kernels as coregionalization
 from botorch_transfer.joint.conditional import (
     JointObjective,
@@ -137,7 +137,9 @@ class JointTransferGP(TargetGP):
         tasks = PaddedTasks.from_datasets(datasets, input_transform).typical(most)
         sizes: list[int] = tasks.num_points.tolist()
         self._hyperparameters = hyperparameters
-        moments = OutcomeMoments.of(tasks.Y[tasks.mask])
+        warn_outside_unit_cube(tasks.X, "the source tasks")
+        old = tasks.Y[tasks.mask], tasks.mask.nonzero()[:, 0]
+        moments = OutcomeMoments.of(old[0])
         variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, moments)
         own = target_hyperparameters(hyperparameters, dim, variance)
         kernels: Sequence[Kernel] = self._default_kernels(num_tasks, dim, batch_shape, own)
@@ -148,7 +150,7 @@ class JointTransferGP(TargetGP):
         self.num_restarts = _affordable_restarts(sizes, kernel, train_X, max_bytes)
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         default = partial(target_transform, outcome_scale, moments, batch_shape)
-        transform = resolve_transform(outcome_transform, steps, default, train_Y)
+        transform = resolve_transform(outcome_transform, steps, default, train_Y, old)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
         points = SourcePoints(X, Y, Yvar, sizes, task_names(prior))
         own_noise, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from functools import partial, partialmethod
 
 import pytest
@@ -29,6 +30,7 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
+from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import ShiftedSines
 from tests.models.contract import (
@@ -489,3 +491,47 @@ def test_known_noise_is_transformed_with_the_outcomes(representative):
     assert_same_posterior(in_transformed_units(model), expected.posterior(TEST_X))
     with pytest.raises(NotImplementedError, match="Bilog does not yet support"):
         representative.model_class(X, Y, noisy, outcome_transform=Bilog())
+
+
+# ------------------------------------------------------------------- what a model warns of
+
+
+def warnings_of(build, *names):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        build()
+    texts = [str(each.message) for each in caught]
+    return [text for text in texts if any(name in text for name in names)]
+
+
+@where(lambda case: not case.any_dim and case.model_class is not PretrainedGP)  # its fit warns
+def test_inputs_outside_the_cube_are_named_once(case):
+    sources, (X, Y) = FAMILY.sources(), FAMILY.target(3)
+    inside, outside = partial(case.model_class, X, Y), partial(case.model_class, 2 * X + 1, Y)
+    far = {**sources, "task 1": (5 * sources["task 1"][0], sources["task 1"][1])}
+    for build, history, whose in (
+        (inside, sources, []),
+        (outside, sources, ["the target"]),
+        (inside, far, ["the source tasks"]),
+        (outside, far, ["the source tasks", "the target"]),
+    ):
+        for _ in range(2):  # the second time nothing is pre-trained
+            found = warnings_of(partial(build, history, **case.options), "unit cube")
+            assert sorted(text.split(" are not")[0] for text in found) == [
+                f"The inputs of {each}" for each in whose
+            ]
+
+
+@pytest.mark.usefixtures("short_training")
+@where(lambda case: not case.any_dim)
+def test_a_target_in_another_unit_is_noticed_once(case):
+    sources, (X, Y) = FAMILY.sources(), FAMILY.target(5)
+    for factor, fits in ((100, "divided by 100"), (0.01, "times 100"), (1e7, ""), (1, None)):
+        build = partial(case.model_class, X, factor * Y, sources, **case.options)
+        found = warnings_of(build, "train_Y is far from")
+        assert len(found) == (fits is not None)
+        assert all(fits in text for text in found)
+        assert not any("it fits" in text for text in found if not fits)
+        for chosen in (Standardize(1), None):
+            own = partial(build, outcome_transform=chosen)
+            assert warnings_of(own, "train_Y is far from") == []
