@@ -246,8 +246,7 @@ def test_after_many_runs_the_search_is_compared_with_a_plain_gp(helps, said):
     outcome = found.tables.outcomes[0]
     with brief_search():
         assert said in room._against_plain(found, outcome, X)
-    assert "too early" in room._against_plain(found, outcome, X[:7])
-    assert "do not show yet" in room._against_plain(found, outcome, X[:19])
+    assert "too early" in room._against_plain(found, outcome, X[:19])
 
 
 def test_settings_have_the_digits_that_they_need():
