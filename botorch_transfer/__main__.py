@@ -236,11 +236,10 @@ def _suggest(options: argparse.Namespace) -> None:
             *("history", "runs", "candidates", "fixed", "constraints", "outcome_range", "cost"),
             *("same_in_batch", "model", "rename", "missing", "log", "seed"),
         )
-        given = {name: getattr(options, name) for name in told}
         noted = {
             name: ", ".join(map(str, value)) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value not in (None, [])
+            for name in told
+            if (value := getattr(options, name)) not in (None, [])
         }
         page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")

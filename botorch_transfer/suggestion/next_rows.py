@@ -505,9 +505,9 @@ def eligible(tables: EncodedTables, index: int = 0) -> Tensor:
 
 
 def best_run(tables: EncodedTables) -> int | None:
-    """Finds the best run by the first outcome, as a row of the runs with outcomes, or none."""
-    Y = eligible(tables)
-    return int(Y.argmax()) if bool(Y.isfinite().any()) else None
+    """Finds the best run by the only objective, as a row of the runs with outcomes, or none."""
+    Y, is_only = eligible(tables), sum(outcome.is_objective for outcome in tables.outcomes) == 1
+    return int(Y.argmax()) if is_only and bool(Y.isfinite().any()) else None
 
 
 def short(value: Any) -> str:

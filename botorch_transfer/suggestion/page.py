@@ -129,13 +129,9 @@ def suggestion_page(
     tables, outcomes = suggestion.tables, suggestion.tables.outcomes
     columns, digits = tables.region.columns, _digits(tables)
     table, known = _runs(runs, tables, status, digits)
-    parts = [
-        _outcome(suggestion, o, i, 1 + np.flatnonzero(known[:, i]))
-        for i, o in enumerate(outcomes)
-        if o.is_objective
-    ]
-    found = best_run(tables) if len(parts) == 1 else None
-    best = None if found is None or table is None else int(np.flatnonzero(known.any(axis=1))[found])
+    objectives = [i for i, outcome in enumerate(outcomes) if outcome.is_objective]
+    parts = [_outcome(suggestion, i, 1 + np.flatnonzero(known[:, i])) for i in objectives]
+    best = best_run(tables) if len(known) else None
     names = {type(model).__name__: None for model in suggestion.models.values()}
     noted = {
         "model": ", ".join(names) or "none: the rows are spread out, or old runs' best",
@@ -153,7 +149,7 @@ def suggestion_page(
         "rows": [_cells(row, columns, digits) for row in suggestion.rows[columns].to_numpy(object)],
         "why": [_why(suggestion, i) for i in range(len(suggestion.rows))],
         "outlook": suggestion.outlook,
-        "best": best,
+        "best": None if best is None else int(np.flatnonzero(known.any(axis=1))[best]),
         "outcomes": [part for part in parts if part is not None],
         "runs": table,
         "settings": {name: _text(value) for name, value in noted.items()},
@@ -215,10 +211,9 @@ def _why(suggestion: Suggestion, row: int) -> str:
     return _sentence(parts) or "Chosen without a model."
 
 
-def _outcome(
-    suggestion: Suggestion, outcome: Outcome, number: int, rows: NDArray[Any]
-) -> dict[str, Any] | None:
+def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[str, Any] | None:
     """Returns the page's data of an objective; ``None`` without a model."""
+    outcome = suggestion.tables.outcomes[number]
     if (model := suggestion.models.get(outcome.name)) is None:
         return None
     space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
@@ -228,10 +223,6 @@ def _outcome(
     best = eligible(suggestion.tables, number)[known]
     best = best.cummax(dim=0).values if len(Y) else best
     tried = space.decode(runs.X.clamp(0.0, 1.0))
-    hover = [
-        ", ".join(f"{name} {_text(v)}" for name, v in row.items() if _text(v))
-        for row in tried.to_dict("records")
-    ]
     importance = parameter_importance(model, space)
     verdict, tasks = _tasks(suggestion, outcome, runs.X, Y)
     slices, maps = _pictures(suggestion, outcome, list(importance.index), tried)
@@ -247,7 +238,6 @@ def _outcome(
         "values": _numbers(values),
         "best": _numbers(outcome.original(best).where(best.isfinite(), math.nan)),
         "predicted": (runs.added[:, 0] > 0).tolist(),
-        "hover": hover,
         "expected": _expected(suggestion, outcome, runs),
         "importance": {
             "names": list(importance.index),
@@ -320,13 +310,9 @@ def _tasks(
 
 def _against_plain(suggestion: Suggestion, outcome: Outcome, X: Tensor) -> str:
     """Compares a study with a plain GP, replayed on what the model predicts of rows."""
-    if len(X) < POINTS_TO_JUDGE:
-        return (
-            "it is too early to say whether old runs help: that takes "
-            f"{POINTS_TO_JUDGE} runs with outcomes (so far {len(X)})"
-        )
     if len(X) < ENOUGH_TO_REPLAY:
-        return "this study's runs do not show yet whether old runs help"
+        few = f"{POINTS_TO_JUDGE} to {ENOUGH_TO_REPLAY} runs with outcomes (so far {len(X)})"
+        return f"it is too early to say whether old runs help: that takes {few}"
     tables, model = suggestion.tables, suggestion.models[outcome.name]
     rows = torch.cat([X, tables.region.sample(NUM_REPLAYED, seed=0)]).clamp(0.0, 1.0)
     region = Region(tables.space, table=tables.space.decode(rows).drop_duplicates())
@@ -414,11 +400,9 @@ def _runs(
     unfinished, kept = np.zeros(len(runs), dtype=bool), np.ones(len(runs), dtype=bool)
     for name, own in tables.curves.items():  # one row a run, with its predicted end
         last, ends = [curve.row for curve in own.curves], own.forecast()
-        kept &= runs[own.step].isna().to_numpy()
+        kept &= runs[own.step].isna().to_numpy() | np.isin(np.arange(len(runs)), last)
         Y[last, names.index(name)] = np.where([c.diverged for c in own.curves], np.inf, ends.mean)
         unfinished[last] = ends.variance != 0
-    for own in tables.curves.values():
-        kept[[curve.row for curve in own.curves]] = True
     without = np.where(read[FATE] == "ended", "ended", "pending")
     states = np.where(np.isnan(Y).all(axis=1), without, "done")
     states = np.where(unfinished, "stopped or running", states)
