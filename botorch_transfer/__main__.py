@@ -144,14 +144,6 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
         help="CSV file of this study's runs, if there is no history",
     )
     _add_meaning(add)
-    add.add_argument(
-        "--constraint",
-        dest="constraints",
-        nargs="+",
-        action="extend",
-        metavar="'memory <= 5'",
-        help="limits of outcomes, and linear constraints between parameters, as 'x1 + x2 <= 1'",
-    )
     add.add_argument("--noise", nargs="+", default=[], metavar="outcome=column")
     add.add_argument("--status", default="status", help="the runs' column that says what failed")
     add.add_argument(
@@ -165,7 +157,16 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
 
 
 def _add_meaning(add: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say what the columns of old runs mean, and the seed."""
+    """Adds the arguments that say what the columns of old runs mean, constraints and the seed."""
+    add.add_argument(
+        "--constraint",
+        dest="constraints",
+        nargs="+",
+        action="extend",
+        metavar="'memory <= 5'",
+        help="what rows satisfy, as 'x1 + x2 <= 1', 'at_most(2, a, b, c)' or "
+        "\"not (base == 'NaH' and x1 > 1)\"; limits of other outcomes",
+    )
     add.add_argument("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
     add.add_argument("--goal", nargs="+", metavar="min|max", help="what is good (min)")
     add.add_argument("--task", default="task", help="the history's column of task names (task)")
@@ -327,7 +328,6 @@ def _tables(
         read["runs"],
         options.outcome,
         candidates=read["candidates"],
-        constraints=options.constraints,
         noise=_pairs(options.noise, "--noise", options.outcome[0]),
         outcome_range=options.outcome_range,
         status=options.status,
@@ -366,8 +366,8 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """Returns the meaning of old runs' columns, as arguments of Python."""
-    given = {name: getattr(options, name) for name in ("goal", "task", "step", "run", "robust")}
-    return given | {
+    names = ("goal", "task", "step", "run", "robust", "constraints")
+    return {name: getattr(options, name) for name in names} | {
         "log": options.log is not None and (options.log or True),
         "missing": _values(options.missing, "--missing", space),
         "rename": _pairs(options.rename, "--rename"),

@@ -132,8 +132,9 @@ def read_curves(
         step: The column of the step.
         goal: Whether small or large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. A new run starts where the
-            step does not grow; by default only there, so that a run's rows follow one another.
+        run: The columns whose values are the same in all rows of a run, which may be in any order
+            if each step is there once; else a new run starts where the step does not grow. By
+            default it starts only there, so that a run's rows follow one another.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -166,7 +167,9 @@ def read_curves(
     group: NDArray[Any] = np.zeros(len(frame), dtype=np.intp)
     if keys:
         group = frame.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
-    order = np.argsort(group, kind="stable")
+    twice = DataFrame({"group": group, "step": steps}).duplicated(keep=False).to_numpy()
+    in_order = np.isin(group, group[twice & np.isfinite(steps)]) | (not run)
+    order = np.lexsort((np.where(in_order, 0.0, steps), group))
     order = order[np.isfinite(steps[order])]
     new = (np.diff(group[order]) != 0) | (np.diff(steps[order]) <= 0)
     curves = []

@@ -143,6 +143,7 @@ def backtest(
     log: bool = False,
     step: str | None = None,
     run: str | None = None,
+    constraints: Sequence[str] = (),
     robust: bool = True,
     progress: bool | None = None,
 ) -> Backtest:
@@ -170,6 +171,7 @@ def backtest(
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
         run: The column whose value is the same in all rows of a run, as in :func:`suggest`.
+        constraints: What the rows satisfy that a model chooses from, as in :func:`suggest`.
         robust: Whether models see very bad outcomes as just bad, as in :func:`suggest`. Tables and
             distances have the outcomes as they are.
         progress: Whether to show a progress bar; by default on a terminal.
@@ -195,8 +197,10 @@ def backtest(
     names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
     options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
-    options |= {"log": log, "task": task, "robust": False}
+    options |= {"log": log, "task": task, "constraints": constraints, "robust": False}
     tables = read_study(space, history, None, outcome, goal, **options)
+    if len(tables.outcomes) > 1:
+        raise ValueError("A backtest is of one outcome: leave limits of other outcomes out.")
     sources, rng = tables.sources[outcome], np.random.default_rng(seed)
     if len(sources) < 2:
         raise InputDataError(
@@ -205,7 +209,7 @@ def backtest(
         )
     kept = _some(sources, list(sources), MAX_SOURCES, rng)
     data = {name: _thinned(sources[name], rng) for name in kept}
-    pools = {name: _pool(tables.space, each) for name, each in data.items()}
+    pools = {name: _pool(tables.region, each) for name, each in data.items()}
     data = {name: limit_task(each) if robust else each for name, each in data.items()}
     enough = [name for name, (_, values) in pools.items() if len(values) >= FEWEST_ROWS]
     if not enough:
@@ -258,12 +262,13 @@ def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDat
     return task.clone(mask=kept)
 
 
-def _pool(space: SearchSpace, task: SupervisedDataset) -> tuple[DataFrame, Array]:
-    """A task's different rows inside of the space, and their mean outcomes, to be maximized."""
+def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
+    """A task's different rows of the region, and their mean outcomes, to be maximized."""
     inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
-    rows, Y = space.decode(task.X[inside]), task.Y[inside, 0].numpy()
+    inside &= region.allows(task.X.clamp(0.0, 1.0))
+    rows, Y = region.decode(task.X[inside]), task.Y[inside, 0].numpy()
     _, first, place = np.unique(
-        space.encode(rows).numpy().round(12), axis=0, return_index=True, return_inverse=True
+        region.space.encode(rows).numpy().round(12), axis=0, return_index=True, return_inverse=True
     )
     means = np.bincount(place.ravel(), Y) / np.maximum(np.bincount(place.ravel()), 1)
     return rows.iloc[first].reset_index(drop=True), means

@@ -202,9 +202,12 @@ def suggest(
             of it, with its index and its further columns. Rows of ``runs`` are left out.
         fixed: Values that parameters have today, such as ``{"temperature": 20}``; old runs at other
             values still count.
-        constraints: What rows have to satisfy: linear constraints between parameters, such as
-            ``"x1 + x2 <= 1"``, and limits of further outcomes, such as ``"memory <= 5"``. Limits
-            alone may be a mapping such as ``{"memory": "<= 5"}``.
+        constraints: What rows have to satisfy: comparisons of sums of parameters, such as
+            ``"x1 + x2 <= 1"``, excluded combinations, such as ``"not (base == 'NaH' and x1 > 1)"``,
+            mixtures of few, as ``"at_most(2, a, b, c)"``, and limits of further outcomes, such as
+            ``"memory <= 5"``. Inequalities hold exactly, as pandas evaluates them on the rows;
+            equalities up to 1e-9, relative to the sizes of their terms. Limits alone may be a
+            mapping such as ``{"memory": "<= 5"}``.
         repeats: Whether rows of ``runs`` may be suggested again.
         model: The model: a class of this package or its name; a callable with the same first three
             arguments and ``train_Yvar``; ``"SingleTaskGP"`` or another model of BoTorch, which

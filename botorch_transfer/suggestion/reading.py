@@ -48,7 +48,7 @@ from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
 from botorch_transfer.search_space.space import check_table
-from botorch_transfer.suggestion.linear import read_constraint
+from botorch_transfer.suggestion.constraints import names_some, read_constraint
 from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ def _split_constraints(
 ) -> tuple[dict[str, str], list[str]]:
     """Separates limits of outcomes, by name, from constraints between parameters.
 
-    A text that compares one name, which is no parameter, with a number is a limit of an outcome.
+    A text that compares something else than parameters with a number is a limit of an outcome.
     """
     if isinstance(constraints, str):
         raise TypeError(f"constraints is {constraints!r}: put the one into a list.")
@@ -276,8 +276,8 @@ def _split_constraints(
         return dict(constraints or {}), []
     limits, linear = {}, []
     for text in constraints:
-        parts = re.fullmatch(r"\s*`?([^<>=+*`]+?)`?\s*([<>]=?[^<>=]+)", str(text))
-        if parts is not None and parts[1] not in parameters:
+        parts = re.fullmatch(r"""\s*[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)""", str(text))
+        if parts is not None and not names_some(text, parameters):
             limits[parts[1]] = parts[2]
         else:
             linear.append(text)

@@ -1,13 +1,15 @@
 """The region of a search space that rows are suggested from.
 
-It is the whole space, or what fixed values and linear constraints leave of it, or the rows of a
-table of candidates. The search, the first design and the scales of acquisition functions ask a
+It is the whole space, or what fixed values and constraints leave of it, or the rows of a table of
+candidates. The search, the first design and the scales of acquisition functions ask a
 :class:`Region` for rows, whatever its parts are.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,13 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
 from pandas import DataFrame, isna, to_numeric
 from torch import Tensor
 
 from botorch_transfer.data.measurements import refuse_cell
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
-from botorch_transfer.suggestion.linear import LinearConstraint, Repair
+from botorch_transfer.suggestion.constraints import Condition, LinearConstraint, Repair
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +35,15 @@ MAX_GRID = 2_000
 MAX_REPAIRED = 48
 """The most rows to make feasible at once; all rows that are feasible already are taken."""
 
+MARGINS = (0.0, 1e-11, 1e-6)
+"""By how much inequalities are tightened, relative to their terms, until they hold exactly."""
+
+MAX_MOVES = 8
+"""The most attempts to move rows to where conditions hold, to numbers of theirs or next to them."""
+
+DIGITS = 12
+"""With constraints, continuous values have so many digits."""
+
 
 @dataclass(frozen=True)
 class Region:
@@ -40,7 +52,7 @@ class Region:
     Args:
         space: The search space.
         fixed: Values of parameters by name, in the user's units; ``"80 °C"`` is a number, too.
-        constraints: Linear constraints between parameters.
+        constraints: Constraints between parameters.
         table: A table of candidates, if these are all there are. It may have further columns. Of
             candidates with equal parameters, the first one counts.
         repeats: Whether rows that were tried, or are pending, may be suggested again.
@@ -58,7 +70,7 @@ class Region:
 
     space: SearchSpace
     fixed: Mapping[str, Any] | None = None
-    constraints: Sequence[LinearConstraint] = ()
+    constraints: Sequence[Condition] = ()
     table: DataFrame | None = None
     repeats: bool = False
 
@@ -71,12 +83,17 @@ class Region:
                     "%d candidates have the parameters of another one: the first of them counts",
                     is_repeated.sum(),
                 )
-            kept = self.allows(X).numpy() & ~is_repeated
+            written = self.table.filter(self.space.number_columns).apply(
+                to_numeric, errors="coerce"
+            )
+            frame = self.space.decode(X).assign(**{str(c): written[c].to_numpy() for c in written})
+            kept = self.allows(X).numpy() & self._holds(self.constraints, frame) & ~is_repeated
             object.__setattr__(self, "table", self.table[kept])
             object.__setattr__(self, "candidates", X[kept])
             rows = X[kept]
         else:
             rows = self.nearest(torch.full((1, self.space.dim), 0.5, dtype=torch.double))
+            rows = rows if len(rows) else self.sample(MAX_REPAIRED, seed=0)
         if len(rows) == 0:
             asked = [f"{name} = {value!r}" for name, value in (self.fixed or {}).items()]
             asked += dict.fromkeys(repr(constraint.text) for constraint in self.constraints)
@@ -120,10 +137,71 @@ class Region:
 
     @cached_property
     def _repair(self) -> Repair | None:
+        linear = [c for c in self.constraints if isinstance(c, LinearConstraint)]
         # Among candidates, rows that violate a constraint are left out instead.
-        if not self.constraints or self.table is not None:
+        if not linear or self.table is not None:
             return None
-        return Repair(self.space, self.constraints, (self.fixed or {}).keys())
+        return Repair(self.space, linear, (self.fixed or {}).keys())
+
+    @cached_property
+    def _conditions(self) -> list[Condition]:
+        return [c for c in self.constraints if not isinstance(c, LinearConstraint)]
+
+    @cached_property
+    def _ends(self) -> dict[str, list[float]]:
+        """Numbers that conditions compare columns with; none of a choice."""
+        ends = defaultdict[str, list[float]](list)
+        for name, numbers in (pair for c in self._conditions for pair in c.ends.items()):
+            ends[name] += numbers
+        return ends
+
+    @cached_property
+    def _places(self) -> list[tuple[list[int], Tensor, int]]:
+        """Columns of the encoding that conditions name, and places where one may become true.
+
+        Numbers that conditions name come first, then places next to them. The number of the former
+        is the last entry.
+        """
+        found = []
+        for name, ends in self._ends.items():
+            parameter = next(p for p in self.space.parameters if p.name == name)
+            columns = self.space.feature_indices[name]
+            if not parameter.is_numeric:
+                unit = parameter.unit_grid()
+            else:
+                low, high = parameter.decode(np.array([[0.0], [1.0]]))[name]
+                unit = parameter.place(DataFrame({name: np.clip(ends, low, high)}))
+                step = 1 / parameter.size if parameter.size else MARGINS[-1]
+                unit = np.concatenate([unit, unit - step, unit + step])
+            if not self.fixed_columns.keys() & columns:
+                places = torch.from_numpy(unit.clip(0.0, 1.0))
+                found.append((columns, places, len(ends) or len(places)))
+        return found
+
+    def _holds(self, constraints: Sequence[Condition], frame: DataFrame) -> NDArray[np.bool_]:
+        holds = [constraint.holds(frame) for constraint in constraints]
+        return np.all([np.ones(len(frame), dtype=np.bool_), *holds], axis=0)
+
+    def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
+        """Moves rows to where conditions hold, by more and more of what conditions name.
+
+        What moves first is near to where a condition may become true.
+        """
+        for attempt in range(2 * MAX_MOVES):
+            bad = np.flatnonzero(~self._holds(self._conditions, self._rounded(X)))
+            if len(bad) == 0:
+                break
+            moved, most = X[bad], 1.5 * (attempt % MAX_MOVES + 1) / MAX_MOVES
+            for columns, places, number in self._places:
+                number = number if attempt < MAX_MOVES else len(places)
+                near = places[rng.integers(number, size=len(bad))]
+                moves = (near - moved[:, columns]).abs().amax(dim=-1, keepdim=True)
+                moves *= torch.from_numpy(rng.uniform(0.5, 1.5, (len(bad), 1)))
+                moved[:, columns] = near.where(moves <= most, moved[:, columns])
+            moved = self._with_fixed(moved)
+            holds = self._holds(self._conditions, self._rounded(moved))
+            X[bad[holds]] = moved[holds]
+        return X
 
     def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]] | None:
         """The constraints on the encoding, as ``optimize_acqf`` takes them.
@@ -153,33 +231,78 @@ class Region:
         Returns:
             An ``n`` boolean tensor.
         """
-        allowed = torch.ones(len(X), dtype=torch.bool)
+        allowed = torch.from_numpy(self._holds(self.constraints, self._rounded(X)))
         if self.fixed:
             allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
-        if self.constraints:
-            frame = self.space.decode(X)
-            for constraint in self.constraints:
-                allowed &= torch.from_numpy(constraint.holds(frame))
         return allowed
+
+    def _rounded(self, X: Tensor) -> DataFrame:
+        """Decodes rows; with constraints, zeros and sums are as exact as they are written."""
+        frame = self.space.decode(X)
+        if self.constraints and (digits := self._digits):
+            frame[list(digits)] = frame[list(digits)].round(digits) + 0.0
+        return frame
+
+    @cached_property
+    def _digits(self) -> dict[str, int]:
+        """Digits after the point of continuous numbers."""
+        found: dict[str, int] = {}
+        for p in self.space.parameters:
+            if p.size is None and not p.log:
+                size = max(abs(p.lower), abs(p.upper))
+                found[p.name] = DIGITS - math.ceil(math.log10(size))
+        return found
 
     def nearest(self, X: Tensor, max_repaired: int | None = None) -> Tensor:
         """Moves points of the unit cube to near configurations with all that is asked for.
 
         Args:
             X: An ``n x d`` tensor.
-            max_repaired: Of points that violate constraints, how many to move; ``None`` for all.
+            max_repaired: Of points that violate linear constraints, how many to move; ``None`` for
+                all.
 
         Returns:
             At most ``n`` encoded rows, in the points' order; the others are left out. They need not
             be candidates.
         """
         X = self._with_fixed(X)
+        if self._conditions:
+            X = self._with_conditions(X, np.random.default_rng(0))
         allowed = self.allows(X)
-        if self._repair is not None and not bool(allowed.all()):
-            moved = self._repair.nearest(self.space.decode(X)[~allowed.numpy()][:max_repaired])
-            X[moved.index.tolist()] = self.space.encode(moved)
-            allowed = self.allows(X)
-        return X[allowed]
+        if self._repair is None:
+            return X[allowed]
+        left = (~allowed).nonzero()[:max_repaired, 0]
+        for margin in MARGINS:
+            if len(left) == 0:
+                break
+            frame = self._rounded(X[left])
+            at_end = np.stack([frame[c].isin(self._ends.get(c, ())) for c in self._repair.columns])
+            moved = self._repair.nearest(frame, at_end.T, margin)
+            for parameter in self.space.parameters:
+                if parameter.name in moved:
+                    (column,) = self.space.feature_indices[parameter.name]
+                    X[left, column] = torch.from_numpy(parameter.encode(moved)[:, 0])
+            X[left] = self._with_fixed(X[left])
+            left = left[~self.allows(X[left])]
+        return X[self.allows(X)]
+
+    def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
+        """Finds for each row what a search by gradients does not change.
+
+        Args:
+            X: An ``n x d`` tensor of rows of the region.
+
+        Returns:
+            Values by column of the encoding: fixed values, unordered choices, and zeros that a
+            condition asks for.
+        """
+        found = [self.fixed_columns | choice for choice in self.space.fixed_features(X)]
+        frame = self._rounded(X)
+        for name in (name for name, ends in self._ends.items() if 0.0 in ends):
+            (column,) = self.space.feature_indices[name]
+            for row in np.flatnonzero(frame[name] == 0):
+                found[row][column] = float(X[row, column])
+        return found
 
     def grid(self) -> Tensor | None:
         """All rows, if they are few or a table; else ``None``."""
@@ -217,7 +340,7 @@ class Region:
             A table, parameters first.
         """
         if self.table is None:
-            return self.space.decode(X)
+            return self._rounded(X)
         places = (X.unsqueeze(-2) == self.candidates).all(dim=-1).to(torch.int).argmax(dim=-1)
         return self.table.iloc[places.numpy()][self.columns].copy()
 
@@ -254,7 +377,7 @@ class Region:
 
     def sharing(self, shared: Sequence[str], x: Tensor) -> Region:
         """Fixes shared parameters to the values of a row, a ``d`` tensor."""
-        row = self.space.decode(x.unsqueeze(0)).iloc[0]
+        row = self.decode(x.unsqueeze(0)).iloc[0]
         conditions = {p.name: p.active_if or {} for p in self.space.parameters}
         # Parents are shared, too, so that a parameter is active in all rows or in none.
         names = [name for each in shared for name in (each, *conditions[each])]

@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
-from botorch.exceptions.errors import OptimizationGradientError
+from botorch.exceptions.errors import CandidateGenerationError, OptimizationGradientError
 from botorch.optim import optimize_acqf_mixed
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
@@ -213,13 +213,14 @@ def _climb(
     Steps start from the best row, which may be taken: a free row next to it may be the best one.
     """
     space, rows = region.space, best_first[:64]
-    choices = [region.fixed_columns | choice for choice in space.fixed_features(rows)]
+    choices = region.fixed_features(rows)
     choices = list({tuple(choice.items()): choice for choice in choices}.values())[:NUM_CHOICES]
     # Choices that fix every input are scored as rows already.
     choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
     if choices:
-        # Outcomes of astronomic size have no gradients: then rows are scored only.
-        with suppress(OptimizationGradientError):
+        # Outcomes of astronomic size have no gradients, and rounding errors may leave no place
+        # between many constraints: then rows are scored only.
+        with suppress(OptimizationGradientError, CandidateGenerationError):
             found = _ascend(acquisition, region, best_first[:NUM_STARTS], choices)
             rows = torch.cat([region.nearest(found), best_first[:1]])
     values, is_free = _evaluate(acquisition, rows), ~is_among(rows, taken)
@@ -307,7 +308,7 @@ def _move_to_middle(
     """
     least = float(_evaluate(acquisition, x.unsqueeze(0))) - tolerance
     space = region.space
-    fixed = region.fixed_columns | space.fixed_features(x.unsqueeze(0))[0]
+    fixed = region.fixed_features(x.unsqueeze(0))[0]
     for parameter in space.parameters:
         column = space.feature_indices[parameter.name][0]
         is_continuous = isinstance(parameter, FloatParameter) and parameter.size is None

@@ -24,7 +24,7 @@ from botorch_transfer.search_space import (
     OrdinalParameter,
     SearchSpace,
 )
-from botorch_transfer.suggestion.linear import read_constraint
+from botorch_transfer.suggestion.constraints import read_constraint
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import ExhaustedSpaceError, maximize, spread_out
 
@@ -100,7 +100,7 @@ def num_infeasible(seed: int, num_rows: int = 2) -> int:
             found, _ = maximize(_Nearness(x), region, rows, rows[:0], False, seed)
             rows = torch.cat([rows, found[None]])
             rows = torch.cat([rows, spread_out(region, number, rows, seed)[None]])
-    frame = space.decode(rows)
+    frame = region.decode(rows)
     holds = np.all([part.holds(frame) for part in constraints], axis=0)
     return int((~holds | (space.round(rows) - rows).abs().amax(dim=-1).gt(1e-9).numpy()).sum())
 

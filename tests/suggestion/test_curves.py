@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pandas import DataFrame, concat, read_csv
 
 from botorch_transfer import FloatParameter, SearchSpace, suggest
 from botorch_transfer.__main__ import main
+from botorch_transfer.curves.prior import read_curves
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import read_study, suggest_rows
@@ -71,6 +73,34 @@ def test_rows_of_one_run_are_found_by_its_name() -> None:
     named = PARTIAL.assign(C=0.5, name=PARTIAL["C"].map(str)).sort_values("epoch")
     runs = read_study(SPACE, OLD, named, step="epoch", run="name").runs
     assert len(runs.X) == 3
+
+
+@pytest.mark.parametrize("run", [None, "name"])
+def test_rows_of_a_run_may_be_in_any_order(run: str | None) -> None:
+    """With a name for each run, equal parameters do not matter, either."""
+    old, new = OLD.assign(name=OLD["C"].map(str)), PARTIAL.assign(name=PARTIAL["C"].map(str))
+    if run is not None:
+        old, new = old.assign(C=0.5), new.assign(C=0.5)
+    mixed = [frame.sample(frac=1.0, random_state=0) for frame in (old, new)]
+    tables = [read_study(SPACE, *pair, step="epoch", run=run) for pair in ((old, new), mixed)]
+    for name in tables[0].sources["loss"]:
+        known = [torch.hstack([t.X, t.Y]) for t in (each.sources["loss"][name] for each in tables)]
+        assert sorted(known[0].tolist()) == sorted(known[1].tolist())
+    Y = [each.runs.Y[:, 0].sort().values for each in tables]
+    torch.testing.assert_close(*Y)
+
+
+def test_steps_in_any_order_give_the_same_row() -> None:
+    runs = OLD.groupby(["task", "C"], sort=False).sample(frac=1.0, random_state=0)
+    assert not runs["epoch"].equals(OLD["epoch"])
+    rows = [suggest(SPACE, old, PARTIAL, step="epoch", model=ScaMLGP) for old in (OLD, runs)]
+    assert rows[0].equals(rows[1])
+
+
+def test_equal_runs_follow_one_another() -> None:
+    runs = DataFrame({"C": 0.5, "epoch": [1, 2, 1, 2, 3], "loss": [5.0, 4.0, 5.0, 3.0, 2.0]})
+    found = read_curves(runs, "loss", "epoch", run=["C"])
+    assert [curve.steps.tolist() for curve in found] == [[1, 2], [1, 2, 3]]
 
 
 def test_stopped_runs_wait_until_a_run_is_complete(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from botorch_transfer import (
     SearchSpace,
 )
 from botorch_transfer.suggestion import region as region_room
-from botorch_transfer.suggestion.linear import read_constraint
+from botorch_transfer.suggestion.constraints import read_constraint
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import NUM_STARTS, ExhaustedSpaceError, is_among, maximize
 

@@ -1,0 +1,498 @@
+"""Constraints between parameters, in the user's units: ``"x1 + x2 <= 1"``.
+
+:func:`read_constraint` reads one: comparisons of sums of parameters, or of a choice with a value,
+and their combinations by ``not``, ``and``, ``or`` and ``at_most``. :class:`Repair` moves
+configurations to the nearest ones that satisfy linear constraints. What is nearest is a small
+mixed-integer program, which SciPy solves, so that whole numbers, steps, levels and fractions are
+kept as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pandas import DataFrame
+from scipy import optimize
+from scipy.linalg import block_diag
+from torch import Tensor
+
+from botorch_transfer.search_space import SearchSpace
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+TOLERANCE = 1e-9
+"""By how much rounding errors may violate an equality, relative to the sizes of its terms."""
+
+MAX_NODES = 100
+"""The most nodes of a branch and bound: any feasible row will do, the nearest or not."""
+
+CONSTANT = ""
+"""Stands for the constant among the names of columns."""
+
+SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
+"""By comparison the sign that turns it into one with ``>=``; 0 of an equality."""
+
+OPPOSITES: dict[type, Any] = {
+    ast.Eq: ast.NotEq,
+    ast.In: ast.NotIn,
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+}
+OPPOSITES |= {opposite: comparison for comparison, opposite in OPPOSITES.items()}
+"""By comparison the one that holds where it does not."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What rows have to satisfy, such as a combination of comparisons.
+
+    Args:
+        text: As the user wrote it.
+        code: The same in Python, with nothing but columns, constants and operators.
+        columns: The columns, by their name in the code.
+        ends: Numbers that columns are compared with; none of a choice.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
+        >>> (condition,) = read_constraint("at_most(1, a, b)", space)
+        >>> condition.holds(DataFrame({"a": [0.5, 0.5], "b": [0.5, 0.0]})).tolist()
+        [False, True]
+    """
+
+    text: str
+    code: str
+    columns: Mapping[str, str]
+    ends: Mapping[str, Collection[float]]
+
+    def holds(self, frame: DataFrame) -> Mask:
+        """Finds the configurations in which it holds, with the rounding errors of its sums.
+
+        Args:
+            frame: A table with ``n`` rows.
+
+        Returns:
+            An ``n`` array.
+        """
+        rows = zip(*(frame[name].tolist() for name in self.columns.values()), strict=True)
+        code, known = (
+            compile(self.code, self.text, "eval"),
+            {"__builtins__": {}, "at_most": at_most},
+        )
+        found = [eval(code, known, dict(zip(self.columns, row, strict=True))) for row in rows]
+        return np.array(found, dtype=bool)
+
+
+def at_most(most: int, *values: float) -> bool:
+    """Whether at most so many values are not zero."""
+    return sum(value != 0 for value in values) <= most
+
+
+@dataclass(frozen=True)
+class LinearConstraint(Condition):
+    """A weighted sum of parameters that is at least a bound, or equal to it.
+
+    An inequality holds exactly, as pandas evaluates it; an equality up to :data:`TOLERANCE`.
+
+    Args:
+        text: As the user wrote it.
+        code: The comparison in Python.
+        columns: The columns, by their name in the code.
+        ends: Nothing.
+        weights: The parameters' weights by column.
+        bound: The bound.
+        is_equality: Whether the sum is equal to the bound.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> constraint = LinearConstraint("x <= 1", "x <= 1", {"x": "x"}, {}, {"x": -1.0}, -1.0)
+        >>> constraint.holds(DataFrame({"x": [0.5, 1.5]})).tolist()
+        [True, False]
+    """
+
+    weights: Mapping[str, float]
+    bound: float
+    is_equality: bool = False
+
+    def holds(self, frame: DataFrame) -> Mask:
+        """Finds the configurations in which it holds, an ``n`` array."""
+        if not self.is_equality:
+            return super().holds(frame)
+        terms = np.stack([w * frame[c].to_numpy(float) for c, w in self.weights.items()], axis=1)
+        tolerance = TOLERANCE * (np.abs(terms).sum(axis=1) + abs(self.bound))
+        return np.asarray(np.abs(terms.sum(axis=1) - self.bound) <= tolerance)
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
+    """Reads a constraint; a chain, as ``"1 <= a + b <= 2"``, and an ``and`` are several.
+
+    Args:
+        text: The text. Names that Python would not take are in backticks or quotation marks:
+            ``"`flow rate` <= 2"``. ``at_most(2, a, b, c)`` limits how many are not zero.
+        space: The search space.
+
+    Returns:
+        The constraints: linear ones, which sums can be moved to, and others.
+
+    Raises:
+        ValueError: If a comparison is not linear, or names what has no number in each row.
+
+    Example:
+        >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
+        >>> read_constraint("a >= 2 * b", space)[0].weights
+        {'a': 1.0, 'b': -2.0}
+        >>> read_constraint("not (a > 0.5)", space)[0].code
+        'a <= 0.5'
+    """
+    try:
+        reader = _Reader(str(text), space)
+        return [reader.read(part) for part in _conjuncts(_parse(text, space.columns), True)]
+    except (SyntaxError, KeyError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"The constraint {text!r} is not a linear one of parameters: write it as "
+            "'a + 2 * b <= 1', with <=, >= or ==, or combine such by and, or, not and "
+            "at_most(2, a, b); names with spaces, and reserved words such as lambda, are in "
+            f"backticks or quotation marks; there are {', '.join(space.columns)}."
+        ) from error
+
+
+def names_some(text: str, columns: Collection[str]) -> bool:
+    """Whether a text is an expression that names one of the columns."""
+    try:
+        tree = _parse(text, columns)
+    except SyntaxError:
+        return False
+    known = set(map(_name, columns))
+    return any(isinstance(node, ast.Name) and node.id in known for node in ast.walk(tree))
+
+
+def _name(column: Any) -> str:
+    """The name of a column in Python."""
+    name = str(column)
+    is_plain = name.isidentifier() and not keyword.iskeyword(name)
+    return name if is_plain else f"_{name.encode().hex()}"
+
+
+def _parse(text: str, columns: Collection[str]) -> ast.expr:
+    """Parses a text; columns may be in backticks or quotation marks."""
+    code = re.sub(
+        r"""([`"'])(.*?)\1""",
+        lambda quoted: _name(quoted[2]) if quoted[2] in columns else quoted[0],
+        str(text).strip(),
+    )
+    return ast.parse(code, mode="eval").body
+
+
+def _conjuncts(node: ast.expr, wanted: bool) -> Iterator[ast.expr]:
+    """Splits an expression, or its opposite, into parts that all have to hold."""
+    match node:
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            yield from _conjuncts(part, not wanted)
+        case ast.BoolOp(op=join, values=values) if isinstance(join, ast.And) == wanted:
+            for value in values:
+                yield from _conjuncts(value, wanted)
+        case ast.Compare(left=left, ops=ops, comparators=others) if wanted or len(ops) == 1:
+            for before, op, after in zip([left, *others], ops, others, strict=False):
+                yield ast.Compare(before, [op if wanted else OPPOSITES[type(op)]()], [after])
+        case _:
+            yield node if wanted else ast.UnaryOp(ast.Not(), node)
+
+
+class _Reader:
+    """Turns trees into constraints, and refuses all that is more than comparisons and sums."""
+
+    def __init__(self, text: str, space: SearchSpace) -> None:
+        self.text, self.space, self.ends = text, space, dict[str, list[float]]()
+        self.columns = {_name(name): name for name in space.columns}
+        units = np.eye(len(self.columns) + 1)
+        self.sums = dict(zip([*self.columns, CONSTANT], units, strict=True))
+
+    def read(self, node: ast.expr) -> Condition:
+        """Reads one constraint."""
+        self.check(node)
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        columns = {name: self.columns[name] for name in sorted(names & self.columns.keys())}
+        given = self.text, ast.unparse(node), columns
+        if isinstance(node, ast.Compare) and type(node.ops[0]) in SIGNS:
+            sign = SIGNS[type(node.ops[0])]
+            weights, bound = self.weights(node.left, node.comparators[0])
+            # A limit on a logarithmic scale has no weights there.
+            if weights and (len(weights) > 1 or not self.parameter(*weights).log):
+                weights = {name: (sign or 1) * weight for name, weight in weights.items()}
+                return LinearConstraint(*given, {}, weights, (sign or 1) * bound, sign == 0)
+        return Condition(*given, self.ends)
+
+    def check(self, node: ast.expr) -> None:
+        """Refuses what is no comparison, and combines none."""
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=part):
+                self.check(part)
+            case ast.BoolOp(values=values):
+                for value in values:
+                    self.check(value)
+            case ast.Compare(
+                left=left,
+                ops=[ast.In() | ast.NotIn()],
+                comparators=[
+                    ast.List(elts=[_, *_] as several) | ast.Tuple(elts=[_, *_] as several)
+                ],
+            ):
+                for value in several:
+                    self.pair(left, value, True)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                for before, op, after in zip([left, *others], ops, others, strict=False):
+                    self.pair(before, after, isinstance(op, ast.Eq | ast.NotEq))
+            case ast.Call(
+                func=ast.Name(id="at_most"), args=[ast.Constant(value=int()), _, *_], keywords=[]
+            ):
+                for counted in node.args[1:]:
+                    self.count(self.columns[ast.unparse(counted)])
+            case _:
+                raise SyntaxError
+
+    def count(self, name: str) -> None:
+        """Refuses to count values that are never zero."""
+        parameter = self.parameter(name)
+        unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
+        if abs(parameter.decode(unit)[name].item()) > TOLERANCE:
+            raise ValueError(
+                f"The constraint {self.text!r} counts values that are not zero, and {name!r} is "
+                "never zero: widen its range in the search space, or do not count it."
+            )
+        self.ends.setdefault(name, []).append(0.0)
+
+    def pair(self, left: ast.expr, right: ast.expr, is_equality: bool) -> None:
+        """Refuses sides that are neither a choice and a value of it, nor sums."""
+        for node, other in ((left, right), (right, left)):
+            name = self.columns.get(getattr(node, "id", ""), "")
+            choice = _parameter_of(name, self.space) if name and is_equality else None
+            if isinstance(other, ast.Constant) and choice is not None and not choice.is_numeric:
+                if other.value not in choice.values:
+                    raise ValueError(
+                        f"The constraint {self.text!r} compares {name!r} with {other.value!r}, "
+                        "which is none of its values: use some of "
+                        f"{', '.join(map(repr, choice.values[:12]))}."
+                    )
+                self.ends[name] = []
+                return
+        weights, bound = self.weights(left, right)
+        if not weights:
+            raise ValueError(f"The constraint {self.text!r} names no parameter: leave it out.")
+        if len(weights) == 1:
+            ((name, weight),) = weights.items()
+            self.ends.setdefault(name, []).append(bound / weight)
+
+    def weights(self, left: ast.expr, right: ast.expr) -> tuple[dict[str, float], float]:
+        """The weights of parameters in a comparison of sums, and the constant on the other side."""
+        *weights, constant = (_read_sum(left, self.sums) - _read_sum(right, self.sums)).tolist()
+        used = {c: w for c, w in zip(self.space.columns, weights, strict=True) if w}
+        for name in used:
+            self.parameter(name)
+        return used, -constant
+
+    def parameter(self, name: str) -> Any:
+        """A parameter that has a number in each row."""
+        parameter = _parameter_of(name, self.space)
+        if parameter.active_if or not parameter.is_numeric:
+            raise ValueError(
+                f"The constraint {self.text!r} names {name!r}, which does not have a number in "
+                "each row: sums are of numbers that are always active."
+            )
+        return parameter
+
+
+def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
+    """Reads the weights of the columns, the constant last."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number * columns[CONSTANT]
+        case ast.Name(id=name):
+            return columns[name]
+        case ast.UnaryOp(op=ast.USub(), operand=part):
+            return -_read_sum(part, columns)
+        case ast.BinOp(left=left, op=sign, right=right):
+            a, b = _read_sum(left, columns), _read_sum(right, columns)
+            if isinstance(sign, ast.Add | ast.Sub):
+                return a + b if isinstance(sign, ast.Add) else a - b
+            if isinstance(sign, ast.Mult) and not a[:-1].any():
+                a, b = b, a
+            if isinstance(sign, ast.Mult | ast.Div) and not b[:-1].any():
+                number = float(b[-1])
+                return a * (number if isinstance(sign, ast.Mult) else 1 / number)
+    raise SyntaxError
+
+
+def _parameter_of(column: str, space: SearchSpace) -> Any:
+    return next(parameter for parameter in space.parameters if parameter.name == column)
+
+
+# ----------------------------------------------------------------------------------------- repair
+
+
+class _Variable(NamedTuple):
+    """Column in the program: ``offset + scales @ v``, with numbers ``v``.
+
+    There is one ``v`` from 0 to ``largest``; or, of a list that is not equally spaced, one for each
+    value, of which a single one is 1.
+    """
+
+    offset: float
+    scales: Array
+    largest: float
+    is_whole: bool
+    is_linear: bool  # whether the column's encoding is linear in it
+
+    @classmethod
+    def of(cls, column: str, space: SearchSpace) -> _Variable:
+        """The variable of one of a space's columns."""
+        parameter = _parameter_of(column, space)
+        if parameter.size is None:
+            width = parameter.upper - parameter.lower
+            return cls(parameter.lower, np.array([width]), 1.0, False, not parameter.log)
+        values = parameter.decode(parameter.unit_grid())[column].to_numpy(float)
+        gaps = np.diff(values)
+        if np.allclose(gaps, gaps[:1], rtol=1e-9, atol=0.0):
+            step = gaps[:1].sum()  # 0 of a single value
+            return cls(values[0], np.array([step]), len(gaps), True, not parameter.log)
+        return cls(0.0, values, 1.0, True, False)
+
+
+class Repair:
+    """Moves configurations to the nearest ones that satisfy linear constraints.
+
+    Args:
+        space: The search space.
+        constraints: The constraints.
+        fixed: Columns that stay as they are.
+
+    Raises:
+        ValueError: If a constraint is on a real number with a logarithmic scale, where it is not
+            linear.
+
+    Example:
+        >>> from pandas import DataFrame
+        >>> space = SearchSpace([IntegerParameter("a", 0, 9), FloatParameter("b", 0, 1)])
+        >>> repair = Repair(space, read_constraint("a == 4 * b", space))
+        >>> repair.nearest(DataFrame({"a": [9], "b": [0.5]})).to_numpy().tolist()
+        [[2.0, 0.5]]
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        constraints: Sequence[LinearConstraint],
+        fixed: Collection[str] = (),
+    ) -> None:
+        self._features, self._constraints = space.feature_names, constraints
+        named = {column for constraint in constraints for column in constraint.weights}
+        self._variables = {c: _Variable.of(c, space) for c in space.columns if c in named}
+        self.columns, variables = list(self._variables), list(self._variables.values())
+        for constraint in constraints:
+            for column in constraint.weights:
+                variable = self._variables[column]
+                if not (variable.is_linear or variable.is_whole):
+                    raise ValueError(
+                        f"The constraint {constraint.text!r} is not linear in the logarithm of "
+                        f"{column!r}: write this parameter without log in the search space."
+                    )
+        self._fixed = np.isin(self.columns, list(fixed))
+        self._offsets = np.array([v.offset for v in variables])
+        counts = [len(v.scales) for v in variables]
+        self._largest = np.repeat([v.largest for v in variables], counts)
+        self._is_whole = np.repeat([v.is_whole for v in variables], counts)
+        self._scales = block_diag(*[v.scales for v in variables])
+        self._widths = np.maximum(np.abs(self._scales * self._largest).max(axis=1), 1e-300)
+        A = np.array([[row.weights.get(c, 0.0) for c in self.columns] for row in constraints])
+        least = np.array([row.bound for row in constraints]) - A @ self._offsets
+        sizes = np.abs(A @ self._scales) @ self._largest + np.abs(least)
+        # Of a list of values one is chosen.
+        lists = np.repeat(np.eye(len(counts)), counts, axis=1)[np.array(counts) > 1]
+        self._sums = np.vstack([(A @ self._scales) / sizes[:, None], lists])
+        self._least = np.concatenate([least / sizes, np.ones(len(lists))])
+        is_equality = [row.is_equality for row in constraints] + [True] * len(lists)
+        self._most = np.where(is_equality, self._least, np.inf)
+
+    def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]]:
+        """Converts the constraints to the unit cube, as ``optimize_acqf`` takes them.
+
+        Args:
+            is_equality: Whether to return equalities, else inequalities.
+
+        Returns:
+            Columns, weights and least sums. Constraints on lists of values that are not equally
+            spaced, or on logarithms of whole numbers, are left out.
+        """
+        found = []
+        for row in self._constraints:
+            parts = [(self._variables[column], weight) for column, weight in row.weights.items()]
+            if row.is_equality == is_equality and all(v.is_linear for v, _ in parts):
+                columns = [self._features.index(column) for column in row.weights]
+                widths = [weight * v.scales[0] * v.largest for v, weight in parts]
+                least = row.bound - sum(weight * v.offset for v, weight in parts)
+                factors = torch.tensor(widths, dtype=torch.double)
+                found.append((torch.tensor(columns), factors, float(least)))
+        return found
+
+    def nearest(
+        self, frame: DataFrame, fixed: Mask | bool = False, margin: float = 0.0
+    ) -> DataFrame:
+        """Moves each configuration to one that satisfies the constraints.
+
+        The sum of the moves, each in widths of its parameter, is least, up to random factors
+        between 1/2 and 3/2, so that it is not always the same parameters that move.
+
+        Args:
+            frame: A table with ``n`` rows, and a column for each of ``columns``.
+            fixed: Further cells that stay as they are.
+            margin: By how much inequalities are tightened, relative to the sizes of their terms.
+
+        Returns:
+            The columns that constraints name; rows for which there is no place stay as they are.
+        """
+        rng = np.random.default_rng(0)
+        places = frame[self.columns].to_numpy(float)
+        stay = np.broadcast_to(self._fixed | fixed, places.shape)
+        moved = [self._move(*each, margin, rng) for each in zip(places, stay, strict=True)]
+        return DataFrame(moved, frame.index, self.columns)
+
+    def _move(self, place: Array, stay: Mask, margin: float, rng: np.random.Generator) -> Array:
+        """The nearest place that satisfies all, or the same place."""
+        m, p = self._scales.shape  # there are p variables, and m moves
+        cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m)])
+        S, off = self._scales / self._widths[:, None], (place - self._offsets) / self._widths
+        free, none = np.full(m, np.inf), np.zeros((len(self._sums), m))
+        A = np.block([[self._sums, none], [S, np.eye(m)], [-S, np.eye(m)]])
+        tight = self._least + margin * np.isinf(self._most)
+        least, most = np.r_[tight, off, -off], np.r_[self._most, free, free]
+        lower = np.zeros(p + m)
+        upper = np.r_[self._largest, np.where(stay, TOLERANCE, np.inf)]
+        whole = np.pad(self._is_whole, (0, m))
+        for _ in range(2):  # again if whole numbers are not exact, which adapts the others
+            found = optimize.milp(
+                cost,
+                integrality=whole,
+                bounds=optimize.Bounds(lower, upper),
+                constraints=optimize.LinearConstraint(A, least, most),
+                options={"node_limit": MAX_NODES},
+            ).x
+            if found is None:
+                return place
+            exact = np.where(whole, np.rint(found), found)
+            if (exact == found).all():
+                break
+            found = exact
+            lower, upper = np.where(whole, found, lower), np.where(whole, found, upper)
+        moved = self._offsets + self._scales @ found[:p].clip(0.0, self._largest)
+        return np.where(stay, place, moved)

@@ -1,0 +1,278 @@
+"""Constraints between parameters: sums, combinations, mixtures of few."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from botorch_transfer import (
+    CategoricalParameter,
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    ScaMLGP,
+    SearchSpace,
+    backtest,
+    suggest,
+)
+from botorch_transfer.suggestion import read_study, search
+from botorch_transfer.suggestion.constraints import Repair, read_constraint
+from botorch_transfer.suggestion.region import Region
+from botorch_transfer.suggestion.search import maximize, spread_out
+from tests.suggestion.brief_search import brief_search
+from tests.suggestion.random_constraints import _Nearness, num_infeasible
+
+SPACE = SearchSpace(
+    [
+        FloatParameter("a", 0, 1),
+        FloatParameter("b", 0, 1),
+        IntegerParameter("k", 1, 9),
+        OrdinalParameter("flow rate", (1, 2, 5, 10)),
+        FloatParameter("lr", 0.001, 1, log=True),
+        CategoricalParameter("c", ("x", "y")),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "bound", "is_equality"),
+    [
+        ("a + b <= 1", {"a": -1, "b": -1}, -1, False),
+        ("a >= 2 * b", {"a": 1, "b": -2}, 0, False),
+        ("-(a - 3*k)/2 + 1 == b", {"a": -0.5, "k": 1.5, "b": -1}, -1, True),
+        ("`flow rate` > a*4", {"flow rate": 1, "a": -4}, 0, False),
+    ],
+)
+def test_texts_are_read_as_sums(text, weights, bound, is_equality):
+    (found,) = read_constraint(text, SPACE)
+    assert (found.weights, found.bound, found.is_equality) == (weights, bound, is_equality)
+
+
+def test_a_chain_is_two_constraints():
+    lower, upper = read_constraint("0.2 <= a + b <= 1", SPACE)
+    frame = pd.DataFrame({"a": [0.1, 0.5, 0.9], "b": [0.05, 0.5, 0.2]})
+    assert (lower.holds(frame) & upper.holds(frame)).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a * b <= 1", "not a linear one"),
+        ("a <= 1 / b", "not a linear one"),
+        ("a / 0 <= 1", "not a linear one"),
+        ("a + q <= 1", "there are a, b, k"),
+        ("a = 1", "write it as 'a \\+ 2 \\* b <= 1'"),
+        ("__import__('os').getcwd() <= a", "not a linear one"),
+        ("a - a <= 1", "names no parameter"),
+        ("c <= 1", "'c', which does not have a number"),
+        ("c + a <= 1", "'c', which does not have a number"),
+        ("c == 'z'", "'c' with 'z', which is none of its values: use some of 'x', 'y'"),
+        ("at_most(1, a, k)", "'k' is never zero: widen its range"),
+        ("at_most(1, a, lr)", "'lr' is never zero: widen its range"),
+        ("at_most(1, a, c)", "'c', which does not have a number"),
+        ("at_most(1)", "at_most\\(2, a, b\\)"),
+        ("at_most(1, a, **b)", "not a linear one"),
+        ("a and b > 1", "not a linear one"),
+        ("__import__('os').getcwd() in ['x']", "not a linear one"),
+        ("__import__('os').getcwd() in []", "not a linear one"),
+        ("c in __import__('os').environ", "not a linear one"),
+        ("lambda <= 1", "reserved words such as lambda, are in backticks or quotation marks"),
+        ("not (c == 'x' or c == 'y')", "No configuration of the search space satisfies"),
+        ("at_most(0, a, b) and a > 0.5", "No configuration of the search space satisfies"),
+        ("a + lr <= 1", "logarithm of 'lr': write this parameter without log"),
+        ("a + b >= 3", "No configuration of the search space satisfies 'a \\+ b >= 3'"),
+        ("2 * k == 5", "contradict one another"),
+    ],
+)
+def test_what_cannot_be_kept_is_one_sentence(text, message):
+    with pytest.raises(ValueError, match=message):
+        Region(SPACE, constraints=read_constraint(text, SPACE))
+
+
+def test_repair_moves_as_little_as_it_can():
+    constraints = read_constraint("a + b + k == `flow rate`", SPACE)
+    frame = SPACE.sample(20, seed=1)
+    moved = frame.assign(**Repair(SPACE, constraints, fixed=["k"]).nearest(frame))
+    assert (moved["k"] == frame["k"][moved.index]).all()
+    possible = [any(0 <= rate - k <= 2 for rate in (1, 2, 5, 10)) for k in frame["k"]]
+    assert constraints[0].holds(moved).tolist() == possible
+    moved = moved[possible]
+    assert moved["flow rate"].isin([1, 2, 5, 10]).all()
+    # Rows that are feasible already stay.
+    again = Repair(SPACE, constraints).nearest(moved)
+    np.testing.assert_allclose(again[["a", "b", "k"]], moved[["a", "b", "k"]], atol=1e-7)
+
+
+def test_random_problems_have_feasible_rows():
+    with brief_search(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "POOL", 8)
+        patch.setattr(search, "NUM_CHOICES", 1)
+        patch.setattr(search, "MAX_ITER", 2)
+        assert sum(num_infeasible(seed, num_rows=1) for seed in range(10)) == 0
+
+
+def test_constraints_change_what_is_found():
+    space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
+    history = space.sample(30, seed=0)
+    history["task"] = "old"
+    history["loss"] = (history["a"] - 0.7) ** 2 + (history["b"] - 0.7) ** 2
+    options = {"model": ScaMLGP, "robust": False}
+    with brief_search():
+        free = suggest(space, history, **options)
+        bound = suggest(space, history, constraints=["a + b <= 1"], **options)
+        equal = suggest(space, history, constraints=["a == 3 * b"], **options)
+        fixed = suggest(space, history, constraints=["a <= 2*b"], fixed={"a": 0.9}, **options)
+    assert (free["a"] + free["b"]).item() == pytest.approx(1.4, abs=0.2)
+    assert (bound["a"] + bound["b"]).item() == pytest.approx(1.0, abs=1e-3)
+    assert bound["a"].item() == pytest.approx(0.5, abs=0.1)
+    assert equal["a"].item() == pytest.approx(3 * equal["b"].item(), abs=1e-9)
+    assert fixed["a"].item() == 0.9
+    assert fixed["b"].item() >= 0.45
+
+
+# ------------------------------------------------------------------------------------ combinations
+
+MIXED = SearchSpace(
+    [
+        FloatParameter("a", 0, 1),
+        FloatParameter("b", -0.3, 1),
+        FloatParameter("class", 0, 3, step=0.5),
+        IntegerParameter("k", 1, 9),
+        FloatParameter("lr", 0.001, 1, log=True),
+        CategoricalParameter("c", ("x", "y", "z")),
+        OrdinalParameter("flow rate", (0, 1, 4)),
+        *(FloatParameter(name, 0, 1) for name in "pqrs"),
+    ]
+)
+
+TEXTS = [
+    "not (c == 'y' and k > 4)",
+    "not (k > 3 or c in ['y', 'z'])",
+    "c != 'z' or lr >= 0.1",
+    "a + b <= 0.7",
+    "0.2 <= a + b < 0.9",
+    "3 * a - k / 7 <= 0.5",
+    "a - `flow rate` == 0.3",
+    "not (a > 0.5 and lr > 0.01) and k < 7",
+    "lr <= 0.1",
+    "not (a > 0.6 or `class` >= 2.5)",
+    "b == 0 or `flow rate` == 1 or k != 2",
+    "p + 2 * r <= 1.6",
+    "p + q + r + s == 1",
+    "at_most(2, a, b, `class`, `flow rate`)",
+    "at_most(2, p, q, r, s)",
+    'at_most(1, b, "class")',
+]
+"""Each holds where a is 0.3, k is 2, lr is 0.01, c is x, p and r are halves, and the rest is zero."""
+
+
+def holds(text: str, frame: pd.DataFrame) -> pd.Series:
+    """Evaluates a constraint with pandas, as users do; an equality up to rounding errors."""
+    if text.startswith("at_most"):
+        most, *names = text[8:-1].replace("`", "").replace('"', "").split(", ")
+        return (frame[names] != 0).sum(axis=1) <= int(most)
+    if "== 0.3" in text or "== 1" in text[-4:]:
+        left, right = text.split(" == ")
+        return (frame.eval(left) - float(right)).abs() < 1e-9
+    return frame.eval(text, engine="python")
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(st.sets(st.sampled_from(TEXTS), min_size=1, max_size=4), st.integers(0, 99))
+def test_all_rows_of_a_region_satisfy_what_is_asked(texts, seed):
+    with brief_search():
+        region = Region(MIXED, constraints=[c for t in texts for c in read_constraint(t, MIXED)])
+        none = torch.empty(0, MIXED.dim, dtype=torch.double)
+        first = spread_out(region, 3, none, seed)
+        frame = region.decode(torch.cat([region.sample(16, seed), first[None]]))
+    assert len(frame) > 2
+    for text in texts:
+        assert holds(text, frame).all(), text
+    assert frame["k"].between(1, 9).all()
+
+
+def test_inequalities_hold_exactly_and_numbers_have_few_digits():
+    space = SearchSpace([FloatParameter(name, 0, 1) for name in "abc"])
+    texts = ["0.1 * a + 0.7 * b + c / 3 <= 0.4", "a - b >= 0.1", "a + b + c < 0.9"]
+    region = Region(space, constraints=[c for t in texts for c in read_constraint(t, space)])
+    frame = region.decode(region.nearest(space.encode(space.sample(60, seed=1))))
+    assert len(frame) == 60
+    for text in texts:
+        assert frame.eval(text, engine="python").all()
+    shortened = frame.map(lambda value: float(f"{value:.12g}"))
+    pd.testing.assert_frame_equal(shortened, frame, check_exact=True)
+
+
+def test_candidates_satisfy_inequalities_as_they_are_written():
+    space = SearchSpace([FloatParameter("a", 0, 1), CategoricalParameter("c", ("x", "y"))])
+    stock = pd.DataFrame({"a": [0.1, 0.1 + 1e-14, 0.5, 0.05], "c": ["x", "x", "y", "y"]})
+    texts = ["a <= 0.1 or c == 'y'", "a >= 0.1"]
+    region = Region(space, None, [c for t in texts for c in read_constraint(t, space)], stock)
+    assert region.table.index.tolist() == [0, 2]
+
+
+def test_few_of_many_are_found_together_with_a_sum():
+    space = SearchSpace([FloatParameter(name, 0, 1) for name in "abcdef"])
+    texts = ["at_most(2, a, b, c, d, e, f)", "a + b + c + d + e + f == 1"]
+    region = Region(space, constraints=[c for t in texts for c in read_constraint(t, space)])
+    rows = region.sample(48, seed=0)
+    counts = (region.decode(rows) != 0).sum(axis=1)
+    assert counts.max() == 2
+    assert len((region.decode(rows) != 0).drop_duplicates()) > 5
+    best = torch.tensor([0.0, 0.7, 0.0, 0.0, 0.3, 0.0], dtype=torch.double)
+    x, value = maximize(_Nearness(best), region, rows[:0], rows[:0], False, seed=0)
+    assert value > -1e-4
+    assert region.decode(x[None]).to_numpy()[0, [0, 2, 3, 5]].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n": 3, "same_in_batch": ["c"]},
+        {"fixed": {"c": "y"}, "repeats": True},
+        {"model": "sorted"},
+        {"model": "SingleTaskGP"},
+    ],
+)
+def test_suggestions_leave_out_combinations(options):
+    space = SearchSpace(
+        [
+            CategoricalParameter("c", ("x", "y")),
+            FloatParameter("temp", 20, 90),
+            FloatParameter("m", 0, 1),
+            FloatParameter("w", 0, 1),
+        ]
+    )
+    old = space.sample(20, seed=0)
+    old = old.assign(loss=-old["temp"] / 90 - old["m"] - old["w"] + (old["c"] == "x"), task="a")
+    texts = ["not (c == 'y' and temp > 50)", "at_most(1, m, w)", "not (temp > 80)"]
+    runs = old.head(2) if "repeats" in options else None
+    given = {"model": ScaMLGP, "n": 2, **options}
+    history = None if given["model"] == "SingleTaskGP" else old
+    with brief_search():
+        rows = suggest(space, history, runs, constraints=texts, **given)
+    assert not ((rows["c"] == "y") & (rows["temp"] > 50)).any()
+    assert ((rows["m"] == 0) | (rows["w"] == 0)).all()
+    assert (rows["temp"] <= 80).all()
+
+
+def test_only_other_names_are_limits_of_outcomes():
+    space = SearchSpace([FloatParameter("a b", 0, 1), FloatParameter("t", 0, 100)])
+    texts = ["not (t > 80)", "t - 'a b' >= 0.5", '"a b" <= 0.5', "pressure drop <= 5"]
+    outcomes = read_study(space, None, constraints=texts).outcomes
+    assert [outcome.name for outcome in outcomes] == ["loss", "pressure drop"]
+
+
+def test_a_backtest_chooses_among_rows_that_satisfy():
+    space = SearchSpace([FloatParameter("x", 0, 1), CategoricalParameter("c", ("u", "v"))])
+    old = space.sample(36, seed=0).assign(task=["a", "b", "c"] * 12)
+    old = old.assign(loss=old["x"] + 2 * (old["c"] == "v"))
+    found = backtest(space, old, models=["sorted"], constraints=["not (c == 'u')"])
+    assert (found.table["best_1"] >= 2).all()
+    with pytest.raises(ValueError, match="leave limits of other outcomes out"):
+        backtest(space, old.assign(size=1.0), models=["sorted"], constraints=["size <= 2"])
