@@ -391,7 +391,9 @@ def without_own_runs(
     own = set(known[columns].map(_written).agg("|".join, axis=1))
     kept, may_agree = np.ones((2, len(history)), dtype=np.bool_)
     for column in names:
-        may_agree &= _near_some(*(t[column].to_numpy(np.float64) for t in (history, known)))
+        values, own_values = (t[column].to_numpy(np.float64) for t in (history, known))
+        near = np.isclose(values[:, None], np.unique(own_values), 1e-11, 0.0, equal_nan=True)
+        may_agree &= near.any(axis=1)
     for name, rows in rows_of_tasks(history[task]).items():
         old = history.iloc[rows[may_agree[rows]]]
         if len(old) < ENOUGH_SAME:
@@ -410,15 +412,6 @@ def without_own_runs(
             )
             kept[rows] = False
     return history[kept]
-
-
-def _near_some(values: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether each value has a known one within rounding errors, or is not finite."""
-    is_finite = np.isfinite(values)
-    values, known = np.where(is_finite, values, 0.0), np.sort(known[np.isfinite(known)])
-    ends, place = np.r_[-np.inf, known, np.inf], np.searchsorted(known, values)
-    distance = np.minimum(values - ends[place], ends[place + 1] - values)
-    return ~is_finite | (distance <= 1e-11 * np.abs(values))
 
 
 def _written(cell: Any) -> str:

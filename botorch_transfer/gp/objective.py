@@ -257,14 +257,8 @@ class ModelObjective(ABC):
     bounds: Tensor
     """Lower and upper bounds of the parameters, a ``2 x k`` tensor."""
 
-    gradient_tolerance = 1e-5
-    """The largest derivative where a start has converged; the default is BoTorch's."""
-
-    margin = np.inf
-    """See :func:`minimize_batched`."""
-
-    num_members = 1
-    """The number of members ``B`` of a batch of models with parameters of their own."""
+    options: Mapping[str, Any] = {}
+    """Options of :func:`minimize_batched`: when starts have converged, or are given up."""
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
         self.mll = mll
@@ -308,9 +302,9 @@ class ModelObjective(ABC):
         Returns:
             The parameters and the values where each start ended, on the CPU.
         """
-        options: dict[str, Any] = {"margin": self.margin, "num_members": self.num_members}
-        options |= {"gradient_tolerance": self.gradient_tolerance, "callback": callback}
-        return minimize_batched(self, starts, self.bounds, max_iter, **options)
+        return minimize_batched(
+            self, starts, self.bounds, max_iter, callback=callback, **self.options
+        )
 
 
 class AutogradObjective(ModelObjective):
@@ -525,7 +519,9 @@ class ClosedFormObjective(ModelObjective, FitObjective):
     def _set_count(self, num_points: int) -> None:
         """Sets the number of points that the marginal log likelihood is divided by."""
         self._count = self._Y.new_tensor(num_points)
-        self.gradient_tolerance, self.margin = CONVERGED / num_points, FAR_BEHIND / num_points
+        tolerance, margin = CONVERGED / num_points, FAR_BEHIND / num_points
+        self.options = {"gradient_tolerance": tolerance, "margin": margin}
+        self.options["num_members"] = self.num_members
 
     def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
         """Gives each hyperparameter its columns of ``K`` in all."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from botorch_transfer.data import as_datasets, from_dataframe, tables, task_names
+from botorch_transfer.data import as_datasets, from_dataframe, task_names
 from botorch_transfer.data.columns import likely_column
 from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.pretraining import SourceGPs
@@ -586,10 +586,3 @@ def test_moderately_bad_outcomes_are_not_warned_of(caplog):
     assert not caplog.messages
     read(diverged(bad=-60.0), LINE)
     assert "consider robust=True" in caplog.text
-
-
-def test_only_outcomes_near_to_one_of_the_study_are_compared_as_text():
-    values = np.array([1.0, 1.0 + 1e-13, 1.0 + 1e-10, 3e8, -0.0, np.nan, np.inf])
-    found = tables._near_some(values, np.array([np.nan, 3e8, 0.0, 1.0]))
-    assert found.tolist() == [True, True, False, True, True, True, True]
-    assert tables._near_some(values, np.array([np.nan])).tolist() == [False] * 5 + [True] * 2
