@@ -9,7 +9,8 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	-c constraints.txt
 
-.PHONY: demo test setup lint docs tutorials bench-timing bench-gpu test-device release-check clean
+.PHONY: demo test setup lint docs tutorials bench-timing bench-gpu test-device test-oldest \
+	test-newest release-check clean
 
 # One thread a test process: the tests run in parallel, and the matrices are small.
 test: $(VENV)/.test-installed
@@ -20,6 +21,17 @@ test-device: $(VENV)/.test-installed
 	OMP_NUM_THREADS=1 TEST_DEVICE=accelerator $(BIN)/python -m pytest -n auto --dist worksteal \
 		tests/models/test_contract_*.py tests/ax tests/test_pretraining_on_a_device.py \
 		tests/test_simulated_device.py
+
+# The oldest and the newest versions that pyproject.toml allows, but for EXCEPT="torch ...", without
+# Ax and Optuna, which have ranges of their own.
+RANGE_TESTS ?= tests/models tests/gp tests/suggestion/test_next_rows.py tests/test_acquisition.py
+test-oldest test-newest: test-%:
+	$(PYTHON) -m venv .venv-$*
+	$(PYTHON) .ci/minimum_versions.py $(EXCEPT) > .venv-$*/oldest.txt
+	.venv-$*/bin/python -m pip install --quiet --no-compile --upgrade --upgrade-strategy=eager \
+		$(if $(filter oldest,$*),-c .venv-oldest/oldest.txt) -e ".[plot,benchmarks]" pytest \
+		pytest-xdist hypothesis
+	OMP_NUM_THREADS=1 .venv-$*/bin/python -m pytest $(RANGE_TESTS)
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/python -m benchmarks.demo
@@ -68,4 +80,4 @@ $(VENV)/.docs-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) out build dist docs/_build docs/tutorials *.egg-info
+	rm -rf $(VENV) .venv-oldest .venv-newest out build dist docs/_build docs/tutorials *.egg-info

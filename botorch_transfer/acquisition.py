@@ -456,7 +456,7 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     """Evaluates log expected improvements of several models at once, the means over fantasies.
 
     Args:
-        each: ``K`` improvements.
+        each: ``K`` improvements, with as many fantasies each.
         X: A ``batch_shape x 1 x d`` tensor of inputs.
 
     Returns:
@@ -464,14 +464,12 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     """
     X = X.unsqueeze(0) if X.dim() == 2 else X
     x = X.reshape(-1, X.shape[-1])
-    parts = [improvement.moments(x) for improvement in each]
-    sizes = [mean.shape[-1] for mean, _ in parts]
-    mean, variance = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
-    pairs = zip(each, sizes, strict=True)
-    best = [i.best_f.to(x).reshape(-1).expand(size) for i, size in pairs]
-    values: Any = _LogImprovements.apply(mean - torch.cat(best), variance)
-    means = [part.logsumexp(dim=-1) - math.log(part.shape[-1]) for part in values.split(sizes, -1)]
-    return torch.stack(means).reshape(len(each), *X.shape[:-2])
+    mean, variance = map(torch.stack, zip(*(i.moments(x) for i in each), strict=True))
+    best = [improvement.best_f.to(x).reshape(1, -1) for improvement in each]
+    gap = mean - torch.stack(torch.broadcast_tensors(*best))
+    values: Any = _LogImprovements.apply(gap, variance)
+    values = values.logsumexp(dim=-1) - math.log(values.shape[-1])
+    return values.reshape(len(each), *X.shape[:-2])
 
 
 NEGLIGIBLE = 200.0
@@ -552,7 +550,8 @@ class AveragedImprovement(AcquisitionFunction):
                 f"Improvements are averaged over the models of a TransferGP, but this is a "
                 f"{type(model).__name__}: use LogExpectedImprovement."
             )
-        if not bool(torch.as_tensor(best_f).isfinite().all()):
+        best_f = torch.as_tensor(best_f).to(X_reference)
+        if not bool(best_f.isfinite().all()):
             raise ValueError(
                 "best_f is not finite: while there is no outcome, use PriorUpperConfidenceBound."
             )

@@ -128,6 +128,16 @@ class Part:
         """The points, divided by the lengthscales."""
         return FixedPoints(self.points / self.kernel.lengthscale)
 
+    @cached_property
+    def of_kernel_values(self) -> tuple[Tensor, Tensor]:
+        """The logarithm of the signal variance, and twice the inverse lengthscales."""
+        return self.kernel.scale.log()[:, None, None], 2 / self.kernel.lengthscale
+
+    @cached_property
+    def signed_quadratic(self) -> Tensor:
+        """The matrices of the quadratic part, ``-q Q``."""
+        return -self.factor[:, None, None] * self.quadratic
+
     @property
     def rounding(self) -> Tensor:
         """Bounds the rounding errors of the quadratic part."""
@@ -148,19 +158,18 @@ class Part:
         """
         kernel, n = self.kernel, self.quadratic.shape[-1]
         function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
-        r2, log_scale = self.fixed.squared_distance(scaled), kernel.scale.log()[:, None, None]
+        r2, (log_scale, _) = self.fixed.squared_distance(scaled), self.of_kernel_values
         if differentiable:
             values, slopes = function.value_and_derivative(r2, log_scale)
         else:
             values = slopes = function.value(r2, log_scale)
         result = (values @ self.columns).sum(dim=0)
-        # For few rows, a product that gives columns takes half the time.
-        of_points = values[..., :n]
-        products = (
-            (self.quadratic @ of_points.mT).mT if len(x) <= FEW else of_points @ self.quadratic
-        )
-        products = products.contiguous().mul_(-self.factor[:, None, None])
-        result[:, 1] += (values[..., :n] * products).sum(dim=(0, -1))
+        of_points = products = values[..., :n]
+        if n > 0:
+            # For few rows, a product that gives columns takes half the time.
+            Q, few = self.signed_quadratic, len(x) <= FEW
+            products = (Q @ of_points.mT).mT if few else of_points @ Q
+            result[:, 1] += (of_points * products).sum(dim=(0, -1))
         return result, (scaled, slopes, products)
 
     def gradient(
@@ -175,9 +184,10 @@ class Part:
             products: See there.
         """
         H = in_value @ self.columns.mT
-        H[..., : products.shape[-1]] += 2 * in_value[:, 1:2] * products
-        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed.points)
-        return (of_scaled * (2 / self.kernel.lengthscale)).sum(dim=0)
+        if products.shape[-1] > 0:
+            H[..., : products.shape[-1]] += 2 * in_value[:, 1:2] * products
+        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed)
+        return (of_scaled * self.of_kernel_values[1]).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -300,7 +310,8 @@ class FrozenPosterior:
             are not the data's, ``P x (T - n)``; all in the user's units.
         """
         values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)
-        return values[:, 0], values[:, 1], values[:, 2:]
+        mean, variance, covariance = values.tensor_split((1, 2), dim=-1)
+        return mean.squeeze(-1), variance.squeeze(-1), covariance
 
     def is_too_large(self, X: Tensor) -> bool:
         """Whether kernel values at all inputs at once would take too much memory."""
@@ -395,7 +406,7 @@ class _Value(torch.autograd.Function):
         in_values = [gradient[:, :1], in_variance, -2 * in_variance * whitened, gradient[:, 2:]]
         in_value, parts = torch.cat(in_values, dim=-1), ctx.posterior.parts
         each = [part.gradient(in_value, *saved[3 * i : 3 * i + 3]) for i, part in enumerate(parts)]
-        return cast(Tensor, sum(each)), None, None
+        return sum(each[1:], start=each[0]), None, None
 
 
 def _value(
@@ -403,7 +414,7 @@ def _value(
 ) -> tuple[Tensor, list[Tensor]]:
     """Evaluates the posterior, and what its closed-form gradient needs."""
     found = [part.value(x, differentiable) for part in posterior.parts]
-    values = posterior.constants + sum(value for value, _ in found)
+    values = sum((value for value, _ in found), start=posterior.constants)
     whitened = values[:, 2 : 2 + n]
     variance = values[:, 1:2] - whitened.square().sum(dim=-1, keepdim=True)
     result = torch.cat([values[:, :1], variance.clamp_min(0.0), values[:, 2 + n :]], dim=-1)

@@ -20,6 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import gpytorch
@@ -175,7 +176,7 @@ class FixedPoints:
         self._centred = self._shifted(x2)
         b, b2 = self._centred
         # The squares go into the product, too: every pass over its large result costs as much.
-        self._right = torch.cat([b, torch.ones_like(b2), b2], dim=-1).mT
+        self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
 
     def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Shifted inputs, and their squared norms."""
@@ -186,11 +187,16 @@ class FixedPoints:
         """Computes the ``batch_shape x n1 x n2`` squared distances to further inputs."""
         same = x1 is self.points
         a, a2 = self._centred if same else self._shifted(x1)
-        left = torch.cat([-2 * a, a2, torch.ones_like(a2)], dim=-1)
+        left = torch.cat([a, a2, torch.ones_like(a2)], dim=-1)
         r2 = (left @ self._right).clamp_min_(0.0)
         if same:
             r2.diagonal(dim1=-2, dim2=-1).zero_()
         return r2
+
+    @cached_property
+    def with_ones(self) -> Tensor:
+        """The points and a column of ones, for :func:`gradient_in_inputs`."""
+        return _with_ones(self.points)
 
 
 _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
@@ -348,19 +354,22 @@ class _Covariance(torch.autograd.Function):
         return for_X, for_lengthscale, for_scale, None
 
 
-def gradient_in_inputs(H: Tensor, x: Tensor, others: Tensor | None = None) -> Tensor:
+def _with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
+
+
+def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) -> Tensor:
     """Evaluates ``Σ_j H_ij (x_i - x'_j)`` by one matrix product.
 
     Args:
         H: A ``... x n x n'`` tensor.
         x: A ``... x n x d`` tensor of inputs.
-        others: The ``... x n' x d`` tensor of inputs ``x'``; by default ``x`` itself.
+        others: The ``n'`` inputs ``x'``; by default ``x`` itself.
 
     Returns:
         A ``... x n x d`` tensor.
     """
-    others = x if others is None else others
-    products = H @ torch.cat([others, torch.ones_like(others[..., :1])], dim=-1)
+    products = H @ (_with_ones(x) if others is None else others.with_ones)
     return (products[..., -1:] * x).sub_(products[..., :-1])
 
 

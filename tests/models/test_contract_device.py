@@ -29,10 +29,13 @@ from botorch_transfer import (
     RankWeightedGP,
     SequentialHierarchicalGP,
     SourceGPs,
+    SourcePopulation,
+    TransferGP,
 )
+from botorch_transfer.acquisition import AveragedImprovement
 from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.gp.objective import TargetObjective
-from tests.devices import random_state, waits
+from tests.devices import launches, random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
 from tests.models.contract import bounds, parts, priors_of, variants, where
 
@@ -288,3 +291,40 @@ def test_tasks_cost_no_waits_in_a_fit_in_closed_form(case, there, monkeypatch):
         fit(case.build(*there.target(4), pretrained(case, there, (4,) * num_tasks)))
     # Whether a Cholesky factorization failed; at first, the hyperpriors go to the device.
     assert counts[2] == counts[4] == {1, 3}
+
+
+# ----------------------------------------------------------------------------------------- launches
+
+
+def default_model(there, n):
+    X, Y = there.target(n)
+    sources = there.sources((12, 9, 7))
+    prior = {"population": SourcePopulation.fit, "scaml": SourceGPs.fit}
+    return TransferGP(X, Y, {name: fit(sources, max_iter=20) for name, fit in prior.items()})
+
+
+def test_an_evaluation_of_the_default_launches_few_kernels(there):
+    """A GPU evaluates few candidates as fast as the CPU launches kernels."""
+    X, reference = there.inputs(4, 1, seed=98).requires_grad_(), there.inputs(9, seed=1)
+    model = default_model(there, 6).eval()
+    improvement = AveragedImprovement.from_model(model, OFFSET + SCALE, reference)
+
+    def evaluate():
+        torch.autograd.grad(improvement(X).sum(), X)
+
+    evaluate()
+    assert waits(evaluate).total() == 0
+    assert launches(evaluate) <= 300  # 245 of SingleTaskGP's LogExpectedImprovement
+
+
+def test_a_fit_of_the_default_waits_and_launches_little(there):
+    mlls = [
+        ExactMarginalLogLikelihood(model.likelihood, model)
+        for model in (default_model(there, 20) for _ in range(2))
+    ]
+    found = (
+        waits(lambda: fit_gpytorch_mll(mlls[0])).total(),
+        launches(lambda: fit_gpytorch_mll(mlls[1])),
+    )
+    assert found[0] <= 450
+    assert found[1] <= 8_000
