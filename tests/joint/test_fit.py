@@ -96,20 +96,6 @@ def test_models_are_fitted_in_closed_form(name, n, monkeypatch):
     assert value() > before
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_the_optimum_is_that_of_botorchs_optimizer(name):
-    """Free matrices have flat ridges, where both stop somewhere."""
-    values = []
-    for optimizer_kwargs in ({}, {"method": "L-BFGS-B"}):
-        model = build(name, num_tasks=2, n=6)
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs=optimizer_kwargs)
-        with torch.no_grad():
-            output = mll.train().model(*model.train_inputs)
-            values.append(6 * mll(output, model.train_targets).item())
-    assert values[0] > values[1] - 0.01
-
-
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_long_fit_says_so(is_long, monkeypatch, caplog):
     monkeypatch.setattr(joint_fit, "LONG", 0.0 if is_long else 1000.0)

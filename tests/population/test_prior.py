@@ -278,20 +278,6 @@ def test_objective_is_the_log_posterior(sizes, kernel):
     torch.testing.assert_close(values.diff() * len(tasks.Y), expected.diff())
 
 
-@pytest.mark.parametrize(
-    ("kernel", "known_noise"),
-    [*((kernel, (0,)) for kernel in KERNELS), ("rbf", ()), ("rbf", (0, 1, 2))],
-)
-def test_gradient_of_the_objective(kernel, known_noise):
-    tasks = stacked(known_noise=known_noise)
-    objective, (theta,) = PopulationObjective(tasks, kernel), theta_of(tasks)
-    _, gradient = objective(theta.unsqueeze(0), torch.tensor([0]))
-    steps = 1e-5 * torch.eye(len(theta)).to(theta)
-    rows = torch.arange(len(theta))
-    change = objective(theta + steps, rows)[0] - objective(theta - steps, rows)[0]
-    torch.testing.assert_close(gradient[0], change / 2e-5, rtol=1e-5, atol=1e-7)
-
-
 def test_fit_improves_on_its_start():
     tasks = stacked((12, 9, 15), known_noise=())
     objective = PopulationObjective(tasks, "matern52")

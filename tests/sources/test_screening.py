@@ -10,7 +10,6 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.gpytorch import GPyTorchModel
-from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -210,25 +209,6 @@ def test_it_is_the_model_of_the_chosen_tasks(n, hyperparameters, monkeypatch):
             expected(*expected.train_inputs), expected.train_targets
         ),
     )
-
-
-def test_the_same_optimum_by_botorchs_optimizer():
-    ours = fit(build(6), num_restarts=0)
-    theirs = fit(build(6), optimizer=fit_gpytorch_mll_scipy)
-    assert used(ours) == used(theirs)
-    torch.testing.assert_close(ours.weights, theirs.weights, rtol=1e-2, atol=1e-2)
-    callbacks = []
-    fit(
-        build(6),
-        num_restarts=1,
-        optimizer_kwargs={
-            "callback": lambda parameters, _: callbacks.append(
-                sum(parameter.numel() for parameter in parameters.values())
-            ),
-            "options": {"maxiter": 3},
-        },
-    )
-    assert set(callbacks) == {MOST + 2 + 1 + 1}  # nothing of the tasks that are left out
 
 
 def test_without_target_points_all_tasks_count():
