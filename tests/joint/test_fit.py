@@ -13,7 +13,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import JointHierarchicalGP, JointScaMLGP
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.joint import conditional as joint_fit
+from botorch_transfer.joint import conditional
 from botorch_transfer.joint.conditional import JointObjective
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood, target_frozen
 from tests.gp.gpytorchs import gpytorchs
@@ -98,7 +98,7 @@ def test_models_are_fitted_in_closed_form(name, n, monkeypatch):
 
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_long_fit_says_so(is_long, monkeypatch, caplog):
-    monkeypatch.setattr(joint_fit, "LONG", 0.0 if is_long else 1000.0)
+    monkeypatch.setattr(conditional, "LONG", 0.0 if is_long else 1000.0)
     model = build("HGP")
     with caplog.at_level(logging.INFO):
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
