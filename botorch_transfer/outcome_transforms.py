@@ -367,14 +367,15 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     (low, high), (least, most) = values.aminmax(), values.abs().aminmax()
     if n < 3 or bool(y.min() == y.max()) or bool(low == high):
         return
-    beyond = torch.maximum(low - y, y - high).median() / (high - low)
-    factor = min(FACTORS, key=lambda factor: abs(math.log(factor * y.abs().max() / most)))
-    scaled, largest = factor * y.abs(), y.abs().max()
+    beyond, largest = torch.maximum(low - y, y - high).median() / (high - low), y.abs().max()
+    factor = min(FACTORS, key=lambda factor: abs(math.log(factor * largest / most)))
+    scaled = factor * y.abs()
     fits = ((least / 1.5 < scaled) & (scaled < 1.5 * most)).double().mean() > 0.6
     smaller = torch.bincount(task, weights=(values.abs() <= largest).double())
     chance = ((smaller + 1) / (torch.bincount(task) + 1)).max() ** n
-    worse = factor > 1 and y.median() <= values.quantile(0.75)
-    is_small = largest * (most / least).clamp_min(10.0) < least or (worse and chance < CHANCE)
+    is_small = largest * (most / least).clamp_min(10.0) < least or (
+        chance < CHANCE and y.median() <= values.quantile(0.75)
+    )
     if beyond > FAR or (fits and (beyond > NEAR or is_small)):
         times = f"times {factor:g}" if factor > 1 else f"divided by {1 / factor:g}"
         warnings.warn(
