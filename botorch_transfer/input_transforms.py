@@ -7,6 +7,7 @@ one.
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -103,22 +104,27 @@ def as_learned(given: InputTransform, inherited: InputTransform | None) -> Input
     return cast(InputTransform, frozen_input_transform(given))
 
 
-def warn_outside_unit_cube(X: Tensor, whose: str, stacklevel: int = 3) -> None:
+def warn_of_data(message: str) -> None:
+    """Warns of data, at the line outside of this package that they come from."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_globals["__name__"].startswith(__package__):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, InputDataWarning, stacklevel=level)
+
+
+def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
     """Warns of inputs that the default hyperpriors and starting values are not meant for.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         whose: Whose inputs they are, for the message.
-        stacklevel: Which caller the warning points at; 3 is the caller's caller.
     """
     try:
         check_min_max_scaling(X, raise_on_fail=True)
     except InputDataError:
-        warnings.warn(
+        warn_of_data(
             f"The inputs of {whose} are not contained in the unit cube: encode them, as "
-            "SearchSpace.encode does, or give an input_transform=Normalize(d, bounds=...).",
-            InputDataWarning,
-            stacklevel=stacklevel,
+            "SearchSpace.encode does, or give an input_transform=Normalize(d, bounds=...)."
         )
 
 

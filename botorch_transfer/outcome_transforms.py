@@ -18,7 +18,6 @@ and the best value that an acquisition function gets, refer to the warped outcom
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -26,7 +25,6 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms import outcome
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform, Standardize
 from torch import Tensor
@@ -34,6 +32,7 @@ from torch.nn.functional import softplus
 from torch.special import ndtri
 
 from botorch_transfer._botorch import DefaultType
+from botorch_transfer.input_transforms import warn_of_data
 
 # ---------------------------------------------------------------------------- standardization
 
@@ -367,22 +366,21 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     (low, high), (least, most) = values.aminmax(), values.abs().aminmax()
     if n < 3 or bool(y.min() == y.max()) or bool(low == high):
         return
-    beyond = torch.maximum(low - y, y - high).median() / (high - low)
-    factor = min(FACTORS, key=lambda factor: abs(math.log(factor * y.abs().max() / most)))
-    scaled, largest = factor * y.abs(), y.abs().max()
+    beyond, largest = torch.maximum(low - y, y - high).median() / (high - low), y.abs().max()
+    factor = min(FACTORS, key=lambda factor: abs(math.log(factor * largest / most)))
+    scaled = factor * y.abs()
     fits = ((least / 1.5 < scaled) & (scaled < 1.5 * most)).double().mean() > 0.6
     smaller = torch.bincount(task, weights=(values.abs() <= largest).double())
     chance = ((smaller + 1) / (torch.bincount(task) + 1)).max() ** n
-    worse = factor > 1 and y.median() <= values.quantile(0.75)
-    is_small = largest * (most / least).clamp_min(10.0) < least or (worse and chance < CHANCE)
+    is_small = largest * (most / least).clamp_min(10.0) < least or (
+        chance < CHANCE and y.median() <= values.quantile(0.75)
+    )
     if beyond > FAR or (fits and (beyond > NEAR or is_small)):
         times = f"times {factor:g}" if factor > 1 else f"divided by {1 / factor:g}"
-        warnings.warn(
+        warn_of_data(
             f"train_Y is far from the outcomes of all source tasks, {low:.3g} to {high:.3g}: give "
             f"it in their unit{f' ({times} it fits)' if fits else ''}, or Standardize(1) as "
-            "outcome_transform.",
-            InputDataWarning,
-            stacklevel=3,
+            "outcome_transform."
         )
 
 

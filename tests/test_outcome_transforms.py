@@ -450,6 +450,11 @@ def test_targets_that_are_in_no_other_unit(name):
     assert noticed(Y, torch.ones(20)) == ""
 
 
+def test_another_level_that_no_usual_factor_explains_is_no_other_unit():
+    sources = OLD["per cent"]
+    assert noticed(300 + sources[1][::4], *sources) == ""
+
+
 def test_losses_that_approach_zero_are_in_no_other_unit():
     losses = -torch.linspace(0.1, 3.0, 40)
     assert noticed([-0.02, -0.03, -0.01, -0.02], losses, 2 * losses) == ""

@@ -21,14 +21,12 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal, Self
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
@@ -62,7 +60,11 @@ from botorch_transfer.hyperbo.fit import (
     fit_with_early_stopping,
 )
 from botorch_transfer.hyperbo.objectives import Objective, SourceLoss
-from botorch_transfer.input_transforms import frozen_input_transform, warn_outside_unit_cube
+from botorch_transfer.input_transforms import (
+    frozen_input_transform,
+    warn_of_data,
+    warn_outside_unit_cube,
+)
 from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import TransferPrior
 
@@ -456,8 +458,10 @@ class PretrainedPrior(TransferPrior):
             )
         return x
 
-    def typical_outcomes(self) -> tuple[Tensor, Tensor]:
+    def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
         """Outcomes within two standard deviations of the mean, as of one task."""
+        if self.num_tasks == 0:
+            return None
         steps = torch.linspace(-2.0, 2.0, 40).to(self.outcome_mean)
         return self.outcome_mean + self.outcome_spread * steps, torch.zeros_like(steps).long()
 
@@ -581,10 +585,8 @@ def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
     """Warns of outcomes that are far from standardized."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
-        warnings.warn(
+        warn_of_data(
             f"The outcomes are raw, with mean {mean:.3g} and standard deviation {spread:.3g}, but "
             "step sizes and noise are made for values of order one: standardize them, or leave "
-            "out outcome_scale='raw'.",
-            InputDataWarning,
-            stacklevel=3,
+            "out outcome_scale='raw'."
         )
