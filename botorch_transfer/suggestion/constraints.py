@@ -151,8 +151,9 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         raise ValueError(
             f"The constraint {text!r} is not a linear one of parameters: write it as "
             "'a + 2 * b <= 1', with <=, >= or ==, or combine such by and, or, not and "
-            "at_most(2, a, b); names with spaces, and reserved words such as lambda, are in "
-            f"backticks or quotation marks; there are {', '.join(space.columns)}."
+            "at_most(2, a, b); put names with spaces, reserved words such as lambda, and values of "
+            f"choices into quotation marks, or names into backticks; there are "
+            f"{', '.join(space.columns)}."
         ) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -126,9 +127,13 @@ class Region:
                     f"fixed names {name!r}, which is no parameter: use some of "
                     f"{', '.join(self.space.columns)}."
                 )
-            with errors_in("In the fixed values"):
+            try:
                 cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
                 unit = parameter.encode(cell)[0]
+            except InputDataError as error:
+                about_rows = " in row 0|: correct the cell, or empty it|,? or drop these rows"
+                problem = re.sub(about_rows, "", str(error))
+                raise InputDataError(f"In the fixed values: {problem}") from error
             found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
         return found
 
