@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -52,8 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from botorch_transfer.saving import cached_in
 
     handler, said = logging.StreamHandler(), dict[str, logging.LogRecord]()
+    handler.setFormatter(_Lines())
     handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # Rows left out of tables, parameters without old values, and long work.
     for room in ("data", "search_space", "suggestion", "progress"):
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
@@ -78,8 +79,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _in_options(record.getMessage())
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; --help lists all options.\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
     )
     parser.set_defaults(cache=None, progress=None, first=None, own=None, runs=None)
@@ -206,12 +217,22 @@ def _sentence(error: Exception) -> str:
         return f"There is no file {error.filename}."
     if isinstance(error, IsADirectoryError):
         return f"{error.filename} is a folder: name a file in it."
-    text = " ".join(str(error).split()) or type(error).__name__
+    return _in_options(" ".join(str(error).split()) or type(error).__name__)
+
+
+def _in_options(text: str) -> str:
+    """Writes arguments of Python as options of the command line."""
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
-    text = re.sub(r"\b(repeats)=True", r"--\1", text)
-    names = "outcome|task|goal|noise|missing|rename|candidates|step|run|cost"
-    return re.sub(rf"\b({names})=(?=[ ,.:;]|$)", r"--\1", text)
+    names = "outcome_range|outcome|task|goal|noise|missing|rename|candidates|step|run|cost|repeats"
+    names += "|log|status|fixed|constraint|same_in_batch|model"
+    found = rf"(?<!has )\b({names})s?=(?:True|'([^']*)'|(?=[ ,.:;]|$))(?: \(--[^)]+\))?"
+    text = re.sub(found, lambda m: f"{_option(m[1])} {m[2] or ''}".rstrip(), text)
+    return re.sub(rf"^({names}) (?=names |is |has |of )", lambda m: f"{_option(m[1])} ", text)
+
+
+def _option(argument: str) -> str:
+    return f"--{argument.replace('_', '-')}"
 
 
 # ---------------------------------------------------------------------------------------- suggest
@@ -295,7 +316,7 @@ def _backtest(options: argparse.Namespace) -> None:
     )
     print(found.table.to_string(index=False))
     print("distance: from the best row, 0, to the median, 1; saved: runs fewer than a plain GP's")
-    print(found)
+    print(_in_options(str(found)))
 
 
 def _tables(
@@ -366,6 +387,9 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """Returns the meaning of old runs' columns, as arguments of Python."""
+    for text in options.constraints or ():
+        if not re.search(r"[<>=(]| in ", text):
+            raise ValueError(f"--constraint has {text!r}: put all of 'x + y <= 1' into quotes.")
     names = ("goal", "task", "step", "run", "robust", "constraints")
     return {name: getattr(options, name) for name in names} | {
         "log": options.log is not None and (options.log or True),
@@ -439,6 +463,8 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
             name, value, equals = first, text, "="
         if not name or (option in ("--rename", "--fixed") and not value):
             raise ValueError(f"{option} has {text!r}: write it as name=value, such as x=0.5.")
+        if name in pairs:
+            raise ValueError(f"{option} names {name!r} twice: name it once.")
         pairs[name] = value if equals and value else None
     return pairs
 

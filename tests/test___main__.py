@@ -366,6 +366,9 @@ def test_options(folder, capsys):
     assert main(several) == 0
 
 
+TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -382,6 +385,25 @@ def test_options(folder, capsys):
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
         ([*COMMAND, *LOSS, "--constraint", "size"], "'size' is not a linear one of"),
         ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
+        ([*COMMAND, *LOSS, "--fixed", "C", "2"], "--fixed has 'C': write it as name=value"),
+        ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),
+        ([*COMMAND, *LOSS, "--fixed", "C=-2"], "In the fixed values: Parameter 'C' is -2.0, out"),
+        ([*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"], "--constraint has 'C': put all"),
+        ([*COMMAND, *LOSS, "--constraint", "sise <= 5"], "name an existing one by --constraint."),
+        ([*COMMAND, *LOSS, "--status", "state"], "'state': name an existing one by --status."),
+        ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': name an existing one by --step."),
+        ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
+        ([*COMMAND, *LOSS, "--cost", "price"], "--cost names 'price', which is no column of"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome."),
+        ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
+        (
+            [*COMMAND, *LOSS, "--candidates", "stock.csv", "--constraint", "cost<=10"],
+            "The constraint on 'cost' is on a column of the candidates that is no parameter: leave",
+        ),
+        (
+            ["suggest", *TABLES, *LOSS, "--constraint", "cost<=10"],
+            "The constraint on 'cost' is on a column of the candidates that is no parameter: leave",
+        ),
         ([*COMMAND, *LOSS, "--model", "GP"], "There is no model 'GP': choose one of"),
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
@@ -396,6 +418,8 @@ def test_options(folder, capsys):
 def test_errors_are_one_sentence(folder, capsys, arguments, message):
     (folder / "empty.csv").write_text("")
     (folder / "list.json").write_text("[1]")
+    stock = pd.read_csv("old.csv")[["C", "gamma"]].head(9).assign(cost=range(9))
+    stock.to_csv("stock.csv", index=False)
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert message in printed.err
@@ -403,10 +427,11 @@ def test_errors_are_one_sentence(folder, capsys, arguments, message):
     assert printed.out == ""
 
 
-def test_unknown_options_end_the_program_with_2():
+def test_unknown_options_end_the_program_with_2(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["suggest", "--nonsense"])
     assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith("--nonsense; --help lists all options.\n")
 
 
 # --------------------------------------------------------- candidates, fixed values, no history
@@ -440,6 +465,24 @@ def test_fixed_values_and_constraints(capsys):
     assert "fixed names 'width', which is no parameter" in capsys.readouterr().err
     assert main([*arguments, "--constraint", "C + gamma <= 1"]) == 2
     assert "not linear in the logarithm of 'C'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_brief_search")
+@pytest.mark.parametrize("quote", ["`", '"', "'"])
+def test_constraints_hold_in_the_table_of_runs(folder, quote):
+    """A backtick is a substitution in shells: other quotation marks around names are read."""
+    spec = {
+        "lambda": {"type": "float", "low": 0, "high": 1},
+        "b": {"type": "float", "low": 0, "high": 1},
+        "base": {"type": "categorical", "choices": ["NaH", "KOH"]},
+    }
+    (folder / "own.json").write_text(json.dumps(spec))
+    rules = [f"{quote}lambda{quote} + b / 3 <= 0.3", "not (base == 'NaH' and b > 0.1)"]
+    command = ["suggest", "own.json", "--runs", "own.csv", "--append", "-n", "4"]
+    assert main([*command, *LOSS, "--constraint", *rules]) == 0
+    runs = pd.read_csv("own.csv")
+    assert runs.eval("`lambda` + b / 3 <= 0.3", engine="python").all()
+    assert not ((runs["base"] == "NaH") & (runs["b"] > 0.1)).any()
 
 
 @pytest.mark.usefixtures("_brief_search")

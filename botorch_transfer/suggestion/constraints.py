@@ -41,15 +41,6 @@ CONSTANT = ""
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
 """By comparison the sign that turns it into one with ``>=``; 0 of an equality."""
 
-OPPOSITES: dict[type, Any] = {
-    ast.Eq: ast.NotEq,
-    ast.In: ast.NotIn,
-    ast.Lt: ast.GtE,
-    ast.LtE: ast.Gt,
-}
-OPPOSITES |= {opposite: comparison for comparison, opposite in OPPOSITES.items()}
-"""By comparison the one that holds where it does not."""
-
 
 @dataclass(frozen=True)
 class Condition:
@@ -58,7 +49,6 @@ class Condition:
     Args:
         text: As the user wrote it.
         code: The same in Python, with nothing but columns, constants and operators.
-        columns: The columns, by their name in the code.
         ends: Numbers that columns are compared with; none of a choice.
 
     Example:
@@ -71,7 +61,6 @@ class Condition:
 
     text: str
     code: str
-    columns: Mapping[str, str]
     ends: Mapping[str, Collection[float]]
 
     def holds(self, frame: DataFrame) -> Mask:
@@ -83,13 +72,15 @@ class Condition:
         Returns:
             An ``n`` array.
         """
-        rows = zip(*(frame[name].tolist() for name in self.columns.values()), strict=True)
         code, known = (
             compile(self.code, self.text, "eval"),
             {"__builtins__": {}, "at_most": at_most},
         )
-        found = [eval(code, known, dict(zip(self.columns, row, strict=True))) for row in rows]
-        return np.array(found, dtype=bool)
+        names = {_name(column): column for column in frame if _name(column) in code.co_names}
+        rows = frame[[*names.values()]].itertuples(index=False, name=None)
+        return np.array(
+            [eval(code, known, dict(zip(names, row, strict=True))) for row in rows], bool
+        )
 
 
 def at_most(most: int, *values: float) -> bool:
@@ -106,7 +97,6 @@ class LinearConstraint(Condition):
     Args:
         text: As the user wrote it.
         code: The comparison in Python.
-        columns: The columns, by their name in the code.
         ends: Nothing.
         weights: The parameters' weights by column.
         bound: The bound.
@@ -114,7 +104,7 @@ class LinearConstraint(Condition):
 
     Example:
         >>> from pandas import DataFrame
-        >>> constraint = LinearConstraint("x <= 1", "x <= 1", {"x": "x"}, {}, {"x": -1.0}, -1.0)
+        >>> constraint = LinearConstraint("x <= 1", "x <= 1", {}, {"x": -1.0}, -1.0)
         >>> constraint.holds(DataFrame({"x": [0.5, 1.5]})).tolist()
         [True, False]
     """
@@ -153,18 +143,17 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
         >>> read_constraint("a >= 2 * b", space)[0].weights
         {'a': 1.0, 'b': -2.0}
-        >>> read_constraint("not (a > 0.5)", space)[0].code
-        'a <= 0.5'
     """
     try:
         reader = _Reader(str(text), space)
-        return [reader.read(part) for part in _conjuncts(_parse(text, space.columns), True)]
+        return [reader.read(part) for part in _conjuncts(_parse(text, space.columns))]
     except (SyntaxError, KeyError, ZeroDivisionError) as error:
         raise ValueError(
             f"The constraint {text!r} is not a linear one of parameters: write it as "
             "'a + 2 * b <= 1', with <=, >= or ==, or combine such by and, or, not and "
-            "at_most(2, a, b); names with spaces, and reserved words such as lambda, are in "
-            f"backticks or quotation marks; there are {', '.join(space.columns)}."
+            "at_most(2, a, b); put names with spaces, reserved words such as lambda, and values of "
+            f"choices into quotation marks, or names into backticks; there are "
+            f"{', '.join(space.columns)}."
         ) from error
 
 
@@ -195,19 +184,17 @@ def _parse(text: str, columns: Collection[str]) -> ast.expr:
     return ast.parse(code, mode="eval").body
 
 
-def _conjuncts(node: ast.expr, wanted: bool) -> Iterator[ast.expr]:
-    """Splits an expression, or its opposite, into parts that all have to hold."""
+def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
+    """Splits an expression into parts that all have to hold."""
     match node:
-        case ast.UnaryOp(op=ast.Not(), operand=part):
-            yield from _conjuncts(part, not wanted)
-        case ast.BoolOp(op=join, values=values) if isinstance(join, ast.And) == wanted:
+        case ast.BoolOp(op=ast.And(), values=values):
             for value in values:
-                yield from _conjuncts(value, wanted)
-        case ast.Compare(left=left, ops=ops, comparators=others) if wanted or len(ops) == 1:
+                yield from _conjuncts(value)
+        case ast.Compare(left=left, ops=ops, comparators=others):
             for before, op, after in zip([left, *others], ops, others, strict=False):
-                yield ast.Compare(before, [op if wanted else OPPOSITES[type(op)]()], [after])
+                yield ast.Compare(before, [op], [after])
         case _:
-            yield node if wanted else ast.UnaryOp(ast.Not(), node)
+            yield node
 
 
 class _Reader:
@@ -222,41 +209,30 @@ class _Reader:
     def read(self, node: ast.expr) -> Condition:
         """Reads one constraint."""
         self.check(node)
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        columns = {name: self.columns[name] for name in sorted(names & self.columns.keys())}
-        given = self.text, ast.unparse(node), columns
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in SIGNS:
-            sign = SIGNS[type(node.ops[0])]
+        code = ast.unparse(node)
+        if isinstance(node, ast.Compare) and (sign := SIGNS.get(type(node.ops[0]))) is not None:
             weights, bound = self.weights(node.left, node.comparators[0])
             # A limit on a logarithmic scale has no weights there.
             if weights and (len(weights) > 1 or not self.parameter(*weights).log):
                 weights = {name: (sign or 1) * weight for name, weight in weights.items()}
-                return LinearConstraint(*given, {}, weights, (sign or 1) * bound, sign == 0)
-        return Condition(*given, self.ends)
+                return LinearConstraint(self.text, code, {}, weights, (sign or 1) * bound, not sign)
+        return Condition(self.text, code, self.ends)
 
     def check(self, node: ast.expr) -> None:
         """Refuses what is no comparison, and combines none."""
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=part):
                 self.check(part)
-            case ast.BoolOp(values=values):
-                for value in values:
-                    self.check(value)
-            case ast.Compare(
-                left=left,
-                ops=[ast.In() | ast.NotIn()],
-                comparators=[
-                    ast.List(elts=[_, *_] as several) | ast.Tuple(elts=[_, *_] as several)
-                ],
-            ):
-                for value in several:
-                    self.pair(left, value, True)
+            case ast.BoolOp(values=parts):
+                for part in parts:
+                    self.check(part)
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.List(elts=[_, *_])]):
+                for value in node.comparators[0].elts:
+                    self.pair(node.left, value, True)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 for before, op, after in zip([left, *others], ops, others, strict=False):
                     self.pair(before, after, isinstance(op, ast.Eq | ast.NotEq))
-            case ast.Call(
-                func=ast.Name(id="at_most"), args=[ast.Constant(value=int()), _, *_], keywords=[]
-            ):
+            case ast.Call(ast.Name("at_most"), [ast.Constant(int()), _, *_], []):
                 for counted in node.args[1:]:
                     self.count(self.columns[ast.unparse(counted)])
             case _:

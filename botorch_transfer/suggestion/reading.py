@@ -277,7 +277,7 @@ def _split_constraints(
     limits, linear = {}, []
     for text in constraints:
         parts = re.fullmatch(r"""\s*[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)""", str(text))
-        if parts is not None and not names_some(text, parameters):
+        if parts and parts[1] not in parameters and not names_some(text, parameters):
             limits[parts[1]] = parts[2]
         else:
             linear.append(text)
@@ -412,8 +412,16 @@ def read_study(
         history = renamed(history, rename or {})
     if isinstance(space, Mapping):
         space = SearchSpace.from_dict(space)
-    parameters = getattr(candidates if space is None else space, "columns", ())
+    tables = [table for table in (history, runs) if table is not None]
+    columns = getattr(candidates, "columns", ())
+    parameters = [c for c in columns if all(c in table for table in tables[:1])]
+    parameters = getattr(space, "columns", parameters)
     limits, between = _split_constraints(constraints, parameters)
+    if spare := [n for n in limits if n in columns and not any(n in table for table in tables)]:
+        raise ValueError(
+            f"The constraint on {spare[0]!r} is on a column of the candidates that is no "
+            "parameter: leave out the rows that violate it."
+        )
     outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     columns = [column for each in outcomes for column in each.columns]
     if space is None and candidates is not None:
@@ -434,7 +442,14 @@ def read_study(
         # What a suggestion adds is none of its further columns.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
-    _check_names(space, outcomes, [table for table in (history, runs) if table is not None])
+    _check_names(space, outcomes)
+    named = [("noise", each.noise) for each in outcomes]
+    named += [("step", step), ("run", run), ("status", None if status == "status" else status)]
+    for argument, name in named:
+        if tables and name is not None and not any(name in table for table in tables):
+            raise InputDataError(
+                f"No table has the column {name!r}: name an existing one by {argument}=."
+            )
     curves = None
     if step in space.columns:
         raise ValueError(f"step names the parameter {step!r}: take it out of the search space.")
@@ -483,7 +498,8 @@ def read_tables(
     """
     space, names = region.space, [outcome.name for outcome in outcomes]
     if history is not None:
-        named: list[tuple[str, Any]] = [*(("outcome", name) for name in names), ("task", task)]
+        kinds = ["outcome" if each.is_objective else "constraints" for each in outcomes]
+        named: list[tuple[str, Any]] = [*zip(kinds, names, strict=True), ("task", task)]
         named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
         check_columns(history, space, named, missing or {}, changed=True)
         history = with_numbers(history, space.number_columns)
@@ -495,7 +511,6 @@ def read_tables(
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:
-        _check_steps(curves, [table for table in (history, runs) if table is not None])
         history, runs, own_curves = one_row_a_run(history, runs, outcomes, curves, task)
     if history is not None and runs is not None:
         history = without_own_runs(history, runs, space, outcomes, task)
@@ -556,21 +571,8 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
                 )
 
 
-def _check_steps(curves: CurveColumns, tables: Sequence[DataFrame]) -> None:
-    """Refuses columns of learning curves that no table has."""
-    of_run = {} if len(curves.run) != 1 else {"run": curves.run[0]}
-    for argument, name in {"step": curves.step, **of_run}.items():
-        if tables and not any(name in table for table in tables):
-            raise InputDataError(
-                f"No table has the column {name!r}: give the column of learning curves by "
-                f"{argument}=."
-            )
-
-
-def _check_names(
-    space: SearchSpace, outcomes: Sequence[Outcome], tables: Sequence[DataFrame]
-) -> None:
-    """Refuses names that are used twice, and columns of noise that no table has."""
+def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
+    """Refuses names that are used twice."""
     for outcome in outcomes:
         if not outcome.is_objective and outcome.name in space.columns:
             raise ValueError(
@@ -580,12 +582,6 @@ def _check_names(
     taken = {*ADDED, *(outcome.name for outcome in outcomes)}
     if clash := [name for name in space.columns if name in taken]:
         raise ValueError(f"The parameter {clash[0]!r} has the name of another column: rename it.")
-    known = {column for table in tables for column in table.columns}
-    for outcome in outcomes:
-        if known and outcome.noise is not None and outcome.noise not in known:
-            raise InputDataError(
-                f"No table has the column {outcome.noise!r}: name an existing one by noise=."
-            )
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:

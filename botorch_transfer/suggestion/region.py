@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ MAX_REPAIRED = 48
 MARGINS = (0.0, 1e-11, 1e-6)
 """By how much inequalities are tightened, relative to their terms, until they hold exactly."""
 
-MAX_MOVES = 8
+MAX_MOVES = 12
 """The most attempts to move rows to where conditions hold, to numbers of theirs or next to them."""
 
 DIGITS = 12
@@ -83,11 +84,8 @@ class Region:
                     "%d candidates have the parameters of another one: the first of them counts",
                     is_repeated.sum(),
                 )
-            written = self.table.filter(self.space.number_columns).apply(
-                to_numeric, errors="coerce"
-            )
-            frame = self.space.decode(X).assign(**{str(c): written[c].to_numpy() for c in written})
-            kept = self.allows(X).numpy() & self._holds(self.constraints, frame) & ~is_repeated
+            held = self._num_held(self.constraints, self.table) == len(self.constraints)
+            kept = self.allows(X).numpy() & held & ~is_repeated
             object.__setattr__(self, "table", self.table[kept])
             object.__setattr__(self, "candidates", X[kept])
             rows = X[kept]
@@ -129,9 +127,13 @@ class Region:
                     f"fixed names {name!r}, which is no parameter: use some of "
                     f"{', '.join(self.space.columns)}."
                 )
-            with errors_in("In the fixed values"):
+            try:
                 cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
                 unit = parameter.encode(cell)[0]
+            except InputDataError as error:
+                about_rows = " in row 0|: correct the cell, or empty it|,? or drop these rows"
+                problem = re.sub(about_rows, "", str(error))
+                raise InputDataError(f"In the fixed values: {problem}") from error
             found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
         return found
 
@@ -178,9 +180,9 @@ class Region:
                 found.append((columns, places, len(ends) or len(places)))
         return found
 
-    def _holds(self, constraints: Sequence[Condition], frame: DataFrame) -> NDArray[np.bool_]:
-        holds = [constraint.holds(frame) for constraint in constraints]
-        return np.all([np.ones(len(frame), dtype=np.bool_), *holds], axis=0)
+    def _num_held(self, constraints: Sequence[Condition], frame: DataFrame) -> NDArray[np.intp]:
+        held = [constraint.holds(frame) for constraint in constraints]
+        return np.sum([np.zeros(len(frame), dtype=np.intp), *held], axis=0)
 
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
         """Moves rows to where conditions hold, by more and more of what conditions name.
@@ -188,7 +190,8 @@ class Region:
         What moves first is near to where a condition may become true.
         """
         for attempt in range(2 * MAX_MOVES):
-            bad = np.flatnonzero(~self._holds(self._conditions, self._rounded(X)))
+            held = self._num_held(self._conditions, self._rounded(X))
+            bad = np.flatnonzero(held < len(self._conditions))
             if len(bad) == 0:
                 break
             moved, most = X[bad], 1.5 * (attempt % MAX_MOVES + 1) / MAX_MOVES
@@ -199,8 +202,8 @@ class Region:
                 moves *= torch.from_numpy(rng.uniform(0.5, 1.5, (len(bad), 1)))
                 moved[:, columns] = near.where(moves <= most, moved[:, columns])
             moved = self._with_fixed(moved)
-            holds = self._holds(self._conditions, self._rounded(moved))
-            X[bad[holds]] = moved[holds]
+            better = self._num_held(self._conditions, self._rounded(moved)) > held[bad]
+            X[bad[better]] = moved[better]
         return X
 
     def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]] | None:
@@ -231,27 +234,20 @@ class Region:
         Returns:
             An ``n`` boolean tensor.
         """
-        allowed = torch.from_numpy(self._holds(self.constraints, self._rounded(X)))
+        held = self._num_held(self.constraints, self._rounded(X))
+        allowed = torch.from_numpy(held == len(self.constraints))
         if self.fixed:
             allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:
         """Decodes rows; with constraints, zeros and sums are as exact as they are written."""
-        frame = self.space.decode(X)
-        if self.constraints and (digits := self._digits):
-            frame[list(digits)] = frame[list(digits)].round(digits) + 0.0
-        return frame
-
-    @cached_property
-    def _digits(self) -> dict[str, int]:
-        """Digits after the point of continuous numbers."""
-        found: dict[str, int] = {}
-        for p in self.space.parameters:
-            if p.size is None and not p.log:
-                size = max(abs(p.lower), abs(p.upper))
-                found[p.name] = DIGITS - math.ceil(math.log10(size))
-        return found
+        if not self.constraints:
+            return self.space.decode(X)
+        continuous = [p for p in self.space.parameters if p.size is None and not p.log]
+        sizes = {p.name: max(abs(p.lower), abs(p.upper)) for p in continuous}
+        digits = {name: DIGITS - math.ceil(math.log10(size)) for name, size in sizes.items()}
+        return self.space.decode(X).round(digits)
 
     def nearest(self, X: Tensor, max_repaired: int | None = None) -> Tensor:
         """Moves points of the unit cube to near configurations with all that is asked for.

@@ -172,9 +172,10 @@ def test_fixed_values_may_have_a_unit():
     [
         (
             {"temperature": 200},
-            r"fixed values: .* 200 in row 0, outside of its range \[0, 100\]: check its unit",
+            r"fixed values: .* 200, outside of its range \[0, 100\]: check its unit, widen its "
+            r"range in the search space\.$",
         ),
-        ({"base": "LiOH"}, "fixed values: Parameter 'base' is 'LiOH' in row 0, not one of"),
+        ({"base": "LiOH"}, "fixed values: Parameter 'base' is 'LiOH', not one of"),
         ({"heat": 1}, "fixed names 'heat', which is no parameter"),
     ],
 )
