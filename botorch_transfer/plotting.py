@@ -1,7 +1,7 @@
 """Plots of transfer models: weights, slices, calibration and curves (extra ``plot``).
 
-Colours come from Okabe and Ito (and a grey), which most colour-blind readers can distinguish. What
-concerns the target is blue.
+Colours come from Okabe and Ito (and a grey), which most colour-blind readers can distinguish. The
+target is blue.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class OwnCurves(NamedTuple):
     Args:
         step: The column of the step.
         curves: The curves; their rows are positions in the table of runs.
-        prior: What predicts their ends; ``None`` as long as no run is complete.
+        prior: The prior that predicts their ends; ``None`` as long as no run is complete.
     """
 
     step: str

@@ -113,7 +113,7 @@ class Suggestion(NamedTuple):
 
     @property
     def prospects(self) -> list[str]:
-        """How likely each row is to beat the best run, in words; empty without one."""
+        """Chance of each row to beat the best run, in words; empty without a best run."""
         chances: Any = self.rows.get(IMPROVEMENTS[1], math.nan)
         if (best := best_run(self.tables)) is None or not np.isfinite(chances).all():
             return []
