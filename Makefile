@@ -23,7 +23,7 @@ test-device: $(VENV)/.test-installed
 		tests/test_simulated_device.py
 
 # The oldest and the newest versions that pyproject.toml allows, but for EXCEPT="torch ...", without
-# Ax and Optuna, which have ranges of their own.
+# Ax and Optuna, which have ranges of their own. With CUDA, an environment takes 6 GB.
 RANGE_TESTS ?= tests/models tests/gp tests/suggestion/test_next_rows.py tests/test_acquisition.py
 test-oldest test-newest: test-%:
 	$(PYTHON) -m venv .venv-$*

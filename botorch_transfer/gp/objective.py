@@ -162,12 +162,11 @@ def minimize_batched(
         value, gradient = evaluate(both[:, :-1], both[:, -1].long())
         packed = torch.column_stack([value, gradient]).cpu().numpy()
         packed[np.isnan(packed).any(axis=-1)] = [_UNDEFINED_IN_BATCH, *[0.0] * x.shape[-1]]
-        if margin < np.inf:
-            latest[batch_indices] = packed[:, 0]
-            ended = latest.copy()
-            ended[batch_indices] = np.inf
-            best = ended.reshape(-1, num_members).min(axis=0)[np.mod(batch_indices, num_members)]
-            packed[packed[:, 0] > best + margin, 1:] = 0.0  # the gradient of an optimum
+        latest[batch_indices] = packed[:, 0]
+        ended = latest.copy()
+        ended[batch_indices] = np.inf
+        best = ended.reshape(-1, num_members).min(axis=0)[np.mod(batch_indices, num_members)]
+        packed[packed[:, 0] > best + margin, 1:] = 0.0  # the gradient of an optimum
         return packed[:, 0], packed[:, 1:]
 
     x, found, _ = fmin_l_bfgs_b_batched(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
-from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log
@@ -25,7 +25,7 @@ from gpytorch.models import ExactGP
 from gpytorch.settings import detach_test_caches, fast_pred_var, skip_posterior_variances
 from torch.autograd.functional import hessian
 
-from botorch_transfer.acquisition import AveragedImprovement, SingleInputs, noisy_improvement
+from botorch_transfer.acquisition import AveragedImprovement, SingleInputs
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.gp import combine, frozen
 from botorch_transfer.gp.frozen import expand
@@ -297,13 +297,6 @@ def test_predictions_follow_the_scale_of_a_population() -> None:
     before = model.posterior(x).mean
     model._clear_cache()
     torch.testing.assert_close(model.posterior(x).mean, before)
-
-
-def test_pending_inputs_of_a_noisy_improvement_are_refused() -> None:
-    improvement = noisy_improvement(build("plain"), torch.ones(1, 1).double(), X)
-    assert improvement is not None
-    with pytest.raises(UnsupportedError, match="does not account for X_pending"):
-        improvement.set_X_pending(X[:1])
 
 
 def test_means_alone_are_where_the_model_is(device) -> None:
