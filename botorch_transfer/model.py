@@ -45,7 +45,7 @@ from botorch_transfer._botorch import fit_fallback
 from botorch_transfer.arguments import ConstructedFromDatasets, without_task_feature
 from botorch_transfer.gp.frozen import FrozenPosterior
 from botorch_transfer.gp.hyperpriors import (
-    RESIDUAL_HYPERPARAMETERS,
+    SOURCE_HYPERPARAMETERS,
     Hyperparameter,
     default_likelihood,
 )
@@ -359,7 +359,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         outcome_transform: OutcomeTransform | None = None,
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
-        noise: Hyperparameter = RESIDUAL_HYPERPARAMETERS.noise,
+        noise: Hyperparameter = SOURCE_HYPERPARAMETERS.noise,
     ) -> None:
         num_inputs = train_X.shape[-1] - (task_feature is not None)
         if dim is not None and num_inputs != dim:

@@ -203,7 +203,8 @@ class SourcePosteriorGP(ModularTransferGP):
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Chooses hyperpriors, starts and bounds of the default residual kernel and noise."""
-        return target_hyperparameters(self._hyperparameters, prior.dim, prior.residual_variance)
+        typical = prior.dim, prior.residual_variance, prior.noise_variance
+        return target_hyperparameters(self._hyperparameters, *typical)
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size

@@ -26,7 +26,7 @@ from torch import Tensor
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.data.domains import transform_outcomes
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
-from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
+from botorch_transfer.gp.hyperpriors import TYPICAL_NOISE, TYPICAL_RESIDUAL
 from botorch_transfer.gp.state import DoubleState, savable, shallow_copy
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
@@ -261,6 +261,7 @@ class ConditionedPrior(TransferPrior):
     input_range: Tensor
     pooled_moments: Tensor
     differences: Tensor
+    task_noise: Tensor
 
     def __init__(
         self,
@@ -300,8 +301,11 @@ class ConditionedPrior(TransferPrior):
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
         pooled = torch.stack([moments.mean, moments.spread])
+        noise = torch.zeros_like(num_points, dtype=data.noise.dtype)
+        noise.index_add_(0, data.task, data.noise)
         return {
             "num_points": num_points,
+            "task_noise": noise / num_points,
             "pooled_moments": pooled,
             "input_range": torch.stack([data.X.amin(dim=0), data.X.amax(dim=0)]),
         }
@@ -409,9 +413,22 @@ class ConditionedPrior(TransferPrior):
         with one source it is the typical value, with many the data dominate. The hyperprior of a
         target model's residual has its median there.
         """
+        return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
+
+    @property
+    def noise_variance(self) -> float:
+        """Expected noise variance of a target, in the prior's units.
+
+        The geometric mean of a typical value and of each source task's noise variance, where that
+        is larger. The hyperprior of a target model's noise has its median there.
+        """
+        return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
+
+    def _expected(self, typical: float, found: Tensor, least: float) -> float:
+        """The geometric mean of a typical variance and of the tasks' variances, within bounds."""
         unit = outcome_variance(self.outcome_scale, self.outcome_moments)
-        relative = (self.differences.double() / unit).clamp(_LEAST_DIFFERENCE, _LARGEST_DIFFERENCE)
-        total = math.log(TYPICAL_RESIDUAL) + float(relative.log().sum())
+        relative = (found.double() / unit).clamp(least, _LARGEST_DIFFERENCE)
+        total = math.log(typical) + float(relative.log().sum())
         return unit * math.exp(total / (1 + len(relative)))
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:

@@ -42,7 +42,7 @@ from botorch_transfer.input_transforms import (
 )
 from botorch_transfer.memo import content_key
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 _HEADER = "botorch_transfer"
 
 _CLASS, _TENSOR, _PRIOR, _TRANSFORM = "$class", "$tensor", "$prior", "$input_transform"

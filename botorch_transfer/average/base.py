@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import Any, NoReturn, Self, cast
 
 import torch
+from botorch.exceptions.errors import UnsupportedError
 from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
 from botorch.models.model import FantasizeMixin
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -32,6 +33,7 @@ from torch.nn import ModuleDict, ModuleList
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.noise import DerivedNoise
 from botorch_transfer.gp.paths import ModelPath, in_users_units
 from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.model import OnSources, TargetGP, TransferModel, register_paths
@@ -86,6 +88,29 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
     return mean, (weights * (variances + (means - mean).square())).sum(dim=0)
 
 
+class _AveragedNoise(DerivedNoise):
+    """An average's noise: setting it fixes the noise of its members."""
+
+    def __init__(self, average: AveragedGP, batch_shape: torch.Size) -> None:
+        super().__init__(noise_constraint=Positive(), batch_shape=batch_shape)
+        self._average = (average,)  # in a tuple, as it is no part
+
+    def _set_noise(self, value: Any) -> None:
+        super()._set_noise(value)
+        for member in self._average[0].members.values():
+            scale, _ = self._average[0]._scale_and_shift(member)
+            member.likelihood.noise = self.noise.detach() / scale.square()
+            member.likelihood.requires_grad_(False)
+
+    def register_constraint(self, *args: Any, **kwargs: Any) -> None:
+        if hasattr(self, "_average"):
+            raise UnsupportedError(
+                "The noise of an average follows from its members' noise: register the constraint "
+                "on the likelihood of each of model.members."
+            )
+        super().register_constraint(*args, **kwargs)
+
+
 class PlainGP(TargetGP):
     """The plain GP of an average: a model of the target's data alone, without sources."""
 
@@ -123,9 +148,9 @@ class AveragedGP(  # type: ignore[misc]
         super().__init__()
         if PLAIN_MEMBER in members:
             raise ValueError(f"{PLAIN_MEMBER!r} is the name of the plain GP: choose another one.")
-        self.likelihood = GaussianLikelihood(
-            noise_constraint=Positive(), batch_shape=train_X.shape[:-2]
-        ).requires_grad_(False)
+        self.likelihood = GaussianLikelihood()
+        self.likelihood.noise_covar = _AveragedNoise(self, train_X.shape[:-2])
+        self.likelihood.requires_grad_(False)
         self._input_batch_shape = self._aug_batch_shape = train_X.shape[:-2]
         self._set_members({**members, PLAIN_MEMBER: plain})
 
@@ -196,7 +221,7 @@ class AveragedGP(  # type: ignore[misc]
         if unseen:  # the plain GP shares the likelihood; its own noise counts where it has a share
             self.likelihood.stand_in = float(noise.mean())
         else:
-            self.likelihood.noise = noise
+            cast(Any, self.likelihood).noise_covar.derive(noise)
 
     def _averaged(self, values: Sequence[Tensor]) -> Tensor:
         """Averages the members' ``batch_shape x n`` tensors."""

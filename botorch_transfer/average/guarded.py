@@ -292,5 +292,6 @@ class GuardedTransferGP(AveragedGP):
         parameters: dict[str, Tensor] = dict(self.named_parameters())
         with parameter_rollback_ctx(parameters):
             for name, start in self._starts.items():
-                parameters[name].data.copy_(start)
+                if parameters[name].requires_grad:  # fixed since the model was built
+                    parameters[name].data.copy_(start)
             yield

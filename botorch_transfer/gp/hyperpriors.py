@@ -30,6 +30,7 @@ from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, Prior, Unif
 from scipy.special import gammaincinv
 from torch import Tensor
 
+from botorch_transfer.gp.noise import DerivedNoise
 from botorch_transfer.gp.stationary import stationary_function
 
 _FAMILIES: dict[str, tuple[Callable[..., Prior], tuple[str, str]]] = {
@@ -339,7 +340,7 @@ class GPHyperparameters:
         return LogPrior([(part.prior(), size) for part, size in parts])
 
 
-_NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=1e-2)
+_NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=10.0)
 _RESIDUAL_BOUNDS = 1e-4, 1e2
 
 SOURCE_HYPERPARAMETERS = GPHyperparameters(
@@ -347,22 +348,31 @@ SOURCE_HYPERPARAMETERS = GPHyperparameters(
     outputscale=Hyperparameter(partial(GammaPrior, 2.0, 0.15), start=1.0, lower=1e-4, upper=1e2),
     noise=_NOISE,
 )
-"""Defaults for source GPs, whose outcomes are standardized task by task."""
+"""Defaults for source GPs, whose outcomes are standardized task by task.
+
+They are the paper's, but for the upper bound of the noise variance, which is 0.01 there: many noisy
+points need more.
+"""
 
 RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     lengthscale=Hyperparameter(partial(LogNormalPrior, 0.5, 1.5), start=1.0, lower=1e-4, upper=1e2),
     outputscale=Hyperparameter(
         partial(LogNormalPrior, -2.0, 3.0), start=0.1, lower=1e-4, upper=1e2
     ),
-    noise=_NOISE,
+    noise=replace(_NOISE, upper=1e-2),
 )
-"""The paper's values for the residual, which the sources cannot explain."""
+"""The paper's values for the residual, which the sources cannot explain, and for the noise."""
 
 TYPICAL_RESIDUAL = 0.15
 """Default variance of the residual, as a share of the sources' variance."""
 
+TYPICAL_NOISE = math.exp(-5.0)
+"""Default noise variance, as a share of the sources' variance."""
 
-def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GPHyperparameters:
+
+def cautious_hyperparameters(
+    dim: int, variance: float = TYPICAL_RESIDUAL, noise: float = TYPICAL_NOISE
+) -> GPHyperparameters:
     r"""Hyperpriors of a residual that stay reasonable with one or two target points.
 
     The paper's log-normal hyperpriors are broad, and their modes are near zero. Two points that the
@@ -374,12 +384,13 @@ def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GP
 
         log outputscale ~ N(log variance, 0.7²)
         log lengthscale ~ N(½ log d - 2, 1)
-        log noise       ~ N(-6, 1)
+        log noise       ~ N(log noise, 1.5²)
 
     Args:
         dim: The number of inputs ``d``.
         variance: The variance that the residual is expected to have, see
             ``ConditionedPrior.residual_variance``.
+        noise: The noise variance that is expected, see ``ConditionedPrior.noise_variance``.
 
     Returns:
         The hyperparameters; each starts at its median.
@@ -396,7 +407,7 @@ def cautious_hyperparameters(dim: int, variance: float = TYPICAL_RESIDUAL) -> GP
     return GPHyperparameters(
         lengthscale=_log_normal(0.5 * math.log(dim) - 2.0, 1.0, _RESIDUAL_BOUNDS),
         outputscale=_log_normal(math.log(variance), 0.7, _RESIDUAL_BOUNDS),
-        noise=_log_normal(-6.0, 1.0, (_NOISE.lower, _NOISE.upper)),
+        noise=_log_normal(math.log(noise), 1.5, (_NOISE.lower, _NOISE.upper)),
     )
 
 
@@ -408,14 +419,13 @@ def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperp
 
 
 def target_hyperparameters(
-    hyperparameters: HyperparameterChoice, dim: int, variance: float = TYPICAL_RESIDUAL
+    hyperparameters: HyperparameterChoice, *typical: Any
 ) -> GPHyperparameters:
     """Chooses the hyperparameters of a target's residual kernel and noise.
 
     Args:
         hyperparameters: ``"cautious"``, or ``"paper"`` for :data:`RESIDUAL_HYPERPARAMETERS`.
-        dim: The number of inputs ``d``.
-        variance: See :func:`cautious_hyperparameters`.
+        *typical: The arguments of :func:`cautious_hyperparameters`.
 
     Returns:
         The hyperparameters.
@@ -426,7 +436,7 @@ def target_hyperparameters(
     if hyperparameters == "paper":
         return RESIDUAL_HYPERPARAMETERS
     if hyperparameters == "cautious":
-        return cautious_hyperparameters(dim, variance)
+        return cautious_hyperparameters(*typical)
     raise ValueError(f"hyperparameters must be 'cautious' or 'paper', not {hyperparameters!r}.")
 
 
@@ -572,9 +582,9 @@ def default_likelihood(
         A Gaussian likelihood. ``None`` if the noise is known and BoTorch's own default will do.
     """
     if train_Yvar is None:
-        return GaussianLikelihood(
-            noise_prior=noise.prior(), noise_constraint=noise.constraint(), batch_shape=batch_shape
-        )
+        likelihood = GaussianLikelihood()
+        likelihood.noise_covar = DerivedNoise(noise.prior(), noise.constraint(), batch_shape)
+        return likelihood
     if train_Yvar.shape[-2] == 0:
         return UnseenNoiseLikelihood(train_Yvar.squeeze(-1), noise.start)
     return None

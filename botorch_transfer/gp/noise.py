@@ -18,6 +18,21 @@ from torch import Tensor
 from torch.nn import Parameter
 
 
+class DerivedNoise(HomoskedasticNoise):
+    """Base class, and default, of noise variances that a model may compute until one is set."""
+
+    is_set = False
+
+    def _set_noise(self, value: Any) -> None:
+        super()._set_noise(value)
+        self.is_set = True
+
+    def derive(self, value: Tensor) -> None:
+        """Takes the value that the model computes, unless another one was set."""
+        if not self.is_set:
+            super()._set_noise(value)
+
+
 class AddedNoiseLikelihood(GaussianLikelihood):
     """A Gaussian likelihood that adds known variances of single points to the learned noise.
 
@@ -85,7 +100,7 @@ class AddedNoiseLikelihood(GaussianLikelihood):
         return extended
 
 
-class _AddedNoise(HomoskedasticNoise):
+class _AddedNoise(DerivedNoise):
     """A learned noise variance, and what is added to it at the training points.
 
     As in GPyTorch's fixed noise, as many points as there are variances are the training points, and

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from operator import itemgetter
 from time import monotonic
@@ -67,9 +68,16 @@ def fit_from_starts(
     options = options or {}
     is_batch = mll.model.train_targets.dim() > 1
     if others or options.keys() - {"maxiter"} or (callback is not None and is_batch):
-        arguments = {"options": options, "timeout_sec": timeout_sec, "callback": callback}
-        arguments |= others
-        _fit_by_botorch(mll, num_restarts, seed, arguments)
+        given = {"options": options, "timeout_sec": timeout_sec, "callback": callback, **others}
+        with single_threaded_scipy(), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            fit_fallback(
+                mll,
+                optimizer_kwargs=given,
+                max_attempts=1 + num_restarts,
+                pick_best_of_all_attempts=True,
+                warning_handler=lambda _: True,  # an optimum of few iterations is one, too
+            )
         return
     closed_form = getattr(mll.model, "closed_form", TargetObjective.of)
     objective = closed_form(mll) or AutogradObjective(mll)
@@ -90,21 +98,6 @@ def fit_from_starts(
         "not positive definite, or its objective is NaN. Check its hyperpriors and the inputs "
         "for extreme scales, or use another kernel."
     )
-
-
-def _fit_by_botorch(
-    mll: ExactMarginalLogLikelihood, num_restarts: int, seed: int, optimizer_kwargs: dict[str, Any]
-) -> None:
-    """Fits by BoTorch's own optimizer, one start after another, and keeps the best optimum."""
-    with single_threaded_scipy(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        fit_fallback(
-            mll,
-            optimizer_kwargs=optimizer_kwargs,
-            max_attempts=1 + num_restarts,
-            pick_best_of_all_attempts=True,
-            warning_handler=lambda _: True,  # an optimum of few iterations is one, too
-        )
 
 
 def _each_iteration(
@@ -149,6 +142,7 @@ def _draw_starts(objective: ModelObjective, num_restarts: int, seed: int) -> Ten
     with parameter_rollback_ctx(every), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for _ in range(num_restarts):
-            sample_all_priors(on_cpu.model)
+            with suppress(RuntimeError):  # of a hyperprior outside the bounds; the value stays
+                sample_all_priors(on_cpu.model)
             starts.append(objective.read(on_cpu).to(starts[0]))
     return torch.stack(starts)

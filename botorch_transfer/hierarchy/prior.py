@@ -328,6 +328,9 @@ Propagate = Literal["covariance", "mean"]
 """The part of a level that the next level gets: mean and covariance (SHGP), or the mean (MHGP,
 BHGP)."""
 
+_LOWEST = SOURCE_HYPERPARAMETERS
+_LEVELS = _LOWEST, replace(RESIDUAL_HYPERPARAMETERS, noise=_LOWEST.noise)
+
 
 class SourceHierarchy(ConditionedPrior):
     r"""Source tasks in order, each modelled as the one before plus a difference.
@@ -371,10 +374,7 @@ class SourceHierarchy(ConditionedPrior):
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         propagate: Propagate = "covariance",
         kernel: str = "rbf",
-        hyperparameters: GPHyperparameters | Sequence[GPHyperparameters] | None = (
-            SOURCE_HYPERPARAMETERS,
-            RESIDUAL_HYPERPARAMETERS,
-        ),
+        hyperparameters: GPHyperparameters | Sequence[GPHyperparameters] | None = _LEVELS,
         outcome_scale: OutcomeScale = "per_task",
         input_transform: InputTransform | None = None,
         **options: Any,
@@ -388,8 +388,8 @@ class SourceHierarchy(ConditionedPrior):
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the lowest level and of the others,
                 whose kernels describe differences; by default ScaML-GP's for source tasks and for
-                the residual. ``None`` gives maximum likelihood, as in the paper; one object serves
-                all levels.
+                the residual, with a higher bound of the noise. ``None`` gives maximum likelihood,
+                as in the paper; one object serves all levels.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.

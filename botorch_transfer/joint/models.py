@@ -373,16 +373,8 @@ class _FreeCoregionalizationGP(JointTransferGP):
         self._rank = rank
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
         options = (task_feature, max_bytes, outcome_scale)
-        # Without a residual, only the noise would be another.
         super().__init__(
-            train_X,
-            train_Y,
-            prior,
-            train_Yvar,
-            *modules,
-            *options,
-            hyperparameters="paper",
-            max_points=max_points,
+            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
         )
 
 

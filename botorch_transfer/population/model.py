@@ -121,6 +121,12 @@ class PopulationGP(SourcePosteriorGP):
             self.likelihood.requires_grad_(False)
         self.update_scale()
 
+    def _derived_noise(self, squares: Tensor) -> Tensor:
+        """The sources' noise at squared scales, within the bounds of the target's noise."""
+        bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
+        noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
+        return noise.clamp(1.01 * float(bounds.lower_bound), 0.99 * float(bounds.upper_bound))
+
     @property
     def scale(self) -> TargetScale:
         """The moments of the target's scale and level."""
@@ -150,10 +156,8 @@ class PopulationGP(SourcePosteriorGP):
         # Rounding can make the variance slightly negative.
         self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
         if self._infers_noise:
-            bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
-            noise = (square * self.prior.gps.own_noise).unsqueeze(-1)
-            noise = noise.clamp(2 * float(bounds.lower_bound), 0.5 * float(bounds.upper_bound))
-            self.likelihood.noise = noise.to(self.train_targets)
+            noise = self._derived_noise(square).to(self.train_targets)
+            cast(Any, self.likelihood).noise_covar.derive(noise)
         cast(Any, self)._clear_cache()  # predictions were prepared with the moments before
 
     def _unit(self) -> Tensor:
@@ -177,9 +181,8 @@ class PopulationGP(SourcePosteriorGP):
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
         mean = self.mean_module.common(X).double().unsqueeze(-2)
         scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
-        if self._infers_noise:
-            noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
-            noise = noise + added_variance(self.likelihood)
+        if self._infers_noise and not cast(Any, self.likelihood).noise_covar.is_set:
+            noise = self._derived_noise(squares) + added_variance(self.likelihood)
         else:
             noise = self._noise_variance().double().unsqueeze(-2)
         covariance = self.covar_module.unscaled(X, X).double().unsqueeze(-3)

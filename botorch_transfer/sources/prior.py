@@ -84,7 +84,7 @@ class SourceGPs(ConditionedPrior):
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
-                ScaML-GP's. ``None`` gives maximum likelihood.
+                ScaML-GP's with a higher bound of the noise. ``None`` gives maximum likelihood.
             outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
                 all tasks' together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
@@ -250,7 +250,7 @@ class SourceGPs(ConditionedPrior):
         if self.data is not None:
             return type(self)(gps, units, self.data.select(index), log_posterior)
         chosen = self.statistics
-        for name in ("num_points", "agreement", "differences"):
+        for name in ("num_points", "task_noise", "agreement", "differences"):
             if len(chosen[name]) == self.num_tasks:  # of many tasks, only some are compared
                 chosen[name] = chosen[name][index]
         return type(self)(gps, units, None, log_posterior, chosen)

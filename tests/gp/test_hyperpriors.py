@@ -39,21 +39,20 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_defaults_are_those_of_the_paper() -> None:
+def test_defaults_are_those_of_the_paper_but_for_the_sources_largest_noise() -> None:
     def summary(spec: GPHyperparameters) -> list[tuple[object, ...]]:
         parts = (spec.lengthscale, spec.outputscale, spec.noise)
         return [(type(p.prior()), p.start, p.lower, p.upper) for p in parts]
 
-    noise = (LogNormalPrior, 1e-3, 1e-8, 1e-2)
     assert summary(SOURCE_HYPERPARAMETERS) == [
         (GammaPrior, 0.5, 1e-4, 1e2),
         (GammaPrior, 1.0, 1e-4, 1e2),
-        noise,
+        (LogNormalPrior, 1e-3, 1e-8, 10.0),
     ]
     assert summary(RESIDUAL_HYPERPARAMETERS) == [
         (LogNormalPrior, 1.0, 1e-4, 1e2),
         (LogNormalPrior, 0.1, 1e-4, 1e2),
-        noise,
+        (LogNormalPrior, 1e-3, 1e-8, 1e-2),
     ]
     lengthscale, outputscale = (
         SOURCE_HYPERPARAMETERS.lengthscale,
@@ -75,8 +74,8 @@ def test_defaults_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize("dim", [1, 6])
 def test_cautious_hyperpriors_start_at_their_medians_which_are_modes(dim: int) -> None:
-    spec = cautious_hyperparameters(dim, variance=0.4)
-    medians = (math.sqrt(dim) * math.exp(-2.0), 0.4, math.exp(-6.0))
+    spec = cautious_hyperparameters(dim, variance=0.4, noise=0.02)
+    medians = (math.sqrt(dim) * math.exp(-2.0), 0.4, 0.02)
     for part, median in zip((spec.lengthscale, spec.outputscale, spec.noise), medians, strict=True):
         assert part.start == pytest.approx(median)
         around = median * torch.tensor([0.9, 1.0, 1.1])
@@ -285,7 +284,7 @@ def test_a_residual_kernel_without_priors() -> None:
 
 @pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
 def test_noise_is_inferred_within_its_bounds(batch_shape: torch.Size) -> None:
-    noise = RESIDUAL_HYPERPARAMETERS.noise
+    noise = SOURCE_HYPERPARAMETERS.noise
     likelihood = default_likelihood(batch_shape, None)
     assert isinstance(likelihood, GaussianLikelihood)
     assert likelihood.noise.shape == (*batch_shape, 1)

@@ -5,14 +5,19 @@ That a fit repeats, and leaves the random state as it is, test_contract_few_poin
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
+from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.optim.fit import fit_gpytorch_mll_torch
+from gpytorch.constraints import GreaterThan
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.nn import ModuleList
 
+from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
 from tests.models.contract import on_every_model, parts, priors_of, where
@@ -51,6 +56,32 @@ def assert_equal_bits(left: dict[str, Tensor], right: dict[str, Tensor]) -> None
         assert torch.equal(tensor, right[name]) or torch.equal(
             tensor.isnan(), right[name].isnan()
         ), name
+
+
+@on_every_model
+def test_noise_that_was_set_and_fixed_is_kept(case):
+    model = case.target(5)
+    model.likelihood.noise = 0.3
+    model.likelihood.requires_grad_(False)
+    copy = deepcopy(model)
+    for each in (model, copy):
+        fit(each, **BRIEF)
+        for part in (each, *parts(each)):
+            noise = part.likelihood.noise * (part.own_units[1] / each.own_units[1]) ** 2
+            torch.testing.assert_close(noise, torch.full_like(noise, 0.3))
+
+
+@on_every_model
+def test_a_constraint_of_the_noise_holds(case):
+    model = case.target(5)
+    constraint = GreaterThan(0.2)
+    if isinstance(model, AveragedGP):
+        with pytest.raises(UnsupportedError, match=r"the likelihood of each of model\.members"):
+            model.likelihood.noise_covar.register_constraint("raw_noise", constraint)
+        return
+    model.likelihood.noise_covar.register_constraint("raw_noise", constraint)
+    fit(model, **BRIEF)
+    assert (model.likelihood.noise >= 0.2).all()
 
 
 @pytest.mark.gaussian

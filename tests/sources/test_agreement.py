@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from botorch_transfer import JointScaMLGP, SourceGPs
+from botorch_transfer import JointScaMLGP, ScaMLGP, SourceGPs
 from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
+from botorch_transfer.gp.hyperpriors import TYPICAL_NOISE, TYPICAL_RESIDUAL
 from botorch_transfer.sources import prior as agreement
 from botorch_transfer.sources.prior import tasks_agree
 from tests.families import ShiftedSines
@@ -54,6 +54,26 @@ def test_differences_by_hand(scale):
     assert prior.residual_variance == pytest.approx(average)
     assert prior.view().residual_variance == prior.residual_variance
     assert pickle.loads(pickle.dumps(prior)).residual_variance == pytest.approx(average)
+
+
+@pytest.mark.parametrize("scale", ["per_task", "raw"])
+def test_a_target_is_expected_to_be_as_noisy_as_its_sources(scale):
+    noises = torch.tensor([1e-6, 0.3, 0.8], dtype=torch.double)
+    tasks = {
+        name: (X, Y, noise * Y.var() * torch.ones_like(Y))
+        for noise, (name, (X, Y)) in zip(noises, FAMILY.sources((6, 9, 12)).items(), strict=True)
+    }
+    prior = SourceGPs.fit(tasks, num_restarts=0, outcome_scale=scale)
+    found = torch.stack([Yvar.mean() for _, _, Yvar in tasks.values()])
+    unit = prior.outcomes().var(correction=0)
+    if scale == "per_task":
+        found, unit = found / torch.stack([Y.var() for _, Y, _ in tasks.values()]), 1.0
+    logs = (found / unit).clamp(TYPICAL_NOISE, 10.0).log().tolist()
+    expected = unit * math.exp((math.log(TYPICAL_NOISE) + sum(logs)) / 4)
+    assert prior.noise_variance == pytest.approx(float(expected))
+    assert prior.select([0]).noise_variance == pytest.approx(TYPICAL_NOISE * float(unit), rel=0.5)
+    model = ScaMLGP(*FAMILY.target(2), prior)
+    assert float(model.likelihood.noise) == pytest.approx(min(prior.noise_variance, 10.0))
 
 
 def test_raw_outcomes_have_a_residual_in_their_unit():

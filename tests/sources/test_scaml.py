@@ -22,7 +22,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.gp import combine
 from botorch_transfer.gp.frozen import expand
-from tests.families import ShiftedSines
+from tests.families import SCALE, ShiftedSines
 from tests.models.test_contract_acquisition import EVERYTHING
 from tests.sources.scaml_twin import botorch_twin, sources_of, twin_of
 
@@ -250,6 +250,26 @@ def test_the_residuals_scale_is_that_of_the_sources_differences():
     stack = SourceHierarchy.fit(apart)
     expected = (stack.gps.outputscale[1:].clamp(1e-2, 10.0).log().sum() + math.log(0.15)) / 4
     assert stack.residual_variance == pytest.approx(expected.exp().item())
+
+
+@pytest.mark.parametrize("noisy_sources", [False, True])
+def test_many_noisy_points_are_known_to_be_noisy(noisy_sources):
+    """With the paper's noise variance, at most 0.01, the model follows the noise."""
+    noise, generator = 0.6 * SCALE, torch.Generator().manual_seed(0)
+
+    def noisy(Y):
+        return Y + noise * torch.randn(Y.shape, generator=generator, dtype=Y.dtype).to(Y)
+
+    sources, (X, Y), test_X = FAMILY.sources((30, 30, 30)), FAMILY.target(100), FAMILY.inputs(99)
+    if noisy_sources:
+        sources = {name: (old_X, noisy(old_Y)) for name, (old_X, old_Y) in sources.items()}
+    found = {}
+    for name in ("cautious", "paper"):
+        model = ScaMLGP(X, noisy(Y), SourceGPs.fit_once(sources), hyperparameters=name)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        found[name] = model.likelihood.noise.sqrt().item() * model.outcome_transform.stdvs.item()
+    assert found["cautious"] == pytest.approx(noise, rel=0.2)
+    assert found["paper"] <= 0.1 * model.outcome_transform.stdvs.item() + 1e-6
 
 
 def test_unknown_hyperpriors_are_refused():

@@ -185,6 +185,7 @@ def test_as_many_tasks_as_are_allowed_change_nothing(n):
 @pytest.mark.parametrize("hyperparameters", ["paper", "cautious"])
 def test_it_is_the_model_of_the_chosen_tasks(n, hyperparameters, monkeypatch):
     monkeypatch.setattr(SourceGPs, "residual_variance", 0.2)
+    monkeypatch.setattr(SourceGPs, "noise_variance", 0.01)
     model = build(n, hyperparameters=hyperparameters)
     tasks = used(model)
     assert len(tasks) == MOST
