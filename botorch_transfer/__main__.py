@@ -212,7 +212,7 @@ def _add_meaning(add: argparse.ArgumentParser) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """The message, with options of the command line in place of arguments of Python."""
+    """Returns the message, with options of the command line in place of arguments of Python."""
     if isinstance(error, FileNotFoundError):
         return f"There is no file {error.filename}."
     if isinstance(error, IsADirectoryError):
@@ -399,7 +399,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Columns in which only an empty cell is empty."""
+    """Returns the columns in which only an empty cell is empty."""
     from botorch_transfer.search_space import CategoricalParameter
 
     parameters = () if space is None else space.parameters

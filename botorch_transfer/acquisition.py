@@ -139,7 +139,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         return value + log_ndtr(slack / (variance @ A.square().T).sqrt()).sum(dim=-1)
 
     def _all_moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances of all outcomes, each ``batch_shape x m``."""
+        """Returns the means and variances of all outcomes, each ``batch_shape x m``."""
         means, variances = zip(*(self._moments(model, X) for model in self.models), strict=True)
         return torch.stack(means, dim=-1), torch.stack(variances, dim=-1)
 
@@ -153,7 +153,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean, and variance as if the outcomes at the pending inputs were known."""
+    """Returns the mean, and variance as if the outcomes at the pending inputs were known."""
     inputs = torch.cat([X, X_pending.expand(*X.shape[:-2], *X_pending.shape)], dim=-2)
     mvn = model.posterior(inputs).distribution
     mean, covariance = mvn.mean, mvn.covariance_matrix
@@ -598,7 +598,7 @@ class AveragedImprovement(AcquisitionFunction):
         super().set_X_pending(X_pending)
 
     def _of_place(self, X: Tensor) -> Tensor | float:
-        """The logarithm of how much an improvement counts where the inputs are."""
+        """Returns the logarithm of how much an improvement counts where the inputs are."""
         if self._range is None or self._transform is None:
             return 0.0
         X, (low, high) = self._transform(X), self._range

@@ -81,7 +81,7 @@ def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -
 
 
 def _entries(doc: str, section: str) -> dict[str, str]:
-    """The entries of a docstring's section by name."""
+    """Returns the entries of a docstring's section by name."""
     found = re.search(_SECTION.format(section), doc, re.M)
     entries = re.findall(r"^ {4}(\S+?):(.*\n?(?: {5}.*\n?)*)", found[1] if found else "", re.M)
     return {name: f"    {name}:{rest.rstrip()}\n" for name, rest in entries}

@@ -153,7 +153,7 @@ class FeasibilityModel(torch.nn.Module):
             self._fit(torch.where(succeeded.to(X) > 0, 1.0, -1.0).to(X))
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
-        """Half the squared differences of each input, in units of the widths."""
+        """Returns half the squared differences of each input, in units of the widths."""
         differences = (A.unsqueeze(-2) - B.unsqueeze(-3)) / self._width
         differences = torch.where(self._ordered, differences, (differences != 0).to(A))
         return differences.square() / 2
@@ -164,7 +164,7 @@ class FeasibilityModel(torch.nn.Module):
         return VARIANCE * (JOINT_SHARE * _joint(squares) + (1 - JOINT_SHARE) * single)
 
     def _mean(self, X: Tensor) -> Tensor:
-        """The prior mean, by which success has the probability that old runs suggest."""
+        """Returns the prior mean, by which success has the probability that old runs suggest."""
         near = _joint(self._squares(X, self._old_X))
         good = (near * self._old_succeeded).sum(dim=-1)
         total = near.sum(dim=-1)
@@ -199,7 +199,7 @@ class FeasibilityModel(torch.nn.Module):
     def _posterior(
         K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """A root of ``(K + diag(1 / τ))^-1``, and the posterior's mean and variances."""
+        """Returns a root of ``(K + diag(1 / τ))^-1``, and the posterior's mean and variances."""
         root = tau.sqrt()
         inner = torch.eye(len(tau)).to(K) + root.unsqueeze(-1) * K * root
         half = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), root.diag(), upper=False)
@@ -223,7 +223,7 @@ class FeasibilityModel(torch.nn.Module):
         return log_ndtr(mean / (1 + VARIANCE - explained).clamp_min(1).sqrt())
 
     def forward(self, X: Tensor) -> Tensor:
-        """The logarithm of the probability that all runs of a batch succeed.
+        """Returns the logarithm of the probability that all runs of a batch succeed.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.
@@ -235,7 +235,7 @@ class FeasibilityModel(torch.nn.Module):
 
 
 def _joint(squares: Tensor) -> Tensor:
-    """The kernel on all inputs."""
+    """Returns the kernel on all inputs."""
     return (-squares.mean(dim=-1) / JOINT_LENGTHSCALE**2).exp()
 
 

@@ -155,7 +155,7 @@ def resolve_input_transform(
 
 
 def fits_dim(transform: InputTransform, dim: int) -> bool:
-    """Whether a transform accepts inputs with ``dim`` columns."""
+    """Returns whether a transform accepts inputs with ``dim`` columns."""
     try:
         transform(torch.zeros(1, dim, dtype=torch.double, device=_device(transform)))
     except (BotorchTensorDimensionError, IndexError, RuntimeError):

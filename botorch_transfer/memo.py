@@ -152,7 +152,7 @@ class HasContent(Protocol):
     """An object that defines its own content."""
 
     def content(self) -> Sequence[Any]:
-        """The parts that make two objects equal."""
+        """Returns the parts that make two objects equal."""
         ...
 
 

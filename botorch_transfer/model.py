@@ -554,7 +554,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return model
 
     def _noise_variance(self) -> Tensor:
-        """The observation noise variances of the target's points, ``batch_shape x n``."""
+        """Returns the observation noise variances of the target's points, ``batch_shape x n``."""
         return noise_variance(self.likelihood, self.train_inputs[0])
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:

@@ -350,7 +350,7 @@ def plot_curves(
 
 
 def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
-    """The given axes, or new ones."""
+    """Returns the given axes, or new ones."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -371,7 +371,7 @@ def _check_single(model: TransferModel) -> None:
 
 
 def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
-    """The target's inputs and outcomes in the user's units."""
+    """Returns the target's inputs and outcomes in the user's units."""
     training = model.training
     (X,) = model.train().train_inputs
     model.train(training)
@@ -383,7 +383,7 @@ def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
 
 
 def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
-    """Names of the source tasks to show, and their posteriors in the target's units."""
+    """Returns the names of the source tasks to show, and their posteriors in the target's units."""
     informed = model.member_on_sources
     if informed is None:
         return

@@ -293,7 +293,7 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Statistics of the data that the prior needs: tensors by name.
+        """Returns the statistics of the data that the prior needs: tensors by name.
 
         A subclass adds ``differences``: mean squared distances of source tasks from the others,
         where these can be compared.
@@ -347,12 +347,12 @@ class ConditionedPrior(TransferPrior):
         return TaskUnits(self.task_names, *moments, scale, self.input_transform, steps)
 
     def outcomes(self) -> Tensor:
-        """All source outcomes one after another, after ``outcome_steps`` and not scaled."""
+        """Returns all source outcomes one after another, after ``outcome_steps`` and not scaled."""
         Y, task = self.observed.Y, self.observed.task
         return (Y * self.outcome_std[task] + self.outcome_mean[task]).to(self.outcome_mean)
 
     def observations(self, task: int) -> tuple[Tensor, Tensor]:
-        """The data of a source task.
+        """Returns the data of a source task.
 
         Args:
             task: Its index.
@@ -374,7 +374,7 @@ class ConditionedPrior(TransferPrior):
         return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """The sources' outcomes, and the task of each; ``None`` without observations."""
+        """Returns the sources' outcomes, and the task of each; ``None`` without observations."""
         return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
@@ -432,7 +432,7 @@ class ConditionedPrior(TransferPrior):
         return unit * math.exp(total / (1 + len(relative)))
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """The outcome transform that brings a target's outcomes into the prior's units.
+        """Returns the outcome transform that brings a target's outcomes into the prior's units.
 
         Args:
             batch_shape: The batch shape of the target model.

@@ -171,7 +171,7 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
 
 
 def _findings(model: TransferModel, sources: ConditionedPrior) -> tuple[list[str], Tensor, Tensor]:
-    """Evidence on each source: the finding, two log Bayes factors and the slope."""
+    """Returns evidence on each source: the finding, two log Bayes factors and the slope."""
     num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets
     slopes = torch.full((num_tasks,), torch.nan)

@@ -151,7 +151,7 @@ class TaskFamily(SyntheticTestFunction):
         return found[negated.argmax()], -float(negated.max())
 
     def _guesses(self) -> Tensor:
-        """Points that the search for the optimum starts from in any case, ``k x d``."""
+        """Returns points that the search for the optimum starts from in any case, ``k x d``."""
         return torch.empty(0, self.dim)
 
 
@@ -215,7 +215,7 @@ class AlpineFamily(TaskFamily):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """The target of the paper's studies, and some of its sources.
+        """Returns the target of the paper's studies, and some of its sources.
 
         Args:
             num_sources: The number of source tasks, at most five.

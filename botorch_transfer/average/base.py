@@ -47,7 +47,7 @@ Moments = tuple[Tensor, Tensor]
 
 
 def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> MultivariateNormal:
-    """The normal distribution with the moments of a mixture.
+    """Returns the normal distribution with the moments of a mixture.
 
     Args:
         members: ``K`` distributions.
@@ -73,7 +73,7 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
 
 
 def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
-    """Means and variances of a mixture, point by point.
+    """Returns the means and variances of a mixture, point by point.
 
     Args:
         members: ``K`` pairs of means and variances.
@@ -298,7 +298,7 @@ class AveragedGP(  # type: ignore[misc]
         raise self._is_no_exact_gp()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """The members' parts times their shares."""
+        """Returns the members' parts times their shares."""
         parts = [
             self._scale_and_shift(member)[0] * member.source_parts(X, names)
             for member in self.members.values()

@@ -59,7 +59,7 @@ than this many standard errors above zero."""
 
 
 def weight_of_evidence(evidence: Tensor) -> Tensor:
-    """The weight of a transfer model, ``sigmoid(log odds + temperature * log evidence)``.
+    """Returns the weight of a transfer model, ``sigmoid(log odds + temperature * log evidence)``.
 
     Args:
         evidence: A ``batch_shape`` tensor: the log evidence for it against the plain GP.
@@ -255,7 +255,7 @@ class GuardedTransferGP(AveragedGP):
         self.transfer_weight.data = weight.to(self.transfer_weight)
 
     def _is_credible(self) -> bool:
-        """Whether the source tasks, before any target point, are worth following."""
+        """Returns whether the source tasks, before any target point, are worth following."""
         sources = self.prior
         if not isinstance(sources, SourceGPs):
             return True

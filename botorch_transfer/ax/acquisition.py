@@ -262,7 +262,7 @@ class TransferAcquisition(Acquisition):
     def _spread_out(
         self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None = None
     ) -> Tensor:
-        """Quasi-random inputs all over the search space."""
+        """Returns quasi-random inputs all over the search space."""
         bounds = self._tensor(space.bounds).T
         X = draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2)
         for index, values in space.discrete_choices.items():
@@ -279,7 +279,7 @@ class TransferAcquisition(Acquisition):
 
 
 def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
-    """The columns of each one-hot choice."""
+    """Returns the columns of each one-hot choice."""
     origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty of other columns
     choices = filter(None, dict.fromkeys(origins))
     return [[index for index, origin in enumerate(origins) if origin == c] for c in choices]

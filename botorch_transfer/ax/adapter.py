@@ -122,7 +122,7 @@ class TransferAdapter(TorchAdapter):
         super().__init__(experiment=experiment, **options)
 
     def history_moments(self) -> dict[str, tuple[float, float]]:
-        """Mean and standard deviation of old outcomes, by metric with history."""
+        """Returns the mean and standard deviation of old outcomes, by metric with history."""
         known = self.history.columns.keys() & experiments.metrics_of(self._experiment)
         goals = experiments.goals_of(self._experiment)
         return {name: self.history.moments(goals[name]) for name in sorted(known)}

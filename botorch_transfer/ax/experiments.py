@@ -32,18 +32,18 @@ from botorch_transfer.data.outcome import Outcome
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:
-    """The experiment of a client, or the experiment itself."""
+    """Returns the experiment of a client, or the experiment itself."""
     return target._experiment if isinstance(target, Client) else target
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
-    """The directions of an objective's metrics, by name: 1 to maximize, -1 to minimize."""
+    """Returns the directions of an objective's metrics, by name: 1 to maximize, -1 to minimize."""
     weights = [] if config is None else config.objective.metric_weights
     return {metric: 1.0 if weight >= 0 else -1.0 for metric, weight in weights}
 
 
 def goals_of(experiment: Experiment) -> dict[str, Outcome]:
-    """The directions and limits of an experiment's metrics, by name.
+    """Returns the directions and limits of an experiment's metrics, by name.
 
     The sign is zero for a metric without a direction, and for a term of a sum: a limited term would
     make extreme values of the other terms look good.
@@ -62,7 +62,7 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
 
 
 def metrics_of(experiment: Experiment) -> list[str]:
-    """The names of an experiment's metrics, sorted."""
+    """Returns the names of an experiment's metrics, sorted."""
     return sorted(metric.signature for metric in experiment.metrics.values())
 
 
@@ -138,7 +138,7 @@ def without_abandoned(
 
 
 def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> dict[int, Curve]:
-    """The learning curves of an experiment's trials, by trial.
+    """Returns the learning curves of an experiment's trials, by trial.
 
     Args:
         experiment: The experiment.

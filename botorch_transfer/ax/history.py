@@ -62,7 +62,7 @@ def user_errors() -> Iterator[None]:
 
 
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
+    """Returns the mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
     mean = float(outcomes.mean()) if len(outcomes) else 0.0
     rounding = 4 * float(np.finfo(float).eps) * abs(mean)
@@ -70,14 +70,14 @@ def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
 
 
 def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """Columns of values that JSON stores exactly; ``None`` where one is missing."""
+    """Returns the columns of values that JSON stores exactly; ``None`` where one is missing."""
     objects = frame.rename(columns=str).astype(object)
     columns: dict[Any, list[Any]] = objects.where(objects.notna(), None).to_dict("list")
     return columns
 
 
 def _table(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
-    """The columns of all tasks."""
+    """Returns the columns of all tasks."""
     return _plain_columns(pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True))
 
 
@@ -296,7 +296,7 @@ def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str
 
 
 def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
-    """The runs of an old experiment by metric, named as in the new one."""
+    """Returns the runs of an old experiment by metric, named as in the new one."""
     old, told = source.experiment, source.data.df
     counts = told["trial_index"].map(lambda i: old.trials[i].status in STATUSES_EXPECTING_DATA)
     told = told[counts & np.isfinite(told["mean"])]
@@ -430,7 +430,7 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
 def _runs(
     history: TransferHistory, goal: Outcome, search_space: SearchSpace, known: own.SearchSpace
 ) -> pd.DataFrame:
-    """The runs with a finite value of a metric, in the words of the search space."""
+    """Returns the runs with a finite value of a metric, in the words of the search space."""
     if unknown := [name for name in history.varied if name not in search_space.parameters]:
         raise UserInputError(
             f"Old experiments varied {unknown}, and the new one has no such parameters: add them "
@@ -467,7 +467,7 @@ def _runs(
 
 
 def _same(choice: Any, value: Any) -> bool:
-    """Whether a table's value is one of the experiment's; forgives rounded numbers."""
+    """Returns whether a table's value is one of the experiment's; forgives rounded numbers."""
     if isinstance(choice, str):
         return choice == str(value)
     if isinstance(choice, float) and isinstance(value, int | float):
@@ -478,7 +478,7 @@ def _same(choice: Any, value: Any) -> bool:
 def _fixed_values(
     search_space: SearchSpace, history: TransferHistory, runs: pd.DataFrame
 ) -> dict[str, Any]:
-    """The values of fixed parameters; refuses runs of a table with another value of one.
+    """Returns the values of fixed parameters; refuses runs of a table with another value of one.
 
     Old experiments count as fixed at these values, as in Ax.
     """

@@ -109,7 +109,7 @@ class Curve(NamedTuple):
         return not np.isfinite(self.values[-1])
 
     def in_logarithms(self) -> Curve:
-        """The curve of the outcome's logarithm; NaN where it has none."""
+        """Returns the curve of the outcome's logarithm; NaN where it has none."""
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
         return self._replace(values=sign * np.log(values))
@@ -182,7 +182,7 @@ def read_curves(
 
 
 def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
-    """The step at which the runs of a task are complete.
+    """Returns the step at which the runs of a task are complete.
 
     Args:
         curves: The curves of one task.
@@ -451,7 +451,7 @@ def _smoothed(at: Values, values: Values, t: Values) -> Values:
 
 
 def _middle_and_spread(values: Values) -> tuple[Any, Any]:
-    """Median and spread over the first axis, which outliers hardly change."""
+    """Returns the median and spread over the first axis, which outliers hardly change."""
     middle = np.median(values, axis=0)
     return middle, 1.4826 * np.median(np.abs(values - middle), axis=0)
 
@@ -470,7 +470,7 @@ def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
 
 
 def _usual_unit(finals: Sequence[Values]) -> Values:
-    """Mean and variance over tasks of the logarithm of the scale, and of the location."""
+    """Returns mean and variance over tasks of the logarithm of the scale, and of the location."""
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]
     if len(scales) == 0:
@@ -482,7 +482,7 @@ def _usual_unit(finals: Sequence[Values]) -> Values:
 
 
 def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, Values]:
-    """Features of values and improvements in a task's units.
+    """Returns features of values and improvements in a task's units.
 
     Args:
         points: A ``... x 2`` array of values and improvements.
@@ -516,7 +516,7 @@ def _sums(
 
 
 def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[Values, Values]:
-    """Posterior mean and covariance of the coefficients of tasks from their sums."""
+    """Returns the posterior mean and covariance of the coefficients of tasks from their sums."""
     w, D = learned["coefficients"], learned["task_variance"]
     noise = learned["noise"][:, None]
     S = np.linalg.inv(A / noise[..., None] + np.eye(3) / D[:, None, :])
@@ -525,7 +525,7 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
 
 
 def _squares(A: Values, c: Values, s: Values, b: Values) -> Values:
-    """Sum of the squares of the residuals of coefficients, from the sums of tasks."""
+    """Returns the sum of the squares of the residuals of coefficients, from the sums of tasks."""
     squares: Values = s - 2 * np.sum(c * b, axis=-1) + np.einsum("...i,...ij,...j", b, A, b)
     return squares
 
@@ -590,7 +590,7 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
 def _moments(
     points: Values, unit: tuple[Any, Any], w: Values, S: Values, noise: Values
 ) -> tuple[Values, Values]:
-    """Mean and variance of outcomes, from coefficients and noise at the points' shares."""
+    """Returns mean and variance of outcomes, from coefficients and noise at the points' shares."""
     (center, scale), (x, level, factor) = unit, _features(points, *unit)
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
     variance = variance + (level - x[..., 1]) ** 2  # beyond the bounds

@@ -125,7 +125,7 @@ def _with_ends(
 
 
 def _rows(table: Any, step: str, ends: set[int]) -> Any:
-    """Some rows of a table, and those without a step."""
+    """Returns some rows of a table, and those without a step."""
     if table is None or step not in table:
         return table
     kept = table[step].isna().to_numpy(copy=True)

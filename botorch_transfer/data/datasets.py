@@ -286,7 +286,7 @@ def _is_sound(dataset: SupervisedDataset) -> Tensor:
 
 
 def are_in_range(values: Tensor) -> Tensor:
-    """Whether all values are finite, and so small that their variance is, too.
+    """Returns whether all values are finite, and so small that their variance is, too.
 
     Args:
         values: The values.

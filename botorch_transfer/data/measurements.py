@@ -334,7 +334,7 @@ def codes(values: Array) -> list[float]:
 
 
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
-    """Whether a number lies so far from all other outcomes that it is a code."""
+    """Returns whether a number lies so far from all other outcomes that it is a code."""
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
     is_negative = value < 0 <= others.min(initial=np.inf)  # and all others are not
     if is_negative and is_usual and len(others):

@@ -504,7 +504,7 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
-    """Inputs of the runs that have a place, one by one if one of them lacks a value."""
+    """Returns the inputs of the runs that have a place, one by one if one of them lacks a value."""
     try:
         X = space.place(runs)
     except InputDataError:
@@ -559,7 +559,7 @@ def unknown_values(parameter: Parameter, n: int, seed: str) -> DataFrame:
 
 
 def _counted(values: Iterable[Any]) -> str:
-    """The most frequent values with their numbers, and how many others there are."""
+    """Returns the most frequent values with their numbers, and how many others there are."""
     counts = Counter("empty" if isna(value) else repr(plain(value)) for value in values)
     common = [f"{value} ({number:,})" for value, number in counts.most_common(MAX_COUNTED)]
     more = len(counts) - len(common)
@@ -567,12 +567,12 @@ def _counted(values: Iterable[Any]) -> str:
 
 
 def _some(runs: Sequence[tuple[str, Any]]) -> str:
-    """The tasks of runs, and the first row."""
+    """Returns the tasks of runs, and the first row."""
     return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
 
 def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
-    """Whether the median task's best loss is a small part of its median loss."""
+    """Returns whether the median task's best loss is a small part of its median loss."""
     if min(map(np.min, losses), default=0.0) <= 0:
         return False
     return bool(np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES)

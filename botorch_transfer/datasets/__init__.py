@@ -26,7 +26,7 @@ _SPACES = {
 
 
 def tuning_search_space(space: str) -> SearchSpace:
-    """The search space of one part of the tuning history.
+    """Returns the search space of one part of the tuning history.
 
     Args:
         space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`.

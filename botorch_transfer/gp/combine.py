@@ -504,7 +504,7 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
 def _selected(
     gps: ConditionedBatch, task_weights: SourceWeights | None
 ) -> tuple[ConditionedBatch, Tensor | None]:
-    """The selected source GPs, and their weights if they have any."""
+    """Returns the selected source GPs, and their weights if they have any."""
     return (gps, None) if task_weights is None else task_weights.selected(gps)
 
 

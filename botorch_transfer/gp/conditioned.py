@@ -100,7 +100,7 @@ class Conditioned(ABC):
         return whitened
 
     def _extra(self, x: Tensor) -> torch.Size:
-        """The inputs' batch dimensions in front of the hyperparameters' ones."""
+        """Returns the inputs' batch dimensions in front of the hyperparameters' ones."""
         shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
         return shape[: len(shape) - len(self.batch_shape)]
 
@@ -412,7 +412,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The constructor's tensors by name, from which all others follow."""
+        """Returns the constructor's tensors by name, from which all others follow."""
         names = inspect.getfullargspec(type(self)).args[1:-2]  # but for kernel and task_names
         return {name: getattr(self, name) for name in names}
 
@@ -760,7 +760,7 @@ class ConditionedGPs(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """The posteriors on inducing points, at most half of the points of each task."""
+        """Returns the posteriors on inducing points, at most half of the points of each task."""
         parts = []
         for task in range(self.num_tasks):
             own = self.select([task])
@@ -838,7 +838,7 @@ def _exact(
     kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Points, mask and coefficients of tasks on all of their rows."""
+    """Returns points, mask and coefficients of tasks on all of their rows."""
     X = pad_inputs(X, mask)
     covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
     # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
@@ -852,7 +852,7 @@ def _exact(
 def _distilled(
     X: Tensor, residual: Tensor, mask: Tensor, noise: Tensor, kernel: Stationary, most: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Points, mask and coefficients of a single task, on inducing points."""
+    """Returns points, mask and coefficients of a single task, on inducing points."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
     own = Stationary(kernel.name, kernel.lengthscale[0], kernel.scale[0])
     inducing = InducingPoints.chosen(own, X, most, noise)

@@ -301,7 +301,7 @@ def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOption
 
 
 def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
-    """Lower and upper bounds of the logarithms, a ``2 x (d + 2)`` tensor."""
+    """Returns the lower and upper bounds of the logarithms, a ``2 x (d + 2)`` tensor."""
     spec = hyperparameters
     parts = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
     return torch.tensor([[part.lower, part.upper] for part in parts], dtype=torch.double).log().T

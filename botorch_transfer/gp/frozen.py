@@ -76,7 +76,7 @@ class Part:
 
     @classmethod
     def of_kernel(cls, kernel: Stationary, T: Tensor, reference: Tensor | None = None) -> Part:
-        """A kernel itself, as the covariance with the fixed inputs.
+        """Returns a kernel itself, as the covariance with the fixed inputs.
 
         Args:
             kernel: One stationary kernel.
@@ -314,7 +314,7 @@ class FrozenPosterior:
         return mean.squeeze(-1), variance.squeeze(-1), covariance
 
     def is_too_large(self, X: Tensor) -> bool:
-        """Whether kernel values at all inputs at once would take too much memory."""
+        """Returns whether kernel values at all inputs at once would take too much memory."""
         most = MAX_NUMBERS // SMALL_CHUNKS if torch.is_grad_enabled() else MAX_NUMBERS
         return X.shape[:-1].numel() * self._width > most
 

@@ -90,7 +90,7 @@ class _OfLogarithm(Prior, ABC):
     """Mixin of hyperpriors whose ``log_prob`` is the density of the logarithm."""
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """The logarithm of the density of ``log(x)``."""
+        """Returns the logarithm of the density of ``log(x)``."""
         return super().log_prob(x) + x.log()
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Self:
@@ -208,7 +208,7 @@ class LogPrior:
 
 
 def _coefficients(prior: Any) -> Tensor | None:
-    """A log density as ``a + b ln v + c v + d (ln v)² + e v²``.
+    """Returns a log density as ``a + b ln v + c v + d (ln v)² + e v²``.
 
     Returns:
         The five coefficients last; ``None`` if the density has another form.
@@ -267,7 +267,7 @@ class Hyperparameter:
         return None if self.make_prior is None else self.make_prior()
 
     def content(self) -> tuple[object, ...]:
-        """The parts that make two hyperparameters equal: hyperprior, start and bounds."""
+        """Returns the parts that make two hyperparameters equal: hyperprior, start and bounds."""
         prior, state = self.prior(), None
         if prior is not None:
             # Some of PyTorch's distributions keep their parameters as plain attributes.
@@ -412,7 +412,7 @@ def cautious_hyperparameters(
 
 
 def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperparameter:
-    """A hyperparameter whose logarithm is normal; MAP uses the logarithm's density."""
+    """Returns a hyperparameter whose logarithm is normal; MAP uses the logarithm's density."""
     lower, upper = bounds
     start = min(max(math.exp(loc), lower), upper)
     return Hyperparameter(partial(LogDensityLogNormalPrior, loc, scale), start, lower, upper)

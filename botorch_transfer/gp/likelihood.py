@@ -216,7 +216,7 @@ def cholesky_or_nan(covariance: Tensor) -> Tensor:
 
 
 def _cholesky_and_jitter(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The factors, and what was added to each matrix's diagonal if anything was."""
+    """Returns the factors, and what was added to each matrix's diagonal if anything was."""
     root, info = torch.linalg.cholesky_ex(covariance)
     if not bool(info.any()):
         return root, None
@@ -390,5 +390,5 @@ def _evaluate(
 
 
 def _inside(mask: Tensor) -> Tensor:
-    """Mask of elements of covariance matrices that belong to two points of a task."""
+    """Returns mask of elements of covariance matrices that belong to two points of a task."""
     return mask.unsqueeze(-1) & mask.unsqueeze(-2)

@@ -548,7 +548,7 @@ class ClosedFormObjective(ModelObjective, FitObjective):
 
     @classmethod
     def is_served(cls, mll: ExactMarginalLogLikelihood) -> bool:
-        """Whether parameters and hyperpriors can be evaluated by rows.
+        """Returns whether parameters and hyperpriors can be evaluated by rows.
 
         Args:
             mll: The marginal log likelihood.
@@ -755,7 +755,7 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights]:
-    """The weights of the sources; usually mean and kernel share them."""
+    """Returns the weights of the sources; usually mean and kernel share them."""
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
     parts = [part for part in (model.mean_module, sources) if isinstance(part, weighted)]

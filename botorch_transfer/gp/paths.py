@@ -303,7 +303,7 @@ class SourcePath(ModelPath):
         self.register_buffer("correction", -gps.draw_coefficients(self._values(gps.points)))
 
     def _values(self, x: Tensor) -> Tensor:
-        """Each kernel's function at ``... x [Q] x n x d`` inputs: ``... x Q x n``."""
+        """Returns each kernel's function at ``... x [Q] x n x d`` inputs: ``... x Q x n``."""
         return times(self.features(x), self.theta)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:

@@ -235,7 +235,7 @@ def collapse_batch(x: Tensor) -> Tensor:
 
 
 def same_inputs(x1: Tensor, x2: Tensor) -> bool:
-    """Whether two tensors of inputs are one, for values and gradients alike."""
+    """Returns whether two tensors of inputs are one, for values and gradients alike."""
     if x1 is x2:
         return True
     has_graph = x1.requires_grad or x2.requires_grad
@@ -319,6 +319,6 @@ class Cache:
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors have the same type and the same values."""
+    """Returns whether two tensors have the same type and the same values."""
     same_kind = first.dtype is second.dtype and first.device == second.device
     return same_kind and torch.equal(first, second)

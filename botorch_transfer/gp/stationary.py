@@ -179,7 +179,7 @@ class FixedPoints:
         self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
 
     def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Shifted inputs, and their squared norms."""
+        """Returns shifted inputs, and their squared norms."""
         shifted = x - self._shift
         return shifted, shifted.square().sum(dim=-1, keepdim=True)
 
@@ -295,7 +295,7 @@ class Stationary:
 
 
 def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
-    """Whether a kernel has this very class and reads all inputs."""
+    """Returns whether a kernel has this very class and reads all inputs."""
     return type(kernel) is kernel_class and kernel.active_dims is None
 
 

@@ -208,7 +208,7 @@ class Strategy:
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Mean and covariance given added points, or while inputs are optimized."""
+        """Returns the mean and covariance given added points, or while inputs are optimized."""
         posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
         # Of GPyTorch's kernels alone, the general way is as fast.
         has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))

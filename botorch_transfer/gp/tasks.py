@@ -216,7 +216,7 @@ class PaddedTasks:
         return replace(chosen, covariance=covariance)
 
     def double(self) -> PaddedTasks:
-        """The same tasks in double precision."""
+        """Returns the same tasks in double precision."""
         covariance = None if self.covariance is None else self.covariance.double()
         X, Y, Yvar = self.X.double(), self.Y.double(), self.Yvar.double()
         return replace(self, X=X, Y=Y, Yvar=Yvar, covariance=covariance)
@@ -232,7 +232,7 @@ class PaddedTasks:
         return not bool(self.mask.all())
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Each task's outcome mean and standard deviation, two ``M`` tensors.
+        """Returns each task's outcome mean and standard deviation, two ``M`` tensors.
 
         The standard deviation is unbiased, as in BoTorch's ``Standardize``, and one for a task
         whose outcomes do not vary.
@@ -251,7 +251,7 @@ class PaddedTasks:
         return replace(self, Y=Y, Yvar=Yvar)
 
     def known_or(self, inferred: Tensor) -> Tensor:
-        """Each point's noise variance: the known one, or its task's in an ``M`` tensor."""
+        """Returns each point's noise variance: the known one, or its task's in an ``M`` tensor."""
         inferred = inferred.to(self.Yvar).unsqueeze(-1)
         return torch.where(self.fixed_noise.unsqueeze(-1), self.Yvar, inferred)
 
@@ -306,7 +306,7 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
 
 
 def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
-    """The variance that source outcomes have once they are scaled.
+    """Returns the variance that source outcomes have once they are scaled.
 
     Args:
         scale: How they are scaled.

@@ -152,7 +152,7 @@ class PretrainedGP(ModularTransferGP):
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
-        """The log density of the parameters around the prior's, up to a constant."""
+        """Returns the log density of the parameters around the prior's, up to a constant."""
         parts = self.prior.parts
         own = {**dict(self.named_children()), "covar_module": self.pretrained_covar_module}
         terms = []
@@ -165,7 +165,7 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """The factor of the posterior covariance given ``num_points`` target points."""
+        """Returns the factor of the posterior covariance given ``num_points`` target points."""
         if not self.unbiased:
             return 1.0
         num_tasks = self.prior.num_tasks
@@ -207,7 +207,7 @@ class PretrainedGP(ModularTransferGP):
 
 
 def _likelihood(parts: GPParts, train_Yvar: Tensor | None) -> Likelihood | None:
-    """The default likelihood; ``None`` where known noise makes it BoTorch's own."""
+    """Returns the default likelihood; ``None`` where known noise makes it BoTorch's own."""
     if train_Yvar is None:
         return parts.likelihood
     if train_Yvar.shape[-2] > 0:

@@ -197,7 +197,7 @@ def find_matching_groups(
 
 
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
-    """The first row of each task at each distinct input, -1 where it was not evaluated."""
+    """Returns the first row of each task at each distinct input, -1 where it was not evaluated."""
     stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
     codes = [_codes(column, tolerance) for column in stacked.T]
     task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
@@ -285,7 +285,7 @@ class RandomBatches:
         self._block: int | None = None
 
     def __getitem__(self, step: int) -> PaddedTasks:
-        """The batch of a step: ``T`` tasks with ``B`` points each."""
+        """Returns the batch of a step: ``T`` tasks with ``B`` points each."""
         block, place = divmod(step, self.block_size)
         if block != self._block:
             self._block, self._drawn = block, self._draw(block)

@@ -133,7 +133,7 @@ class PretrainedPrior(TransferPrior):
     def _on_features(
         cls, name: str, d: int, hidden: Sequence[int], kernel: str | None, noise: float, seed: int
     ) -> Self:
-        """A preset with a network: a stationary kernel on its features, or a linear one."""
+        """Returns a preset with a network: a stationary kernel on its features, or a linear one."""
         network = FeatureNetwork(d, hidden, seed)
         arguments = {"hidden": [*hidden], "seed": seed}
         if kernel is None:

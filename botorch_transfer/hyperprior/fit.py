@@ -116,7 +116,7 @@ class DomainEstimates:
     outcome_std: Tensor
 
     def tensors(self) -> dict[str, Tensor]:
-        """All fields but the names, by name."""
+        """Returns all fields but the names, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
 
 
@@ -307,7 +307,7 @@ def _fit_domain(
 
 
 def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> TaskObjective:
-    """The likelihood of all tasks together, with a weak hyperprior of the lengthscales.
+    """Returns the likelihood of all tasks together, with a weak hyperprior of the lengthscales.
 
     A function that is rough in one input looks like noise, and its likelihood does not depend on
     the lengthscales of the others. Without the hyperprior they would end at a bound.

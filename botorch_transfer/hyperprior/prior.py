@@ -515,7 +515,7 @@ def _copy_for_fit(prior: Prior) -> Prior:
 
 
 def _default_kernel(kind: Kind) -> str:
-    """The kernel of the method's paper."""
+    """Returns the kernel of the method's paper."""
     check_choice("kind", kind, Kind)
     return "matern52" if kind == "mphd" else "matern32"
 

@@ -142,7 +142,7 @@ class SourceNoise(MultitaskHomoskedasticNoise):
         self.raw_noise.requires_grad_(count > 0)
 
     def variances(self, points: SourcePoints) -> Tensor:
-        """Each point's noise variance.
+        """Returns each point's noise variance.
 
         Args:
             points: The source data.

@@ -38,12 +38,12 @@ from botorch_transfer.gp.stationary import evaluate
 
 
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
-    """The rows of each task, for numbers of points of tasks one after another."""
+    """Returns the rows of each task, for numbers of points of tasks one after another."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 def rows_from_first_to_last(rows: Sequence[slice]) -> slice:
-    """The rows from the first to the last of some tasks, ascending; none of no task."""
+    """Returns the rows from the first to the last of some tasks, ascending; none of no task."""
     return slice(rows[0].start, rows[-1].stop) if rows else slice(0, 0)
 
 
@@ -62,7 +62,7 @@ class TaskPoints:
     sizes: tuple[int, ...]
 
     def rows(self, support: Sequence[bool]) -> slice:
-        """The rows from the first to the last point whose task is in the support."""
+        """Returns the rows from the first to the last point whose task is in the support."""
         rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
         return rows_from_first_to_last([own for task, own in rows if support[task]])
 
@@ -74,7 +74,7 @@ class TaskPoints:
 
 
 def _batch_shapes(kernel: Any) -> list[torch.Size]:
-    """The batch shapes of a kernel and of what it scales."""
+    """Returns the batch shapes of a kernel and of what it scales."""
     if type(kernel) is ScaleKernel:
         return [kernel._batch_shape, *_batch_shapes(kernel.base_kernel)]
     return [
@@ -348,7 +348,7 @@ class IntrinsicCoregionalizationKernel(_FreeCoregionalizationKernel):
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
-    """A factor of ``11ᵀ + εI``, to which a factor of lower rank comes close.
+    """Returns a factor of ``11ᵀ + εI``, to which a factor of lower rank comes close.
 
     The full factor is the symmetric root: fits then treat all tasks alike. One of lower rank has
     the first columns of the Cholesky factor.

@@ -487,7 +487,7 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
 
 def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
-    """An RBF kernel of unit variance with the hyperprior of source tasks."""
+    """Returns an RBF kernel of unit variance with the hyperprior of source tasks."""
     return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS).base_kernel
 
 

@@ -266,7 +266,7 @@ def _warn_of_renames(frame: DataFrame, parameters: Sequence[str]) -> None:
 def direction_signs(
     name: str, old: Sequence[StudyDirection], new: Sequence[StudyDirection]
 ) -> list[float]:
-    """The factors that give old values the directions of a new study.
+    """Returns the factors that give old values the directions of a new study.
 
     Args:
         name: The name of the old study, for messages.
@@ -328,12 +328,12 @@ def read_history(history: Any, rename: Mapping[str, str] | None = None) -> Any:
 
 
 def sign_of(direction: StudyDirection) -> float:
-    """The factor that makes an objective one to be maximized."""
+    """Returns the factor that makes an objective one to be maximized."""
     return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
 
 
 def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> list[Curve]:
-    """The learning curves of trials of one objective.
+    """Returns the learning curves of trials of one objective.
 
     Args:
         trials: The trials.
@@ -356,12 +356,12 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
 
 
 def outcome_names(number: int) -> list[str]:
-    """Names of the outcomes' columns, as in Optuna's own tables."""
+    """Returns the names of the outcomes' columns, as in Optuna's own tables."""
     return ["value"] if number == 1 else [f"values_{i}" for i in range(number)]
 
 
 def constraint_name(key: str) -> str:
-    """The column of a constraint."""
+    """Returns the column of a constraint."""
     return f"constraint_{key}"
 
 
@@ -414,7 +414,7 @@ def rows_of(
 def _space(
     frame: DataFrame, found: Mapping[str, list[BaseDistribution]]
 ) -> tuple[SearchSpace | None, dict[str, BaseDistribution]]:
-    """The parameters of the complete trials of old studies; no space if there are none."""
+    """Returns the parameters of the complete trials of old studies; no space if there are none."""
     parameters: dict[str, Parameter] = {}
     distributions: dict[str, BaseDistribution] = {}
     # Parents of conditional parameters come first.
@@ -612,7 +612,7 @@ def number_in(cell: Any) -> float:
 
 
 def has_value(distribution: BaseDistribution, value: Any) -> bool:
-    """Whether a value is one of the distribution's."""
+    """Returns whether a value is one of the distribution's."""
     if isinstance(distribution, CategoricalDistribution):
         return label(value) in [label(choice) for choice in distribution.choices]
     assert isinstance(distribution, FloatDistribution | IntDistribution)

@@ -238,7 +238,7 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Whether the distributions of the study are not known yet."""
+        """Returns whether the distributions of the study are not known yet."""
         return not self._is_settled and not _complete(study)
 
     def infer_relative_search_space(
@@ -380,7 +380,7 @@ class TransferSampler(BaseSampler):
             )
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
-        """The distribution of a parameter that a study's trials and old runs agree on."""
+        """Returns the distribution of a parameter that a study's trials and old runs agree on."""
         condition = self._condition(name, complete)
         found: list[BaseDistribution] = []
         for trial in complete:
@@ -404,7 +404,7 @@ class TransferSampler(BaseSampler):
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
     ) -> SearchSpace | None:
-        """The search space of some distributions, with the history's conditions."""
+        """Returns the search space of some distributions, with the history's conditions."""
         known = self._known
         order = [*known, *(name for name in distributions if name not in known)]
         kept: dict[str, Parameter] = {}
@@ -502,7 +502,7 @@ class TransferSampler(BaseSampler):
 
 
 def _converted(distribution: BaseDistribution, cell: Any) -> Any:
-    """An old value as a cell of a column of a distribution; ``None`` if there is none."""
+    """Returns an old value as a cell of a column of a distribution; ``None`` if there is none."""
     if isinstance(distribution, CategoricalDistribution):
         value = moved(distribution, cell)
         return None if value is None and cell != "None" else label(value)
@@ -541,7 +541,7 @@ def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
 
 
 def _complete(study: Study) -> list[FrozenTrial]:
-    """The complete trials of a study."""
+    """Returns the complete trials of a study."""
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 

@@ -245,7 +245,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """The posterior on inducing points, at most half of its points."""
+        """Returns the posterior on inducing points, at most half of its points."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -291,11 +291,11 @@ class _OwnPart(NamedTuple):
     reference: Tensor
 
     def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """The ``n1 x n2`` covariance of level and own function at inputs of one task."""
+        """Returns the ``n1 x n2`` covariance of level and own function at inputs of one task."""
         return centred_between(self.function.between, x1, x2, self.reference) + LEVEL_VARIANCE
 
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
-        """One task's rows as observations of the common function.
+        """Returns one task's rows as observations of the common function.
 
         Many rows are first condensed to a precision ``Λ`` and ``Λ y`` of the task's function at
         inducing inputs. Then ``R = G + Λ⁻¹`` with the covariance ``G`` of level and own function

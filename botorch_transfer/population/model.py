@@ -95,7 +95,7 @@ class PopulationGP(SourcePosteriorGP):
     covar_module: PopulationKernel
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Hyperparameters of a source task; the noise is the one that the sources share."""
+        """Returns hyperparameters of a source task; the noise is the one that the sources share."""
         noise = float(cast(SourcePopulation, prior).hyperparameters.noise)
         bounds = min(1.0, noise) / _RANGE, max(1.0, noise) * _RANGE
         return replace(SOURCE_HYPERPARAMETERS, noise=Hyperparameter(None, noise, *bounds))
@@ -103,7 +103,7 @@ class PopulationGP(SourcePosteriorGP):
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> ScaleKernel:
-        """The kernel of the sources' own functions, which is kept."""
+        """Returns the kernel of the sources' own functions, which is kept."""
         learned = cast(SourcePopulation, prior).hyperparameters
         lengthscale = learned.own_lengthscale.expand(*batch_shape, 1, -1)
         scale = learned.own_outputscale.expand(batch_shape)
@@ -122,7 +122,7 @@ class PopulationGP(SourcePosteriorGP):
         self.update_scale()
 
     def _derived_noise(self, squares: Tensor) -> Tensor:
-        """The sources' noise at squared scales, within the bounds of the target's noise."""
+        """Returns the sources' noise at squared scales, within the bounds of the target's noise."""
         bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
         noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
         return noise.clamp(1.01 * float(bounds.lower_bound), 0.99 * float(bounds.upper_bound))
@@ -161,7 +161,7 @@ class PopulationGP(SourcePosteriorGP):
         cast(Any, self)._clear_cache()  # predictions were prepared with the moments before
 
     def _unit(self) -> Tensor:
-        """Unit of scales and levels, a ``batch_shape`` tensor.
+        """Returns the unit of scales and levels, a ``batch_shape`` tensor.
 
         It is one, unless three outcomes or more spread further than the largest scale: then the
         target's units are others, and the largest scale is brought to this spread.

@@ -133,7 +133,7 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
 
 
 def _spread_out(tasks: Observations, most: int) -> Tensor:
-    """The tasks with data; where these are more, so many that differ in their outcomes."""
+    """Returns the tasks with data; where these are more, so many that differ in their outcomes."""
     indices, counts = tasks.task.unique(return_counts=True)
     if len(indices) <= most:
         return indices
@@ -183,7 +183,7 @@ class PopulationObjective:
         self._of_priors = torch.cat(values, dim=-1)
 
     def start(self) -> Tensor:
-        """The parameters that the optimization starts from."""
+        """Returns the parameters that the optimization starts from."""
         d, M = self._dim, self._num_tasks
         lengthscale, noise = math.log(0.5) + 0.25 * math.log(d), math.log(0.02)
         start = torch.zeros(2 * d + 3 + M, dtype=torch.double)
@@ -192,7 +192,7 @@ class PopulationObjective:
         return start.clamp(*self.bounds()).to(self.tasks.Y.device)
 
     def bounds(self) -> Tensor:
-        """Lower and upper bounds of the parameters.
+        """Returns the lower and upper bounds of the parameters.
 
         If an input never varies, its lengthscale cannot be learned. It is fixed to a short one, and
         signal variances are bounded by one, so that predictions away from the known value return to
@@ -453,7 +453,7 @@ class SourcePopulation(ConditionedPrior):
     # ------------------------------------------------------------------------- scales and levels
 
     def _scales(self) -> Tensor:
-        """The standard deviations of the tasks whose outcomes vary."""
+        """Returns the standard deviations of the tasks whose outcomes vary."""
         return self.outcome_std.double()[self.varies]
 
     @property
@@ -483,7 +483,7 @@ class SourcePopulation(ConditionedPrior):
         return squares / (_PSEUDO_TASKS + self.num_tasks)
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
-        """The outcome transform of a target: its level and scale are the typical ones.
+        """Returns the outcome transform of a target: its level and scale are the typical ones.
 
         Args:
             batch_shape: The batch shape of the target model.

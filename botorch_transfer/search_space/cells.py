@@ -220,12 +220,12 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
 
 
 def stripped(cell: Any) -> Any:
-    """Text without blanks around it; other cells as they are."""
+    """Returns text without blanks around it; other cells as they are."""
     return cell.strip() if isinstance(cell, str) else cell
 
 
 def is_text(column: Series) -> bool:
-    """Whether a column may have text in its cells."""
+    """Returns whether a column may have text in its cells."""
     return is_object_dtype(column.dtype) or is_string_dtype(column.dtype)
 
 

@@ -182,7 +182,7 @@ def guess_space(
 
 
 def is_measure(name: str) -> bool:
-    """Whether a column has the name of a measure, maybe with a unit."""
+    """Returns whether a column has the name of a measure, maybe with a unit."""
     bare = re.sub(r"\([^)]*\)|\[[^\]]*\]|%", " ", name)
     return MEASURES.fullmatch(re.sub(r"\W+", "_", bare).strip("_")) is not None
 
@@ -310,12 +310,12 @@ def _is_logarithmic(values: NDArray[np.float64]) -> bool:
 
 
 def _is_run(numbers: NDArray[Any]) -> bool:
-    """Whether numbers are consecutive integers."""
+    """Returns whether numbers are consecutive integers."""
     return bool((numbers == np.rint(numbers)).all() and (np.diff(numbers) == 1).all())
 
 
 def _is_geometric(numbers: NDArray[Any]) -> bool:
-    """Whether three numbers or more have one ratio, as powers of two have."""
+    """Returns whether three numbers or more have one ratio, as powers of two have."""
     if len(numbers) < 3 or numbers[0] <= 0:
         return False
     ratios = numbers[1:] / numbers[:-1]

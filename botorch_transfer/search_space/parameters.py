@@ -142,7 +142,7 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Whether a value is one of this parameter's; never true for a continuous one.
+        """Returns whether a value is one of this parameter's; never true for a continuous one.
 
         Args:
             value: A value in the ``active_if`` of another parameter.
@@ -151,7 +151,7 @@ class Parameter(ABC):
 
 
 def _as_tuple(values: Any) -> tuple[Any, ...]:
-    """Several values, or one."""
+    """Returns several values, or one."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return (values,) if is_one else tuple(values)
 
@@ -175,12 +175,12 @@ def read_numbers(column: Series) -> Array:
 
 
 def relative_tolerance(column: Series) -> float:
-    """The largest relative error of a value that counts as a rounding error."""
+    """Returns the largest relative error of a value that counts as a rounding error."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
 def is_none(value: Any) -> bool:
-    """Whether a value is the word "none", which is what an empty cell of a choice means."""
+    """Returns whether a value is the word "none", which is what an empty cell of a choice means."""
     return isinstance(value, str) and value.casefold() == "none"
 
 
@@ -204,12 +204,12 @@ def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value of Python's own type in place of NumPy's."""
+    """Returns a value of Python's own type in place of NumPy's."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _ratio(part: Array, whole: Array) -> Array:
-    """The part of a whole; a half in a range of one value, which has no width."""
+    """Returns the part of a whole; a half in a range of one value, which has no width."""
     return np.divide(part, whole, out=np.full_like(part, 0.5), where=whole > 0)
 
 
@@ -451,7 +451,7 @@ class IntegerParameter(_RangeParameter):
         return DataFrame({self.name: snapped.astype(np.int64)})
 
     def contains(self, value: Hashable) -> bool:
-        """Whether ``value`` is an integer of the range."""
+        """Returns whether ``value`` is an integer of the range."""
         if not isinstance(value, Real):  # NumPy's numbers are real, too
             return False
         return bool(self.lower <= value <= self.upper and value == int(value))
@@ -490,7 +490,7 @@ class _ListedParameter(Parameter):
         return len(self.values)
 
     def contains(self, value: Hashable) -> bool:
-        """Whether ``value`` is one of the values."""
+        """Returns whether ``value`` is one of the values."""
         return value in self.values
 
     def encode(self, frame: DataFrame) -> Array:
@@ -507,7 +507,7 @@ class _ListedParameter(Parameter):
         return np.where(ranks[:, None] < 0, np.nan, self.unit_grid()[ranks])
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """The position in the list of each of ``n`` values; -1 for others."""
+        """Returns the position in the list of each of ``n`` values; -1 for others."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
@@ -517,11 +517,11 @@ class _ListedParameter(Parameter):
         return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
 
     def _cells(self, column: Series) -> Series:
-        """The cells as values, as far as they are; refuses empty ones."""
+        """Returns the cells as values, as far as they are; refuses empty ones."""
         return read_values(column)
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
-        """The values of these ranks, each of its own Python type."""
+        """Returns the values of these ranks, each of its own Python type."""
         lookup = np.empty(self.size, dtype=object)
         lookup[:] = self.values
         return DataFrame({self.name: Series(lookup[ranks], dtype=object)})

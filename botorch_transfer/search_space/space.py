@@ -516,7 +516,7 @@ def _place_near(parameter: Parameter, within: float, frame: DataFrame) -> Array:
 
 
 def _fixed(unit: Array) -> list[dict[int, float]]:
-    """The values of each row that are not NaN, by column."""
+    """Returns the values of each row that are not NaN, by column."""
     return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in unit]
 
 
@@ -612,7 +612,7 @@ def _read_parameter(
 
 
 def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
-    """The entries of a dictionary that describe a parameter."""
+    """Returns the entries of a dictionary that describe a parameter."""
     kinds = {make: (kind, needed, more) for kind, (make, needed, more) in _FORMATS.items()}
     if type(parameter) not in kinds:
         raise ValueError(

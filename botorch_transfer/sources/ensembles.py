@@ -286,7 +286,7 @@ def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def symmetric_root(covariance: Tensor) -> Tensor:
-    """The symmetric square root of covariance matrices, singular ones included.
+    """Returns the symmetric square root of covariance matrices, singular ones included.
 
     Args:
         covariance: A ``... x n x n`` tensor.

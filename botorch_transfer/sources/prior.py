@@ -355,7 +355,7 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
 
 
 def _compared(gps: ConditionedGPs) -> list[int]:
-    """The tasks to compare: all, or a selection that does not depend on their order."""
+    """Returns the tasks to compare: all, or a selection that does not depend on their order."""
     if gps.num_tasks <= MAX_COMPARED:
         return list(range(gps.num_tasks))
     by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()

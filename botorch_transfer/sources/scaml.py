@@ -242,7 +242,7 @@ def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Te
 
 
 def _log_evidence(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
-    """The log evidence of each task, an ``M`` tensor."""
+    """Returns the log evidence of each task, an ``M`` tensor."""
     means, covariances = gps.mean(X), gps.covariance(X)
     weights, residuals = Y.new_tensor(SCREENING_WEIGHTS), residual.unsqueeze(0)
     densities = log_densities_of_slopes(weights, Y, means, covariances, residuals)

@@ -109,7 +109,7 @@ class Backtest:
         return float(low), float(high)
 
     def __str__(self) -> str:
-        """The finding in a few sentences."""
+        """Returns the finding in a few sentences."""
         saved, (low, high) = self.saved, self.interval()
         mean, num = float(saved.mean()), len(saved)
         verb = "saved" if mean >= 0 else "cost"
@@ -250,7 +250,7 @@ def backtest(
 def _some(
     sources: Mapping[str, Any], names: Sequence[str], most: int, rng: np.random.Generator
 ) -> list[str]:
-    """At most so many of some tasks, in the order of all."""
+    """Returns at most so many of some tasks, in the order of all."""
     chosen = {names[i] for i in rng.permutation(len(names))[:most]}
     return [name for name in sources if name in chosen]
 
@@ -263,7 +263,7 @@ def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDat
 
 
 def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
-    """A task's different rows of the region, and their mean outcomes, to be maximized."""
+    """Returns a task's different rows of the region, and their mean outcomes, to be maximized."""
     inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
     inside &= region.allows(task.X.clamp(0.0, 1.0))
     rows, Y = region.decode(task.X[inside]), task.Y[inside, 0].numpy()
@@ -275,7 +275,7 @@ def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
 
 
 def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) -> Any:
-    """A model's priors of all tasks, from which one can be left out; else the tasks."""
+    """Returns a model's priors of all tasks, from which one can be left out; else the tasks."""
     if not isinstance(make, type) or not takes_sources(make):
         return data
     first = next(iter(data.values()))
@@ -333,7 +333,7 @@ def _length(values: Array) -> int:
 
 
 def _at_random(values: Array, seed: int) -> Array:
-    """The expected best outcome so far of rows in random order."""
+    """Returns the expected best outcome so far of rows in random order."""
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(values)[: _length(values)] for _ in range(NUM_ORDERS)]
     return np.maximum.accumulate(orders, axis=1).mean(axis=0)
@@ -363,7 +363,7 @@ class _Finished:
             self.runs = self.runs[self.runs["key"] == key]
 
     def recall(self, task: str, model: str, length: int) -> Array | None:
-        """The outcomes of a finished run; ``None`` if it is not there in full."""
+        """Returns the outcomes of a finished run; ``None`` if it is not there in full."""
         mine = self.runs[(self.runs["task"] == str(task)) & (self.runs["model"] == model)]
         mine = mine.drop_duplicates("evaluation", keep="last")
         return mine["outcome"].to_numpy(dtype=float) if len(mine) == length else None
@@ -384,7 +384,7 @@ def _tabulate(
     curves: Mapping[tuple[str, str], Array],
     spreads: Mapping[str, Array],
 ) -> tuple[DataFrame, float]:
-    """The table of a :class:`Backtest`, and how many evaluations the plain GP needs."""
+    """Returns the table of a :class:`Backtest`, and how many evaluations the plain GP needs."""
     rows, needed = [], dict[str, int]()
     for (task, model), best in curves.items():
         most, middle = spreads[task].max(), np.median(spreads[task])

@@ -84,7 +84,7 @@ class Condition:
 
 
 def at_most(most: int, *values: float) -> bool:
-    """Whether at most so many values are not zero."""
+    """Returns whether at most so many values are not zero."""
     return sum(value != 0 for value in values) <= most
 
 
@@ -158,7 +158,7 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
 
 
 def names_some(text: str, columns: Collection[str]) -> bool:
-    """Whether a text is an expression that names one of the columns."""
+    """Returns whether a text is an expression that names one of the columns."""
     try:
         tree = _parse(text, columns)
     except SyntaxError:
@@ -168,7 +168,7 @@ def names_some(text: str, columns: Collection[str]) -> bool:
 
 
 def _name(column: Any) -> str:
-    """The name of a column in Python."""
+    """Returns the name of a column in Python."""
     name = str(column)
     is_plain = name.isidentifier() and not keyword.iskeyword(name)
     return name if is_plain else f"_{name.encode().hex()}"
@@ -279,7 +279,7 @@ class _Reader:
         return used, -constant
 
     def parameter(self, name: str) -> Any:
-        """A parameter that has a number in each row."""
+        """Returns a parameter that has a number in each row."""
         parameter = _parameter_of(name, self.space)
         if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
@@ -332,7 +332,7 @@ class _Variable(NamedTuple):
 
     @classmethod
     def of(cls, column: str, space: SearchSpace) -> _Variable:
-        """The variable of one of a space's columns."""
+        """Returns the variable of one of a space's columns."""
         parameter = _parameter_of(column, space)
         if parameter.size is None:
             width = parameter.upper - parameter.lower
@@ -444,7 +444,7 @@ class Repair:
         return DataFrame(moved, frame.index, self.columns)
 
     def _move(self, place: Array, stay: Mask, margin: float, rng: np.random.Generator) -> Array:
-        """The nearest place that satisfies all, or the same place."""
+        """Returns the nearest place that satisfies all, or the same place."""
         m, p = self._scales.shape  # there are p variables, and m moves
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m)])
         S, off = self._scales / self._widths[:, None], (place - self._offsets) / self._widths

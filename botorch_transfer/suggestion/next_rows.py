@@ -96,7 +96,7 @@ class Suggestion(NamedTuple):
     failures: FeasibilityModel | None = None
 
     def improvements(self, X: Tensor, best: Tensor) -> tuple[Any, Any]:
-        """Expected improvements of rows on a modelled outcome, and their probabilities.
+        """Returns expected improvements of rows on a modelled outcome, and their probabilities.
 
         Gains of runs that fail or violate a limit are zero.
         """
@@ -472,7 +472,7 @@ def _predictions(
     X: Tensor,
     levels: Sequence[float] = (),
 ) -> dict[str, Any]:
-    """Columns of predictions, empty without models."""
+    """Returns the columns of predictions, empty without models."""
     columns: dict[str, Any] = {}
     for outcome in outcomes:
         suffix = f"_{outcome.name}" if len(outcomes) > 1 else ""
@@ -591,7 +591,7 @@ def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> Tensor:
 
 
 def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
-    """The best rows of this study and of each old task, at most 32 of them."""
+    """Returns the best rows of this study and of each old task, at most 32 of them."""
     known = runs.known(0)
     best = list(known.X[known.Y[:, 0].argsort(descending=True, stable=True)[:4]])
     if isinstance(sources, Mapping):

@@ -254,7 +254,7 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
 
 @torch.no_grad()
 def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
-    """The means and variances that a model predicts for ``n`` inputs, some at once."""
+    """Returns the means and variances that a model predicts for ``n`` inputs, some at once."""
     parts = [predicted_moments(model.posterior(part)) for part in X.split(MAX_TOGETHER)]
     mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
     return mean, variance

@@ -163,7 +163,7 @@ def suggestion_page(
 
 
 def _text(value: Any, digits: int = 3) -> str:
-    """A cell or number as people write it."""
+    """Returns a cell or number as people write it."""
     if isinstance(value, float | np.floating):
         number = short(value) if digits == 3 else f"{value:.{digits}g}"
         return "" if math.isnan(value) else number
@@ -190,14 +190,14 @@ def _numbers(values: Any) -> list[float | None]:
 
 
 def _quantiles(outcome: Outcome, mean: Tensor, variance: Tensor) -> dict[str, list[float | None]]:
-    """An interval that holds nine of ten outcomes, and its middle."""
+    """Returns an interval that holds nine of ten outcomes, and its middle."""
     levels = torch.tensor(QUANTILES, dtype=torch.double)
     found = outcome.quantiles(mean.double(), variance.double(), levels).T
     return dict(zip(("low", "mid", "high"), map(_numbers, found), strict=True))
 
 
 def _why(suggestion: Suggestion, row: int) -> str:
-    """One sentence on why a row was chosen."""
+    """Returns one sentence on why a row was chosen."""
     x, parts = suggestion.X[row : row + 1], suggestion.prospects[row : row + 1]
     outcomes, models = suggestion.tables.outcomes, suggestion.models
     for outcome in outcomes:
@@ -261,7 +261,7 @@ def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
 
 
 def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
-    """Learning curves with their predicted ends, and whether a run is hopeless."""
+    """Returns learning curves with their predicted ends, and whether a run is hopeless."""
     if own is None:
         return None
     found, curves = own.forecast(), own.curves
@@ -283,7 +283,7 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
 def _tasks(
     suggestion: Suggestion, outcome: Outcome, X: Tensor, Y: Tensor
 ) -> tuple[str, list[dict[str, Any]]]:
-    """A sentence on all old tasks, and what is known of each."""
+    """Returns a sentence on all old tasks, and what is known of each."""
     model = suggestion.models[outcome.name]
     try:
         report = transfer_report(model)

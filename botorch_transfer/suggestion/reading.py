@@ -149,7 +149,7 @@ class EncodedTables(NamedTuple):
 
 
 def _tasks(source: Any) -> dict[str, SupervisedDataset]:
-    """The source data of an outcome; none of a prior, or without history."""
+    """Returns the source data of an outcome; none of a prior, or without history."""
     tasks = source if isinstance(source, Mapping) else {}
     return {name: t for name, t in tasks.items() if isinstance(t, SupervisedDataset)}
 
@@ -585,7 +585,7 @@ def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
-    """The prior of one outcome."""
+    """Returns the prior of one outcome."""
     if prior is None or (isinstance(prior, Mapping) and prior.get(name, prior) is None):
         return None
     if isinstance(prior, Mapping) and name in prior:

@@ -207,7 +207,7 @@ class Region:
         return X
 
     def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]] | None:
-        """The constraints on the encoding, as ``optimize_acqf`` takes them.
+        """Returns the constraints on the encoding, as ``optimize_acqf`` takes them.
 
         Args:
             is_equality: Whether to return equalities, else inequalities.
@@ -301,7 +301,7 @@ class Region:
         return found
 
     def grid(self) -> Tensor | None:
-        """All rows, if they are few or a table; else ``None``."""
+        """Returns all rows, if they are few or a table; else ``None``."""
         if self.table is not None:
             return self.candidates
         try:

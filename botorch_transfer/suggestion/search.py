@@ -154,7 +154,7 @@ def _local_search(
 
 
 def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
-    """Random rows, the anchors, and anchors with one parameter drawn anew."""
+    """Returns random rows, the anchors, and anchors with one parameter drawn anew."""
     drawn, space = region.sample(POOL, seed), region.space
     rng = np.random.default_rng(seed)
     varied = [anchors]
@@ -199,7 +199,7 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
 
 
 def is_among(X: Tensor, taken: Tensor) -> Tensor:
-    """Mask of the rows of ``X`` that occur in ``taken``, up to rounding errors."""
+    """Returns mask of the rows of ``X`` that occur in ``taken``, up to rounding errors."""
     if len(taken) == 0:
         return torch.zeros(len(X), dtype=torch.bool)
     return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
@@ -278,7 +278,7 @@ def _ascend(
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
-    """Rows that differ by one step of an ordered parameter, or by another choice."""
+    """Returns rows that differ by one step of an ordered parameter, or by another choice."""
     rows = [x[None, :][:0]]
     for parameter in space.parameters:
         columns = space.feature_indices[parameter.name]
