@@ -362,12 +362,12 @@ class Summary(NamedTuple):
     """Precomputed terms of the data of ``G`` GPs, for evaluations.
 
     Args:
-        precision: A ``G x N x N`` tensor ``FᵀF``, the inverse of the data's covariance or what
-            takes its place; zero at the padding.
+        root: A ``G x (N + 1) x N`` tensor: the factor ``F`` and, last, the coefficients ``α`` of
+            the mean; zero at the padding.
         reach: A ``G`` tensor: further from the prior mean the posterior mean is nowhere.
     """
 
-    precision: Tensor
+    root: Tensor
     reach: Tensor
 
 
@@ -485,11 +485,13 @@ class ConditionedBatch(Conditioned, DoubleState):
         return self._summary(self._summarize, self.outputscale, self.inverse_root, self.alpha)
 
     def _summarize(self, outputscale: Tensor) -> Summary:
-        F, variance = self.inverse_root, self.aggregate(outputscale, dim=0)
-        alpha, points = (self.alpha * self.inside).unsqueeze(-1), self.points
+        variance, points = self.aggregate(outputscale, dim=0), self.points
+        root = torch.cat([self.inverse_root, self.alpha.unsqueeze(-2)], dim=-2)
+        root = root * self.inside.unsqueeze(-2)
+        alpha = root[..., -1:, :].mT
         at_points = self.aggregate(self.flat_kernels(points, points), dim=0) @ alpha
         norm = (alpha * at_points).sum(dim=(-2, -1)).clamp_min(0.0)
-        return Summary((F.mT @ F) * self._pairs_inside, (variance * norm).sqrt())
+        return Summary(root, (variance * norm).sqrt())
 
     def solve(self, values: Tensor) -> Tensor:
         """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""

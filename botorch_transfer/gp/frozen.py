@@ -5,17 +5,18 @@ the prior is written in values of stationary kernels between a candidate and fix
 
 .. code-block:: text
 
-    φ_i(x) = k_i(x, X_i)
-    m(x)     = m₀ + Σ_i φ_i(x) a_i
-    k(x, x)  = v₀ + Σ_i φ_i(x) l_i - q_i φ_i(x) Q_i φ_i(x)ᵀ
-    k(x, T)  = c₀ + Σ_i φ_i(x) C_i
-    k(x, x') = v₀ + Σ_i (φ_i(x) + φ_i(x')) l_i / 2
-                  + q_i (k_i(x, x') - k_i(x, x) - φ_i(x) Q_i φ_i(x')ᵀ)
+    φ_i(x) = k_i(x, X_i)          w_i(x) = φ_i(x) R_iᵀ
+    m(x)     = m₀ + Σ_i w_i(x) a_i
+    k(x, x)  = v₀ + Σ_i w_i(x) l_i - w_i(x) S_i w_i(x)ᵀ
+    k(x, T)  = c₀ + Σ_i w_i(x) C_i
+    k(x, x') = v₀ + Σ_i (w_i(x) + w_i(x')) l_i / 2
+                  + q_i (k_i(x, x') - k_i(x, x)) - w_i(x) S_i w_i(x')ᵀ
 
-where the fixed inputs ``T`` include the target's inputs. Read it for how parts add up to a
-model's prior, and how that is conditioned on the data. An evaluation is then one distance matrix
-and two matrix products for each part, whatever the model is made of, and a gradient one more.
-:func:`expand` reads the parts from a mean and a kernel.
+where the fixed inputs ``T`` include the target's inputs, and ``R_i`` whitens: products with the
+inverse of a covariance, instead of its factor, would have a million times the rounding errors.
+Read it for how parts add up to a model's prior, and how that is conditioned on the data. An
+evaluation is then one distance matrix and two matrix products for each part, whatever the model
+is made of, and a gradient two more. :func:`expand` reads the parts from a mean and a kernel.
 """
 
 from __future__ import annotations
@@ -47,31 +48,27 @@ MAX_NUMBERS = 2**26
 SMALL_CHUNKS = 8
 """Divides the block of candidates that a CPU evaluates at once, so that it fits the cache."""
 
-FEW = 8
-"""Up to how many candidates a product with a symmetric matrix is faster from the other side."""
-
-MAX_ROUNDING = 1e-7
-"""Largest rounding error of a variance, as a share of the prior's. Where it may be larger, as for
-many noiseless points, the general way is taken."""
-
 
 @dataclass(frozen=True)
 class Part:
-    """Kernel values at fixed points, and their weights in mean and covariance.
+    """Kernel values at fixed points, whitened, and their weights in mean and covariance.
 
     Args:
         kernel: ``B`` stationary kernels, with ``B x 1 x d`` lengthscales.
         points: A ``B x N x d`` tensor: the fixed points ``X_i`` of each.
-        columns: A ``B x N x (2 + T)`` tensor: ``a``, ``l`` and ``C``, the weights of mean, linear
-            part of the variance and covariances.
-        quadratic: A ``B x n x n`` tensor ``Q``, symmetric, of the first ``n`` points.
+        root: A ``B x r x n`` tensor: the rows of ``R`` for the first ``n`` points. Values at the
+            other points are not whitened.
+        columns: A ``B x (r + N - n) x (2 + T)`` tensor: ``a``, ``l`` and ``C``, the weights of
+            mean, linear part of the variance and covariances.
+        squares: A ``B x r`` tensor: the diagonal of ``S``, zero for values that are not whitened.
         factor: A ``B`` tensor ``q``: how much of the kernels themselves is in the covariance.
     """
 
     kernel: Stationary
     points: Tensor
+    root: Tensor
     columns: Tensor
-    quadratic: Tensor
+    squares: Tensor
     factor: Tensor
 
     @classmethod
@@ -90,38 +87,43 @@ class Part:
         columns = pad(torch.eye(len(points), len(T)).to(points), (2, 0)).unsqueeze(0)
         lengthscale, scale = kernel.lengthscale.double(), kernel.scale.double()
         kernel = Stationary(kernel.name, lengthscale.reshape(1, 1, -1), scale.reshape(1))
-        quadratic, factor = columns.new_zeros(1, 0, 0), columns.new_ones(1)
-        return cls(kernel, points.unsqueeze(0), columns, quadratic, factor)
+        root, squares = columns.new_zeros(1, 0, 0), columns.new_zeros(1, 0)
+        return cls(kernel, points.unsqueeze(0), root, columns, squares, columns.new_ones(1))
 
     @classmethod
-    def of_sources(cls, gps: ConditionedBatch, weights: Tensor, T: Tensor) -> Part:
+    def of_sources(
+        cls, gps: ConditionedBatch, weights: Tensor, T: Tensor, squares: Tensor | None = None
+    ) -> Part:
         """The posterior of a weighted sum of conditioned GPs, each with a kernel of its own.
 
         Args:
             gps: The GPs.
-            weights: A ``G`` tensor.
+            weights: A ``G`` tensor: the expected weights.
             T: The fixed inputs, a ``T x d`` tensor.
+            squares: A ``G`` tensor: the expected squares of weights that are uncertain.
 
         Returns:
             The part, of each GP's own points and the fixed inputs.
         """
-        own = gps.points.expand(len(weights), *gps.points.shape[-2:])
-        precision, w = gps.summary.precision, weights[:, None, None]
-        of_data = precision @ gps.flat_cross(T).mT
-        of_points = torch.eye(len(T)).to(T).expand(len(weights), -1, -1)
-        mean = w * (gps.alpha * gps.inside).unsqueeze(-1)
-        cross = w.square() * torch.cat([-of_data, of_points], dim=-2)
-        return cls(
-            kernel=gps.stationary,
-            points=torch.cat([own, T.expand(len(weights), *T.shape)], dim=-2),
-            columns=torch.cat([pad(mean, (0, 1, 0, len(T))), cross], dim=-1),
-            quadratic=precision,
-            factor=weights.square(),
-        )
+        squares = weights.square() if squares is None else squares
+        own, number = gps.points.expand(len(weights), *gps.points.shape[-2:]), len(T)
+        root = gps.summary.root
+        # The last row of the root is the mean's, whose product counts as weights are uncertain.
+        of_rows = squares.unsqueeze(-1).repeat(1, root.shape[-2])
+        of_rows[:, -1] = weights.square() - squares
+        at_fixed = root @ gps.flat_cross(T).mT
+        of_points = squares[:, None, None] * torch.eye(number).to(T)
+        cross = torch.cat([-of_rows.unsqueeze(-1) * at_fixed, of_points], dim=-2)
+        columns = pad(cross, (2, 0))
+        columns[:, root.shape[-2] - 1, 0] = weights
+        points = torch.cat([own, T.expand(len(weights), *T.shape)], dim=-2)
+        return cls(gps.stationary, points, root, columns, of_rows, squares)
 
     def mapped(self, matrix: Tensor) -> Part:
-        """Multiplies mean, linear part of the variance and covariances by a matrix."""
-        return replace(self, columns=self.columns @ matrix, factor=matrix[1, 1] * self.factor)
+        """Multiplies mean, variance and covariances by a matrix."""
+        square = matrix[1, 1]
+        scaled = {"squares": square * self.squares, "factor": square * self.factor}
+        return replace(self, columns=self.columns @ matrix, **scaled)
 
     @cached_property
     def fixed(self) -> FixedPoints:
@@ -133,17 +135,18 @@ class Part:
         """The logarithm of the signal variance, and twice the inverse lengthscales."""
         return self.kernel.scale.log()[:, None, None], 2 / self.kernel.lengthscale
 
-    @cached_property
-    def signed_quadratic(self) -> Tensor:
-        """The matrices of the quadratic part, ``-q Q``."""
-        return -self.factor[:, None, None] * self.quadratic
+    def whiten(self, values: Tensor) -> Tensor:
+        """Whitens ``B x P x N`` kernel values at the first points: ``B x P x r``."""
+        n = self.root.shape[-1]
+        return values[..., :n] @ self.root.mT if n > 0 else values[..., :0]
 
-    @property
-    def rounding(self) -> Tensor:
-        """Bounds the rounding errors of the quadratic part."""
-        sizes = self.quadratic.diagonal(dim1=-2, dim2=-1).abs().sum(dim=-1)
-        sizes = sizes * self.factor.abs() * self.kernel.scale.square()
-        return torch.finfo(sizes.dtype).eps * sizes.sum()
+    def linear(self, values: Tensor, whitened: Tensor) -> Tensor:
+        """Evaluates what is linear in kernel values: a ``P x (2 + T)`` tensor."""
+        r, n = self.root.shape[-2:]
+        result = values[..., n:] @ self.columns[:, r:]
+        if n > 0:
+            result = torch.baddbmm(result, whitened, self.columns[:, :r])
+        return result.sum(dim=0)
 
     def value(self, x: Tensor, differentiable: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Evaluates what the part adds.
@@ -156,20 +159,18 @@ class Part:
             A ``P x (2 + T)`` tensor of mean, variance and covariances; and the terms of the
             gradient.
         """
-        kernel, n = self.kernel, self.quadratic.shape[-1]
+        kernel = self.kernel
         function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
         r2, (log_scale, _) = self.fixed.squared_distance(scaled), self.of_kernel_values
         if differentiable:
             values, slopes = function.value_and_derivative(r2, log_scale)
         else:
             values = slopes = function.value(r2, log_scale)
-        result = (values @ self.columns).sum(dim=0)
-        of_points = products = values[..., :n]
-        if n > 0:
-            # For few rows, a product that gives columns takes half the time.
-            Q, few = self.signed_quadratic, len(x) <= FEW
-            products = (Q @ of_points.mT).mT if few else of_points @ Q
-            result[:, 1] += (of_points * products).sum(dim=(0, -1))
+        products = whitened = self.whiten(values)
+        result = self.linear(values, whitened)
+        if self.root.numel() > 0:
+            products = whitened * self.squares.unsqueeze(-2)
+            result[:, 1] -= (whitened * products).sum(dim=(0, -1))
         return result, (scaled, slopes, products)
 
     def gradient(
@@ -184,8 +185,9 @@ class Part:
             products: See there.
         """
         H = in_value @ self.columns.mT
-        if products.shape[-1] > 0:
-            H[..., : products.shape[-1]] += 2 * in_value[:, 1:2] * products
+        if (r := products.shape[-1]) > 0:
+            in_whitened = torch.addcmul(H[..., :r], in_value[:, 1:2], products, value=-2)
+            H = torch.cat([in_whitened @ self.root, H[..., r:]], dim=-1)
         of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed)
         return (of_scaled * self.of_kernel_values[1]).sum(dim=0)
 
@@ -205,12 +207,6 @@ class Expansion:
     def mapped(self, matrix: Tensor) -> Expansion:
         """Multiplies means, variances and covariances, as columns, by a matrix."""
         return Expansion([part.mapped(matrix) for part in self.parts], self.constants @ matrix)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether rounding errors of variances are small."""
-        rounding = sum(part.rounding for part in self.parts)
-        return bool(rounding <= MAX_ROUNDING * self.constants[1])
 
 
 def terms_of(kernel: Kernel) -> Iterator[Kernel]:
@@ -434,21 +430,26 @@ class JointInputs:
     x: Tensor
 
     @cached_property
-    def kernels(self) -> list[Tensor]:
-        """Each part's kernel values, ``B x P x N`` tensors of the inputs of all batches."""
-        flat = self.x.reshape(-1, self.x.shape[-1])
-        return [part.kernel.between(flat, part.points) for part in self.posterior.parts]
+    def _flat(self) -> tuple[Tensor, list[Tensor]]:
+        """Columns and each part's whitened kernel values, of the inputs of all batches."""
+        flat, whitened = self.x.reshape(-1, self.x.shape[-1]), []
+        total: Any = self.posterior.constants
+        for part in self.posterior.parts:
+            values = part.kernel.between(flat, part.points)
+            whitened.append(part.whiten(values))
+            total = total + part.linear(values, whitened[-1])
+        return total, whitened
 
     @cached_property
     def columns(self) -> Tensor:
         """The posterior's columns but for the quadratic part, ``batch_shape x q x (2 + n)``."""
-        pairs = zip(self.kernels, self.posterior.parts, strict=True)
-        value: Any = sum((kernels @ part.columns).sum(dim=0) for kernels, part in pairs)
-        return (self.posterior.constants + value).unflatten(0, self.x.shape[:-1])
+        return self._flat[0].unflatten(0, self.x.shape[:-1])
 
-    def _apart(self, values: Tensor) -> Tensor:
-        """Brings ``B x P x k`` values back into batches: ``batch_shape x B x q x k``."""
-        return values.unflatten(1, self.x.shape[:-1]).movedim(0, -3)
+    @cached_property
+    def whitened(self) -> list[Tensor]:
+        """Each part's whitened kernel values, ``batch_shape x B x q x r``."""
+        shape = self.x.shape[:-1]
+        return [values.unflatten(1, shape).movedim(0, -3) for values in self._flat[1]]
 
     def covariance(self, other: JointInputs) -> Tensor:
         """Evaluates the posterior covariances with other inputs: ``batch_shape x q x q'``."""
@@ -456,12 +457,11 @@ class JointInputs:
         total = 0.5 * (ours[..., 1:2] + theirs[..., 1:2].mT) - ours[..., 2:] @ theirs[..., 2:].mT
         x1 = self.x.unsqueeze(-3)
         x2 = x1 if other is self else other.x.unsqueeze(-3)
-        for part, phi1, phi2 in zip(self.posterior.parts, self.kernels, other.kernels, strict=True):
-            n = part.quadratic.shape[-1]
-            products = other._apart(phi2[..., :n] @ part.quadratic)
+        for part, w1, w2 in zip(self.posterior.parts, self.whitened, other.whitened, strict=True):
             values = part.kernel.between(x1, x2) - part.kernel.scale[:, None, None]
-            values = values - self._apart(phi1[..., :n]) @ products.mT
-            total = total + (part.factor[:, None, None] * values).sum(dim=-3)
+            values = part.factor[:, None, None] * values
+            values = values - (w1 * part.squares.unsqueeze(-2)) @ w2.mT
+            total = total + values.sum(dim=-3)
         return total
 
 

@@ -32,7 +32,6 @@ from gpytorch.module import Module
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import pad
 
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
 from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
@@ -513,27 +512,20 @@ class PopulationKernel(PriorKernel):
         if residual is None or rest.parts or not is_ours:
             return None
         scale = self.scale
-        square, variance_of_scale = scale.mean_square.double(), scale.variance.double()
-        common = Part.of_sources(gps, T.new_ones(1), T)
-        alpha, mu = common.columns[..., :1], gps.mean(T)[0]
-        own_alpha = alpha[:, : common.quadratic.shape[-1]]
-        cross = square * common.columns[..., 2:] + (variance_of_scale * alpha) * mu
-        common = replace(
-            common,
-            columns=torch.cat([pad(scale.mean * alpha, (0, 1)), cross], dim=-1),
-            quadratic=common.quadratic - variance_of_scale / square * (own_alpha @ own_alpha.mT),
-            factor=square.reshape(1),
+        mean_square = scale.mean_square.double()
+        common = Part.of_sources(
+            gps, scale.mean.double().reshape(1), T, squares=mean_square.reshape(1)
         )
         reference = gps.reference.to(T)
         share = 1 / len(reference)
         own = Part.of_kernel(residual, T, reference)
         of_mean = residual.between(T, reference).mean(dim=-1)
         variance = residual.between(reference, reference).mean()
-        columns, level = square * own.columns, scale.level_variance
-        columns[:, len(T) :, 1] = -2 * share * square
-        columns[:, len(T) :, 2:] = -share * square
-        own = replace(own, columns=columns, factor=square.reshape(1))
-        total = square * (gps.outputscale[0] + residual.scale + variance) + level
-        cross = square * (variance - of_mean) + level
+        columns, level = mean_square * own.columns, scale.level_variance
+        columns[:, len(T) :, 1] = -2 * share * mean_square
+        columns[:, len(T) :, 2:] = -share * mean_square
+        own = replace(own, columns=columns, factor=mean_square.reshape(1))
+        total = mean_square * (gps.outputscale[0] + residual.scale + variance) + level
+        cross = mean_square * (variance - of_mean) + level
         constants = torch.cat([torch.stack([gps.prior_mean[0], total]), cross])
         return Expansion([common, own], constants)

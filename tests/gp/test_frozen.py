@@ -38,6 +38,7 @@ from tests.gp.tasks import draw_data
 X, FIXED = points(6, 2), points(3, 2, seed=3)
 Y = (4 * X.sum(-1, keepdim=True)).sin()
 DATA = draw_data([12, 9, 15])
+SMOOTH = points(2, 30, 2, seed=5)
 RAW = Normalize(2, bounds=torch.tensor([[0.0, -1.0], [2.0, 3.0]]).double())
 
 
@@ -203,10 +204,26 @@ def test_no_mean_is_further_away_than_its_reach() -> None:
     assert (means.abs().amax(dim=-1) <= gps.summary.reach).all()
 
 
-def test_where_rounding_errors_may_be_large_the_model_is_asked(monkeypatch) -> None:
-    monkeypatch.setattr(frozen, "MAX_ROUNDING", 1e-20)
-    assert build("scaml").frozen(FIXED) is None
-    assert build("plain").frozen(FIXED) is not None
+@pytest.mark.parametrize("model_class", [ScaMLGP, PopulationGP])
+def test_rounding_errors_of_precise_sources_are_those_of_the_general_way(model_class) -> None:
+    """Long lengthscales and next to no noise: the inverse of a covariance has huge elements."""
+    data = {str(task): (x, x.sum(-1, keepdim=True).sin()) for task, x in enumerate(SMOOTH)}
+    model = model_class(
+        X, Y, {name: (*xy, torch.full_like(xy[1], 1e-7)) for name, xy in data.items()}
+    )
+    x = points(4, 1, 2, seed=8).requires_grad_()
+    x = torch.cat([x, x + 1e-5], dim=-2)
+    with gpt_posterior_settings():
+        mvn, general = model.eval()(x), model(x.detach())
+    prior = float(expand(model.mean_module, model.covar_module, X).constants[1])
+    close: dict[str, float] = {"atol": 1e-12 * prior, "rtol": 0}
+    torch.testing.assert_close(mvn.covariance_matrix, general.covariance_matrix, **close)
+    _, single, _ = model.frozen(X[:0])(x[:, 0])
+    unit = model.outcome_transform.stdvs.square()
+    torch.testing.assert_close(single / unit.squeeze(), mvn.variance[:, 0], **close)
+    assert torch.autograd.gradcheck(
+        lambda x: model.posterior(x).variance, x.detach().requires_grad_()
+    )
 
 
 @pytest.mark.parametrize("kind", ["scaml", "population"])

@@ -96,7 +96,7 @@ def test_derivatives_in_X(case, n):
         distribution = model.posterior(X).distribution
         return distribution.mean, distribution.covariance_matrix
 
-    assert torch.autograd.gradcheck(moments, X, eps=1e-6, atol=1e-3, rtol=1e-4, fast_mode=True)
+    assert torch.autograd.gradcheck(moments, X, fast_mode=True)
 
 
 @variants("n", everywhere=[5], representatives=[0])
@@ -109,7 +109,7 @@ def test_derivatives_in_single_points(case, n):
         posterior = model.posterior(X)
         return posterior.mean, posterior.variance
 
-    assert torch.autograd.gradcheck(moments, X, eps=1e-6, atol=1e-3, rtol=1e-4, fast_mode=True)
+    assert torch.autograd.gradcheck(moments, X, fast_mode=True)
 
 
 def test_second_derivatives_in_X(case):
