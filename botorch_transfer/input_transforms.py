@@ -105,7 +105,7 @@ def as_learned(given: InputTransform, inherited: InputTransform | None) -> Input
 
 
 def warn_of_data(message: str) -> None:
-    """Warns of data, at the line outside of this package that they come from."""
+    """Warns of data; the warning names the line that calls this package."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals["__name__"].startswith(__package__):
         frame, level = frame.f_back, level + 1

@@ -351,8 +351,8 @@ FACTORS = (0.001, 0.01, 100.0, 1000.0)
 """Usual factors between two units of an outcome."""
 
 FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
-"""How many widths of the sources' range a target is beyond it, without a usual factor and with one;
-and the largest probability that outcomes of a source are all as small as the target's by chance."""
+"""Distances beyond the sources' range, in its widths, that are far without a usual factor and with
+one; and the largest probability that a target's outcomes are so small by chance."""
 
 
 def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:

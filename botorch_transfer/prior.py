@@ -179,7 +179,7 @@ class TransferPrior(Saved, ABC):
         return shallow_copy(self)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """The sources' outcomes, or typical ones, and the task of each; ``None`` if unknown."""
+        """Returns the sources' outcomes, or typical ones, and their tasks; ``None`` if unknown."""
         return None
 
     @abstractmethod
@@ -374,7 +374,7 @@ class ConditionedPrior(TransferPrior):
         return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns the sources' outcomes, and the task of each; ``None`` without observations."""
+        """Returns the sources' outcomes and their tasks; ``None`` without observations."""
         return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:

@@ -459,7 +459,7 @@ class PretrainedPrior(TransferPrior):
         return x
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Outcomes within two standard deviations of the mean, as of one task."""
+        """Returns outcomes within two standard deviations of the mean, as of one task."""
         if self.num_tasks == 0:
             return None
         steps = torch.linspace(-2.0, 2.0, 40).to(self.outcome_mean)

@@ -137,7 +137,8 @@ class JointTransferGP(TargetGP):
         tasks = PaddedTasks.from_datasets(datasets, input_transform).typical(most)
         sizes: list[int] = tasks.num_points.tolist()
         self._hyperparameters = hyperparameters
-        warn_outside_unit_cube(tasks.X, "the source tasks")
+        if input_transform is None:
+            warn_outside_unit_cube(tasks.X, "the source tasks")
         old = tasks.Y[tasks.mask], tasks.mask.nonzero()[:, 0]
         moments = OutcomeMoments.of(old[0])
         variance = TYPICAL_RESIDUAL * outcome_variance(outcome_scale, moments)
