@@ -1,7 +1,8 @@
 """BoTorch's loops as one writes them for ``SingleTaskGP``, with transfer models in its place.
 
 ``python -m benchmarks.drop_in`` runs one step of each loop with each model, and prints how many
-times as long as with ``SingleTaskGP`` it took; what fails is named.
+times as long as with ``SingleTaskGP`` it took; what fails is named. ``--searches NAME ...`` runs
+whole searches, and prints each one's regret and seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -30,9 +32,13 @@ from botorch.acquisition.utils import get_optimal_samples
 from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds
 from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling
+from botorch.generation.sampling import ConstrainedMaxPosteriorSampling
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms.input import AppendFeatures, InputPerturbation, Normalize
 from botorch.optim import optimize_acqf, optimize_acqf_mixed
+from botorch.test_functions import Hartmann
+from botorch.utils.multi_objective import Hypervolume, is_non_dominated
+from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from scipy.optimize import differential_evolution
 from torch import Tensor
@@ -116,15 +122,12 @@ def optimized(acquisition: Any, q: int = 1, **options: Any) -> None:
     assert value.isfinite().all()
 
 
-def multi_objective(build: Build, constrained: bool) -> None:
-    """Hypervolume improvement, maybe subject to a bound on the second outcome."""
-    model = both(build)
-    options: dict[str, Any] = {}
-    if constrained:
-        options = {"constraints": [lambda samples: samples[..., 1] - 1.0]}
-        options["objective"] = IdentityMCMultiOutputObjective(outcomes=[0, 1])
+def constrained(build: Build) -> None:
+    """Hypervolume improvement, subject to a bound on the second outcome."""
+    options: dict[str, Any] = {"constraints": [lambda samples: samples[..., 1] - 1.0]}
+    options["objective"] = IdentityMCMultiOutputObjective(outcomes=[0, 1])
     reference = torch.tensor([-1.0, -1.0], dtype=torch.double)
-    optimized(qLogNoisyExpectedHypervolumeImprovement(model, reference, X, **options))
+    optimized(qLogNoisyExpectedHypervolumeImprovement(both(build), reference, X, **options))
 
 
 def risk_averse(build: Build, environment: bool) -> None:
@@ -158,17 +161,6 @@ def minus_square(samples: Tensor, X: Tensor | None = None) -> Tensor:
     return -samples.square().sum(dim=-1)
 
 
-def trust_region(build: Build) -> None:
-    """A step of TuRBO: a box that is shaped by lengthscales, Thompson samples inside."""
-    model = fitted(build)
-    known = hasattr(model, "lengthscales")
-    lengthscales = model.lengthscales() if known else model.covar_module.lengthscale.flatten()
-    half = 0.4 * lengthscales / lengthscales.log().mean().exp()
-    box = torch.stack([X[Y.argmax()] - half, X[Y.argmax()] + half]).clamp(0, 1)
-    with torch.no_grad():
-        MaxPosteriorSampling(model)(box[0] + (box[1] - box[0]) * CANDIDATES, num_samples=2)
-
-
 def evolution(build: Build) -> None:
     """An evolutionary optimizer in the place of ``optimize_acqf``, as CMA-ES is used."""
     improvement = LogExpectedImprovement(fitted(build), Y.max())
@@ -192,9 +184,7 @@ def cross_validation(build: Build) -> None:
 
 
 LOOPS: dict[str, Callable[[Build], Any]] = {
-    "closed loop": lambda build: optimized(qLogNoisyExpectedImprovement(fitted(build), X), q=2),
-    "multi-objective": partial(multi_objective, constrained=False),
-    "constrained multi-objective": partial(multi_objective, constrained=True),
+    "constrained multi-objective": constrained,
     "risk-averse, environment": partial(risk_averse, environment=True),
     "risk-averse, perturbed inputs": partial(risk_averse, environment=False),
     "knowledge gradient": lambda build: optimized(
@@ -204,18 +194,10 @@ LOOPS: dict[str, Callable[[Build], Any]] = {
     "GIBBON": lambda build: optimized(qLowerBoundMaxValueEntropy(fitted(build), CANDIDATES)),
     "joint entropy search": partial(entropy_search, acquisition=qJointEntropySearch),
     "predictive entropy search": partial(entropy_search, acquisition=qPredictiveEntropySearch),
-    "Thompson sampling": lambda build: MaxPosteriorSampling(fitted(build))(CANDIDATES, 2),
-    "TuRBO": trust_region,
     "composite objective": lambda build: optimized(
         qLogExpectedImprovement(
             both(build), best_f=-1.0, objective=GenericMCObjective(minus_square)
         )
-    ),
-    "mixed space": lambda build: optimize_acqf_mixed(
-        LogExpectedImprovement(fitted(build), Y.max()),
-        q=1,
-        fixed_features_list=[{1: 0.0}, {1: 1.0}],
-        **SEARCH,
     ),
     "heteroskedastic": lambda build: optimized(
         qLogNoisyExpectedImprovement(fitted(build, train_Yvar=0.01 + 0.1 * Y.square()), X)
@@ -229,6 +211,78 @@ LOOPS: dict[str, Callable[[Build], Any]] = {
     "batch cross-validation": cross_validation,
     "evolutionary optimizer": evolution,
 }
+
+
+# ---------------------------------------------------------------------------------- whole searches
+
+CUBE = torch.tensor([[0.0] * 6, [1.0] * 6], dtype=torch.double)
+HARTMANN = Hartmann(6, bounds=[(-1.0, 2.0)] * 6, negate=True)
+SEARCHES = ["TuRBO", "SCBO", "Thompson", "asynchronous", "mixed", "qLogNEI", "qLogNEHVI"]
+
+
+def search(name: str, model_class: Any, seed: int, evaluations: int = 12) -> float:
+    """Runs a loop on shifted Hartmann functions, and returns the regret at its end.
+
+    There are five source tasks of 40 points and two outcomes, of which loops with one objective
+    use the first. The second is the other objective, or has to be at least a half.
+    """
+    torch.manual_seed(seed)
+    shifts = 0.1 * torch.randn(6, 2, 1, 6, dtype=torch.double)
+    outcomes = 2 if name in ("SCBO", "qLogNEHVI") else 1
+
+    def evaluate(X: Tensor, task: int = 0) -> Tensor:
+        Y = torch.stack([HARTMANN(X + shift) for shift in shifts[task]], dim=-1)
+        return torch.stack([Y[:, 0], 0.5 - Y[:, 1]], dim=-1) if name == "SCBO" else Y
+
+    inputs = torch.rand(5, 40, 6, dtype=torch.double)
+    sources = [(x, evaluate(x, task + 1)) for task, x in enumerate(inputs)]
+    X = torch.rand(2, 6, dtype=torch.double)
+    while len(X) < evaluations:
+        seen = X[:-1] if name == "asynchronous" else X  # the last one is still running
+        Y, models = evaluate(seen), []
+        for k in range(outcomes):
+            history = [(x, y[:, [k]]) for x, y in sources]
+            given = () if model_class is SingleTaskGP else (history,)
+            models.append(model_class(seen, Y[:, [k]], *given))
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(models[-1].likelihood, models[-1]))
+        X = torch.cat([X, propose(name, models, seen, Y, X[len(seen) :])])
+    Y = evaluate(X)
+    if name == "qLogNEHVI":
+        return 3.32237 - Hypervolume(torch.zeros(2).double()).compute(Y[is_non_dominated(Y)]) ** 0.5
+    return 3.32237 - max(float(score(name, Y).max()), 0.0)
+
+
+def score(name: str, Y: Tensor) -> Tensor:
+    """The objective; points that violate SCBO's constraint are worse than all others."""
+    return Y[:, 0].where(Y[:, 1] <= 0, -10 - Y[:, 1]) if name == "SCBO" else Y[:, 0]
+
+
+def propose(name: str, models: list[Any], X: Tensor, Y: Tensor, pending: Tensor) -> Tensor:
+    """Makes one step of a loop, as BoTorch's tutorials do."""
+    model, best = models[0], X[score(name, Y).argmax()]
+    candidates = draw_sobol_samples(CUBE, n=512, q=1).squeeze(-2)
+    if name in ("TuRBO", "SCBO"):
+        known = hasattr(model, "lengthscales")
+        lengthscales = model.lengthscales() if known else model.covar_module.lengthscale.flatten()
+        half = (0.4 * lengthscales / lengthscales.log().mean().exp()).detach()
+        low, high = (best - half).clamp(0, 1), (best + half).clamp(0, 1)
+        candidates = low + (high - low) * candidates
+    if name in ("TuRBO", "SCBO", "Thompson"):
+        sampling: Any = MaxPosteriorSampling(model)
+        if name == "SCBO":
+            sampling = ConstrainedMaxPosteriorSampling(model, ModelListGP(models[1]))
+        return sampling(candidates, num_samples=1).detach()
+    improvement: Any = qLogNoisyExpectedImprovement(model, X)
+    if name == "asynchronous":
+        improvement = qLogExpectedImprovement(model, Y[:, 0].max(), X_pending=pending)
+    elif name == "qLogNEHVI":
+        reference = torch.zeros(2, dtype=torch.double)
+        improvement = qLogNoisyExpectedHypervolumeImprovement(ModelListGP(*models), reference, X)
+    options: dict[str, Any] = {"bounds": CUBE, "q": 1, "num_restarts": 4, "raw_samples": 64}
+    if name == "mixed":
+        fixed = [{5: value} for value in (0.0, 0.5, 1.0)]
+        return optimize_acqf_mixed(improvement, fixed_features_list=fixed, **options)[0]
+    return optimize_acqf(improvement, **options)[0]
 
 
 def main(loops: list[str], models: list[str]) -> dict[str, list[str]]:
@@ -259,8 +313,18 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loops", nargs="*", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--models", nargs="*", default=list(MODELS)[1:], choices=list(MODELS)[1:])
+    parser.add_argument("--searches", nargs="*", choices=SEARCHES, help="whole searches instead")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    for name, seed in product(arguments.searches or [], arguments.seeds):
+        for model_class in (SingleTaskGP, TransferGP):
+            start = time.perf_counter()
+            regret = search(name, model_class, seed)
+            row = name, seed, model_class.__name__, f"{regret:.3f}"
+            print(*row, f"{time.perf_counter() - start:.1f}", sep=",", flush=True)
+    if arguments.searches:
+        raise SystemExit
     found = main(arguments.loops, arguments.models)
     print(
         markdown_table(

@@ -37,9 +37,6 @@ class Sizes:
         average_sources: The numbers of source tasks, and of points of each, of an average's step.
         histories: Large histories: the number of source tasks, that of points of each, and how many
             seconds the default's first suggestion may take.
-        num_mixed_tasks: The number of source tasks in a mixed space.
-        num_mixed_rows: The number of rows of all of them.
-        num_mixed_target_points: The numbers of points of the target there.
         num_restarts: The number of further starts in the fit from several.
         task_counts: The numbers of tasks over which growth is measured.
         chunk_elements: The chunk sizes of these fits.
@@ -79,9 +76,6 @@ class Sizes:
         (20, 1000, 20.0),
         (10, 5000, 60.0),
     )
-    num_mixed_tasks: int = 7
-    num_mixed_rows: int = 610
-    num_mixed_target_points: tuple[int, ...] = (1, 3, 6, 9)
     num_restarts: int = 5
     task_counts: tuple[int, ...] = (8, 32, 128, 512)
     chunk_elements: tuple[int, ...] = (2**20,)

@@ -260,7 +260,7 @@ def test_many_noisy_points_are_known_to_be_noisy(noisy_sources):
     def noisy(Y):
         return Y + noise * torch.randn(Y.shape, generator=generator, dtype=Y.dtype).to(Y)
 
-    sources, (X, Y), test_X = FAMILY.sources((30, 30, 30)), FAMILY.target(100), FAMILY.inputs(99)
+    sources, (X, Y) = FAMILY.sources((30, 30, 30)), FAMILY.target(100)
     if noisy_sources:
         sources = {name: (old_X, noisy(old_Y)) for name, (old_X, old_Y) in sources.items()}
     found = {}
