@@ -226,7 +226,11 @@ class _Reader:
             case ast.BoolOp(values=parts):
                 for part in parts:
                     self.check(part)
-            case ast.Compare(left, [ast.In() | ast.NotIn()], [ast.List([_, *_] as values)]):
+            case ast.Compare(
+                left,
+                [ast.In() | ast.NotIn()],
+                [ast.List([_, *_] as values) | ast.Tuple([_, *_] as values)],
+            ):
                 for value in values:
                     self.pair(left, value, True)
             case ast.Compare(left=left, ops=ops, comparators=others):

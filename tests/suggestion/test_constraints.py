@@ -158,7 +158,7 @@ MIXED = SearchSpace(
 TEXTS = [
     "not (c == 'y' and k > 4)",
     "not (k > 3 or c in ['y', 'z'])",
-    "c != 'z' or lr >= 0.1",
+    "c not in ('z', 'y') or lr >= 0.1",
     "a + b <= 0.7",
     "0.2 <= a + b < 0.9",
     "3 * a - k / 7 <= 0.5",
