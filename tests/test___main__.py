@@ -383,7 +383,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ([*COMMAND, "runs.csv"], "There is no table in runs.csv"),
         ([*COMMAND, "--append"], "--append needs the table of runs"),
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
-        ([*COMMAND, *LOSS, "--constraint", "size"], "'size' is not a linear one of"),
+        ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear one of"),
         ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
         ([*COMMAND, *LOSS, "--fixed", "C", "2"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),

@@ -226,10 +226,16 @@ class _Reader:
             case ast.BoolOp(values=parts):
                 for part in parts:
                     self.check(part)
-            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.List(elts=[_, *_])]):
-                for value in node.comparators[0].elts:
-                    self.pair(node.left, value, True)
+            case ast.Compare(
+                left,
+                [ast.In() | ast.NotIn()],
+                [ast.List([_, *_] as values) | ast.Tuple([_, *_] as values)],
+            ):
+                for value in values:
+                    self.pair(left, value, True)
             case ast.Compare(left=left, ops=ops, comparators=others):
+                if not all(isinstance(op, (ast.NotEq, *SIGNS)) for op in ops):
+                    raise SyntaxError
                 for before, op, after in zip([left, *others], ops, others, strict=False):
                     self.pair(before, after, isinstance(op, ast.Eq | ast.NotEq))
             case ast.Call(ast.Name("at_most"), [ast.Constant(int()), _, *_], []):

@@ -445,10 +445,10 @@ def read_study(
     _check_names(space, outcomes)
     named = [("noise", each.noise) for each in outcomes]
     named += [("step", step), ("run", run), ("status", None if status == "status" else status)]
-    for argument, name in named:
-        if tables and name is not None and not any(name in table for table in tables):
+    for argument, column in named:
+        if tables and column is not None and not any(column in table for table in tables):
             raise InputDataError(
-                f"No table has the column {name!r}: name an existing one by {argument}=."
+                f"No table has the column {column!r}: name an existing one by {argument}=."
             )
     curves = None
     if step in space.columns:

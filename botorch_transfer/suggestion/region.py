@@ -84,7 +84,10 @@ class Region:
                     "%d candidates have the parameters of another one: the first of them counts",
                     is_repeated.sum(),
                 )
-            held = self._num_held(self.constraints, self.table) == len(self.constraints)
+            written = self.table.copy()
+            numbers = [name for name in self.space.number_columns if name in written]
+            written[numbers] = written[numbers].apply(to_numeric, errors="coerce")
+            held = self._num_held(self.constraints, written) == len(self.constraints)
             kept = self.allows(X).numpy() & held & ~is_repeated
             object.__setattr__(self, "table", self.table[kept])
             object.__setattr__(self, "candidates", X[kept])
@@ -234,8 +237,10 @@ class Region:
         Returns:
             An ``n`` boolean tensor.
         """
-        held = self._num_held(self.constraints, self._rounded(X))
-        allowed = torch.from_numpy(held == len(self.constraints))
+        allowed = torch.ones(len(X), dtype=torch.bool)
+        if self.constraints:
+            held = self._num_held(self.constraints, self._rounded(X))
+            allowed = torch.from_numpy(held == len(self.constraints))
         if self.fixed:
             allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
         return allowed
@@ -244,7 +249,7 @@ class Region:
         """Decodes rows; with constraints, zeros and sums are as exact as they are written."""
         if not self.constraints:
             return self.space.decode(X)
-        continuous = [p for p in self.space.parameters if p.size is None and not p.log]
+        continuous: list[Any] = [p for p in self.space.parameters if p.size is None and not p.log]
         sizes = {p.name: max(abs(p.lower), abs(p.upper)) for p in continuous}
         digits = {name: DIGITS - math.ceil(math.log10(size)) for name, size in sizes.items()}
         return self.space.decode(X).round(digits)
@@ -293,10 +298,9 @@ class Region:
             condition asks for.
         """
         found = [self.fixed_columns | choice for choice in self.space.fixed_features(X)]
-        frame = self._rounded(X)
         for name in (name for name, ends in self._ends.items() if 0.0 in ends):
             (column,) = self.space.feature_indices[name]
-            for row in np.flatnonzero(frame[name] == 0):
+            for row in np.flatnonzero(self._rounded(X)[name] == 0):
                 found[row][column] = float(X[row, column])
         return found
 

@@ -79,6 +79,7 @@ def test_a_chain_is_two_constraints():
         ("at_most(1)", "at_most\\(2, a, b\\)"),
         ("at_most(1, a, **b)", "not a linear one"),
         ("a and b > 1", "not a linear one"),
+        ("a is 1", "not a linear one"),
         ("__import__('os').getcwd() in ['x']", "not a linear one"),
         ("__import__('os').getcwd() in []", "not a linear one"),
         ("c in __import__('os').environ", "not a linear one"),
@@ -157,7 +158,7 @@ MIXED = SearchSpace(
 TEXTS = [
     "not (c == 'y' and k > 4)",
     "not (k > 3 or c in ['y', 'z'])",
-    "c != 'z' or lr >= 0.1",
+    "c not in ('z', 'y') or lr >= 0.1",
     "a + b <= 0.7",
     "0.2 <= a + b < 0.9",
     "3 * a - k / 7 <= 0.5",
@@ -216,8 +217,9 @@ def test_candidates_satisfy_inequalities_as_they_are_written():
     space = SearchSpace([FloatParameter("a", 0, 1), CategoricalParameter("c", ("x", "y"))])
     stock = pd.DataFrame({"a": [0.1, 0.1 + 1e-14, 0.5, 0.05], "c": ["x", "x", "y", "y"]})
     texts = ["a <= 0.1 or c == 'y'", "a >= 0.1"]
-    region = Region(space, None, [c for t in texts for c in read_constraint(t, space)], stock)
-    assert region.table.index.tolist() == [0, 2]
+    constraints = [c for t in texts for c in read_constraint(t, space)]
+    for table in (stock, stock.astype({"a": str})):
+        assert Region(space, None, constraints, table).table.index.tolist() == [0, 2]
 
 
 def test_few_of_many_are_found_together_with_a_sum():
