@@ -118,7 +118,8 @@ class TransferAdapter(TorchAdapter):
         pretraining: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self.history, self.pretraining = history, pretraining or {}
+        goals = experiments.directions(experiment.optimization_config)
+        self.history, self.pretraining = history.named_as(goals), pretraining or {}
         super().__init__(experiment=experiment, **options)
 
     def history_moments(self) -> dict[str, tuple[float, float]]:

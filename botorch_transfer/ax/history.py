@@ -97,6 +97,7 @@ class TransferHistory:
         varied: The parameters that old experiments varied; empty if the runs do not come from
             experiments.
         robust: Whether very bad outcomes count as just bad.
+        objectives: The columns of the objectives of Optuna studies, and their directions.
 
     Example:
         >>> history = TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]})
@@ -110,6 +111,34 @@ class TransferHistory:
     positional: bool = False
     varied: list[str] = field(default_factory=list)
     robust: bool = True
+    objectives: dict[str, float] = field(default_factory=dict)
+
+    def named_as(self, objectives: Mapping[str, float]) -> TransferHistory:
+        """Gives the objectives of Optuna studies the names and directions of an experiment's.
+
+        Args:
+            objectives: The experiment's objectives: 1 to maximize, -1 to minimize.
+
+        Returns:
+            The history; itself if it does not come from studies.
+
+        Raises:
+            UserInputError: If their numbers differ.
+        """
+        if not self.objectives:
+            return self
+        if len(self.objectives) != len(objectives):
+            raise UserInputError(
+                f"The old studies have {len(self.objectives)} objectives, and the experiment has "
+                f"{len(objectives)}: leave the studies out."
+            )
+        columns = dict(self.columns)
+        for (old, was), (new, sign) in zip(
+            self.objectives.items(), objectives.items(), strict=True
+        ):
+            values = columns.pop(old)
+            columns[new] = [None if value is None else was * sign * value for value in values]
+        return replace(self, columns=columns, objectives={})
 
     @classmethod
     def from_frame(

@@ -107,7 +107,9 @@ def transfer_generation_strategy(
     Args:
         model: The class of the models; by default the average that ``suggest`` takes, too.
         history: Old runs, in the raw search space, in one of three forms. (a) A sequence of Ax
-            clients, experiments, or ``AuxiliarySource``s, which also map names. (b) A table with a
+            clients, experiments, or ``AuxiliarySource``s, which also map names; or Optuna studies,
+            or a storage with their names, as
+            :class:`~botorch_transfer.optuna.TransferSampler` takes them. (b) A table with a
             row for each run, and columns for the parameters, for metrics by their names, maybe for
             their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
             from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
@@ -185,18 +187,36 @@ def transfer_generation_strategy(
     return GenerationStrategy(name=f"Transfer: {name}", nodes=[node])
 
 
+def _of_studies(history: Any, missing: Mapping[str, Any] | None) -> TransferHistory:
+    """Reads Optuna studies; their objectives become the experiment's, in this order."""
+    from botorch_transfer.optuna import history as studies
+
+    read = studies.read_studies(history)
+    if not isinstance(read, studies.OptunaHistory):  # without a finished trial
+        return TransferHistory.from_frame(read, studies.TASK)
+    names, signs = (
+        studies.outcome_names(len(read.directions)),
+        map(studies.sign_of, read.directions),
+    )
+    table = TransferHistory.from_frame(read.runs, studies.TASK, missing)
+    return replace(table, objectives=dict(zip(names, signs, strict=True)))
+
+
 def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> TransferHistory:
     if isinstance(history, pd.DataFrame):
         return TransferHistory.from_frame(history, task, missing)
     if task != "task":
         raise UserInputError("task is only for histories that are tables: leave it out.")
+    parts = [history, *history] if isinstance(history, list | tuple) else [history]
+    if any("optuna" in type(part).__module__ or isinstance(part, str) for part in parts):
+        return _of_studies(history, missing)
     if isinstance(history, Mapping):
         return TransferHistory.from_tensors(history, missing)
     if isinstance(history, list | tuple):
         return TransferHistory.from_experiments(history, missing)
     raise TypeError(
         f"The history is a {type(history).__name__}: give a table, tensors by metric and task, or "
-        "a list of Ax clients or experiments."
+        "a list of Ax clients, experiments or Optuna studies."
     )
 
 

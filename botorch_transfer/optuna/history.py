@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from optuna.distributions import (
 )
 from optuna.storages import BaseStorage, get_storage
 from optuna.study import Study, StudyDirection, get_all_study_names, load_study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from pandas import DataFrame, to_numeric
 
 from botorch_transfer.curves import CurvePrior
@@ -287,8 +288,70 @@ def direction_signs(
     return [sign_of(before) * sign_of(after) for before, after in zip(old, new, strict=True)]
 
 
-def read_history(history: Any, rename: Mapping[str, str] | None = None) -> Any:
-    """Reads studies from storages; leaves tables and priors as they are.
+@dataclass(frozen=True, eq=False)
+class _Experiment:
+    """An Ax experiment that is read as a study."""
+
+    study_name: str
+    directions: list[StudyDirection]
+    trials: list[FrozenTrial]
+
+    def get_trials(self, deepcopy: bool, states: Sequence[TrialState]) -> list[FrozenTrial]:
+        return self.trials
+
+
+AX_STATES = {
+    "COMPLETED": TrialState.COMPLETE,
+    "EARLY_STOPPED": TrialState.PRUNED,
+    "FAILED": TrialState.FAIL,
+}
+"""Optuna's states by Ax's; trials of other states are left out."""
+
+
+def _is_of_ax(part: Any) -> bool:
+    kind = type(part)
+    return kind.__module__.startswith("ax.") and kind.__name__ in ("Client", "Experiment")
+
+
+def _of_ax(client: Any) -> _Experiment:
+    """Reads the finished arms of an Ax experiment as trials."""
+    from botorch_transfer.ax.experiments import curves_of, directions, experiment_of
+    from botorch_transfer.ax.history import own_space
+
+    experiment = experiment_of(client)
+    if not (goals := directions(experiment.optimization_config)):
+        raise ValueError(f"The old experiment {experiment.name!r} has no objective: leave it out.")
+    parameters = own_space(experiment.search_space).parameters
+    known, data = {p.name: distribution_of(p) for p in parameters}, experiment.lookup_data()
+    curves = curves_of(experiment, data, next(iter(goals)), 1.0)
+    columns = (data.df[name] for name in ("trial_index", "arm_name", "metric_signature", "mean"))
+    told = {tuple(place): value for *place, value in zip(*columns, strict=True)}
+    trials = []
+    for index, trial in experiment.trials.items():
+        state = AX_STATES.get(trial.status.name)
+        for arm in trial.arms if state else ():
+            params = {name: value for name, value in arm.parameters.items() if name in known}
+            values = [float(told.get((index, arm.name, goal), np.nan)) for goal in goals]
+            is_complete, curve = state == TrialState.COMPLETE, curves.get(index)
+            empty = is_complete and np.isnan(values).all()
+            if empty or not all(has_value(known[name], value) for name, value in params.items()):
+                continue
+            points = {} if curve is None else dict(zip(curve.steps, curve.values, strict=True))
+            trials += [
+                create_trial(
+                    state=state,
+                    params=params,
+                    distributions={name: known[name] for name in params},
+                    values=values if is_complete else None,
+                    intermediate_values=points,
+                )
+            ]
+    sides = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
+    return _Experiment(experiment.name, [sides[sign > 0] for sign in goals.values()], trials)
+
+
+def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
+    """Reads studies from storages, and Ax experiments; leaves tables and priors as they are.
 
     Args:
         history: As :class:`TransferSampler` takes it.
@@ -306,11 +369,13 @@ def read_history(history: Any, rename: Mapping[str, str] | None = None) -> Any:
         if rename:
             raise ValueError("rename is for studies and tables: rename before you read or fit them")
         return history
-    if isinstance(history, Study):
+    if isinstance(history, Study) or _is_of_ax(history):
         history = [history]
     elif isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
         history = load(*history)
-    if isinstance(history, Sequence) and all(isinstance(part, Study) for part in history):
+    is_list = isinstance(history, Sequence)
+    if is_list and all(isinstance(part, Study) or _is_of_ax(part) for part in history):
+        history = [_of_ax(part) if _is_of_ax(part) else part for part in history]
         try:
             if any(study.get_trials(deepcopy=False, states=FINISHED) for study in history):
                 return history_of(history, rename)
@@ -323,7 +388,7 @@ def read_history(history: Any, rename: Mapping[str, str] | None = None) -> Any:
         return history if history.empty else renamed(history, rename or {})
     raise TypeError(
         f"history is a {type(history).__name__}: give studies, a storage with the names of "
-        "studies, a table or a prior."
+        "studies, Ax experiments, a table or a prior."
     )
 
 

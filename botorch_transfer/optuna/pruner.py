@@ -13,7 +13,7 @@ from pandas import DataFrame
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.prior import read_curves
 from botorch_transfer.memo import Memo
-from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read_history, sign_of
+from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read_studies, sign_of
 
 
 class TransferPruner(BasePruner):
@@ -73,7 +73,7 @@ class TransferPruner(BasePruner):
         if not 0.5 <= probability < 1:
             raise ValueError(f"probability is {probability}: give one from a half up to one.")
         is_prior = isinstance(history, CurvePrior)
-        self._history = history if is_prior else read_history(history, rename)
+        self._history = history if is_prior else read_studies(history, rename)
         if isinstance(self._history, DataFrame) and len(self._history) and step is None:
             raise ValueError("Name the column of the table's steps by step=.")
         self._probability, self._columns = probability, (outcome or "value", step, task, run)

@@ -41,7 +41,7 @@ from botorch_transfer.optuna.history import (
     number_in,
     outcome_names,
     parameter_of,
-    read_history,
+    read_studies,
     rows_of,
     sign_of,
     value_of,
@@ -98,11 +98,12 @@ class TransferSampler(BaseSampler):
     When all configurations have been tried, they are repeated at random.
 
     Args:
-        history: Old runs: the result of :func:`history_from_optuna`; Optuna studies; a storage or
-            its URL with the names of studies; a table, one row a run; or a saved prior, such as
-            ``SourceGPs.load(path)``, a mapping by outcome if there are several. An old study with
-            the name of the one being tuned is left out, and one of the opposite direction is turned
-            round. Without any run the study starts with a spread-out design and a plain GP.
+        history: Old runs: the result of :func:`history_from_optuna`; Optuna studies or Ax
+            experiments; a storage or its URL with the names of studies; a table, one row a run; or
+            a saved prior, such as ``SourceGPs.load(path)``, a mapping by outcome if there are
+            several. An old study with the name of the one being tuned is left out, and one of the
+            opposite direction is turned round. Without any run
+            the study starts with a spread-out design and a plain GP.
         model: The model, a class of this package; by default the default of
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. Needed
@@ -154,7 +155,7 @@ class TransferSampler(BaseSampler):
         log: bool | str | Sequence[str] = False,
         robust: bool = True,
     ) -> None:
-        self._history = read_history(history, rename)
+        self._history = read_studies(history, rename)
         of_optuna = isinstance(self._history, OptunaHistory)
         old = self._history.runs if of_optuna else self._history
         self._old: DataFrame | None = old if isinstance(old, DataFrame) else None  # else a prior

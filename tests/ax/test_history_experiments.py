@@ -12,7 +12,7 @@ from ax.exceptions.core import UserInputError
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import LEAST_ERROR, TASK, TransferHistory, moments_of
 from tests.ax.adapters import encoded
-from tests.ax.conftest import plain_space
+from tests.ax.conftest import plain_loss, plain_space
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment
 
 
@@ -98,3 +98,35 @@ def test_outcomes_without_noise_have_a_least_error():
     columns = TransferHistory.from_experiments([experiment]).columns
     _, std = moments_of(np.array(columns["loss"]))
     assert columns["loss_sem"] == pytest.approx([LEAST_ERROR * std] * 9)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_optuna_studies_are_a_history(make_client, complete, tmp_path, direction):
+    """Their objective is the experiment's, whatever its name and direction are."""
+    optuna = pytest.importorskip("optuna")
+    url, sign = f"sqlite:///{tmp_path}/old.db", 1.0 if direction == "minimize" else -1.0
+
+    def objective(trial):
+        config = {
+            "C": trial.suggest_float("C", 1e-2, 1e3, log=True),
+            "gamma": trial.suggest_float("gamma", 1e-5, 10.0, log=True),
+        }
+        return sign * plain_loss(config, 0.1)
+
+    for name, seed in (("monday", 0), ("tuesday", 1)):
+        sampler = optuna.samplers.RandomSampler(seed=seed)
+        study = optuna.create_study(
+            study_name=name, storage=url, sampler=sampler, direction=direction
+        )
+        study.optimize(objective, n_trials=15)
+    for history in ([study], (url, ["monday", "tuesday"])):
+        client = make_client(history=history)
+        assert plain_loss(complete(client)[0], 0.1) < 20
+    two = make_client(objective="-loss, -cost", history=[study])
+    with pytest.raises(UserInputError, match="have 1 objectives, and the experiment has 2: leave"):
+        two.get_next_trials(1)
+    with pytest.raises(ValueError, match="The storage has no study 'sunday': give names of"):
+        make_client(history=(url, ["sunday"]))
+    with pytest.raises(ValueError, match="There is no database"):
+        make_client(history=(f"sqlite:///{tmp_path}/absent.db", ["monday"]))
+    assert not (tmp_path / "absent.db").exists()

@@ -16,8 +16,8 @@ from botorch_transfer import (
     OrdinalParameter,
     suggest,
 )
-from botorch_transfer.optuna import history_from_optuna
-from botorch_transfer.optuna.history import history_of, merged, read_history
+from botorch_transfer.optuna import TransferSampler, history_from_optuna
+from botorch_transfer.optuna.history import history_of, merged, read_studies
 from tests.optuna.studies import UNIT, old_study
 from tests.suggestion.brief_search import brief_search
 
@@ -200,11 +200,58 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     with pytest.raises(ValueError, match="two parameters of the study 'both' one name"):
         history_of([both], rename={"a": "b"})
     with pytest.raises(ValueError, match="rename is for studies and tables"):
-        read_history(history, {"lr": "rate"})
+        read_studies(history, {"lr": "rate"})
 
 
 def test_a_deleted_study_is_named():
     study = old_study(lambda trial: trial.suggest_float("x", 0, 1), "gone")
     optuna.delete_study(study_name="gone", storage=study._storage)
     with pytest.raises(ValueError, match="An old study was deleted from its storage"):
-        read_history([study])
+        read_studies([study])
+
+
+def test_ax_experiments_are_read_as_studies():
+    """Finished arms count, of several metrics the objectives."""
+    api = pytest.importorskip("ax.api.client")
+    configs = pytest.importorskip("ax.api.configs")
+    client = api.Client()
+    kind = configs.ChoiceParameterConfig("kind", ["p", "q"], parameter_type="str")
+    lr = configs.RangeParameterConfig("lr", (1e-4, 1.0), parameter_type="float", scaling="log")
+    client.configure_experiment([lr, kind], name="monday")
+    client.configure_optimization("accuracy", outcome_constraints=["memory <= 5"])
+    for x in (1e-3, 1e-2, 1e-1):
+        trial = client.attach_trial({"lr": x, "kind": "p"})
+        client.complete_trial(trial, {"accuracy": x, "memory": 1.0})
+    client.mark_trial_failed(client.attach_trial({"lr": 1.0, "kind": "q"}))
+    client.mark_trial_abandoned(client.attach_trial({"lr": 0.5, "kind": "q"}))
+    client.attach_trial({"lr": 0.6, "kind": "q"})
+    history = read_studies([client], rename={"lr": "learning_rate"})
+    assert history.runs["learning_rate"].tolist() == [1e-3, 1e-2, 1e-1, 1.0]
+    assert history.runs["value"].tolist()[:3] == [1e-3, 1e-2, 1e-1]
+    assert history.runs["value"].isna().tolist() == [False, False, False, True]
+    assert history.directions == (optuna.study.StudyDirection.MAXIMIZE,)
+    assert history.space.parameters[0] == FloatParameter("learning_rate", 1e-4, 1.0, log=True)
+    study = optuna.create_study(direction="maximize", sampler=TransferSampler(client, seed=0))
+    with brief_search():
+        trial = study.ask()
+        assert trial.suggest_float("lr", 1e-4, 1.0, log=True) > 1e-2
+        assert trial.suggest_categorical("kind", ["p", "q"]) == "p"
+    empty = api.Client()
+    empty.configure_experiment([lr, kind], name="tuesday")
+    with pytest.raises(ValueError, match="experiment 'tuesday' has no objective: leave it out"):
+        read_studies([client, empty])
+
+
+def test_failed_trials_with_values_keep_them():
+    """Only a storage takes such values; trials that are not finished are left out."""
+    study = optuna.create_study(study_name="monday")
+    _add(study, 0.1, value=1.0)
+    _add(study, 0.3, state=TrialState.FAIL)
+    trial = study.ask(UNIT)
+    study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL, [2.0])
+    _add(study, 0.4, state=TrialState.RUNNING)
+    _add(study, 0.5, state=TrialState.WAITING)
+    runs = history_of([study]).runs
+    assert runs["x"].tolist() == [0.1, 0.3, trial.params["x"]]
+    assert runs["value"].isna().tolist() == [False, True, False]
+    assert runs["value"].iloc[2] == 2.0
