@@ -257,7 +257,10 @@ def test_several_files_of_old_runs(folder, capsys):
         (["suggest", *LOSS], "There is no search space: name its JSON file first"),
         ([*COMMAND, *LOSS, "--fixed", "C", "0.5"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--report", "nowhere/p.html"], "nowhere does not exist: make it"),
-        ([*COMMAND, *LOSS, "--step", "epoch"], "No table has the column 'epoch': name an existing one"),
+        (
+            [*COMMAND, *LOSS, "--step", "epoch"],
+            "No table has the column 'epoch': name an existing one",
+        ),
         (["space", "old.csv", *LOSS, "--step", "epoch"], "old.csv has no column 'epoch'"),
     ],
 )

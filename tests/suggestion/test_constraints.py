@@ -283,3 +283,9 @@ def test_a_backtest_chooses_among_rows_that_satisfy():
     assert (found.table["best_1"] >= 2).all()
     with pytest.raises(ValueError, match="leave limits of other outcomes out"):
         backtest(space, old.assign(size=1.0), models=["sorted"], constraints=["size <= 2"])
+
+
+def test_a_listed_value_of_a_sum_may_be_zero():
+    region = Region(MIXED, constraints=read_constraint("a - `flow rate` == 0.3", MIXED))
+    rows = region.decode(region.nearest(MIXED.encode(MIXED.sample(4, seed=0))))
+    assert rows["flow rate"].tolist() == [0] * 4
