@@ -326,7 +326,7 @@ def test_complete_runs_are_drawn_without_old_ones_and_without_bars() -> None:
     assert not ax.containers
 
 
-@pytest.mark.filterwarnings("ignore:The ensemble is worth only")
+@pytest.mark.filterwarnings("ignore:The effective sample size is only")
 def test_an_ensemble_has_the_points_of_its_members():
     X, Y = FAMILY.target(4)
     model = FullyBayesianHyperpriorGP(X, Y, hyperprior(), num_samples=32, num_members=4)
