@@ -206,7 +206,7 @@ def backtest(
     options |= {"log": log, "task": task, "constraints": constraints, "robust": False}
     tables = read_study(space, history, None, outcome, goal, **options)
     if len(tables.outcomes) > 1:
-        raise ValueError("A backtest has one outcome: name one, and leave limits of others out.")
+        raise ValueError("A backtest has one outcome: name one, and omit limits of other outcomes.")
     sources, rng = tables.sources[outcome], np.random.default_rng(seed)
     if len(sources) < 2:
         raise InputDataError(

@@ -201,7 +201,9 @@ def test_constraints_and_fixed_values_of_other_types_are_refused():
         suggest(SPACE, None, fixed=["x"])
     X = SPACE.encode(SPACE.sample(3, seed=0))
     prior = SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0)
-    with pytest.raises(ValueError, match="'sorted' ranks the rows of old tasks: give a history"):
+    with pytest.raises(
+        ValueError, match="'sorted' ranks rows by the old tasks' runs: give a history"
+    ):
         suggest(SPACE, None, prior=prior, model="sorted")
 
 

@@ -259,7 +259,7 @@ def test_predictions_of_given_rows():
         predict(SPACE, HISTORY, None, rows.drop(columns="load"))
     with pytest.raises(InputDataError, match="In the rows to predict: The table is a dict"):
         predict(SPACE, HISTORY, None, rows.to_dict())
-    with pytest.raises(ValueError, match="nothing to predict from"):
+    with pytest.raises(ValueError, match="No model has been fitted: give a history"):
         predict(SPACE, None, None, rows)
 
 
