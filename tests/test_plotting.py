@@ -287,7 +287,7 @@ def test_calibration_needs_points():
     model = _two_inputs(n=1)
     with pytest.raises(ValueError, match="two target points"):
         plot_calibration(model)
-    with pytest.raises(TypeError, match="SourceGPs: plot a model"):
+    with pytest.raises(TypeError, match="model is a SourceGPs: give a model such"):
         plot_calibration(model.prior)
 
 
