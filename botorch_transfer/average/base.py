@@ -27,7 +27,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import GP
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from linear_operator import to_linear_operator
-from linear_operator.operators import DiagLinearOperator, RootLinearOperator
+from linear_operator.operators import DiagLinearOperator, LinearOperator, RootLinearOperator
 from torch import Tensor
 from torch.nn import ModuleDict, ModuleList
 
@@ -35,7 +35,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
 from botorch_transfer.gp.noise import DerivedNoise
 from botorch_transfer.gp.paths import ModelPath, in_users_units
-from botorch_transfer.gp.strategy import evaluated
+from botorch_transfer.gp.strategy import LargeCovariance, evaluated
 from botorch_transfer.model import OnSources, TargetGP, TransferModel, register_paths
 from botorch_transfer.report import transfer_report
 
@@ -60,16 +60,17 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
     mean = sum(share * member.mean for member, share in parts)
     if skip_posterior_variances.on():
         return MultivariateNormal(mean, members[0].lazy_covariance_matrix)
-    # A covariance may be a lazy operator. The operator has to be the left factor of a product with
-    # a tensor, and the sum has to start with a covariance rather than with zero.
-    first, *others = (
+    # A covariance may be a lazy operator, which has to be the left factor of a product.
+    covariances = [
         evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
-    )
-    covariance: Any = sum(others, start=first)
+    ]
     # The shares have no gradient: the gradient of a root would be infinite at zero.
     apart = [share.sqrt() * (member.mean - mean) for member, share in parts]
-    between = evaluated(RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1)))
-    return MultivariateNormal(mean, to_linear_operator(covariance + between))
+    root = RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1))
+    covariances.append(evaluated(root))
+    if isinstance(covariances[-1], LinearOperator):
+        return MultivariateNormal(mean, LargeCovariance(*covariances))
+    return MultivariateNormal(mean, to_linear_operator(cast(Tensor, sum(covariances))))
 
 
 def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
