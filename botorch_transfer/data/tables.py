@@ -417,7 +417,7 @@ def without_own_runs(
         is_all = levels > 1 and len(same) >= MOST * count
         if len(different) >= ENOUGH_SAME and (is_all or levels == len(different)):
             logger.warning(
-                "Task %r of the history has %d runs of this study: the task is left out",
+                "Task %r of the history has %d of this study's own runs: the task is left out",
                 name,
                 len(same),
             )
