@@ -379,7 +379,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         (
             [*COMMAND, "--outcome", "logloss"],
             "botorch_transfer suggest: The table has no column 'logloss' (but 'log_loss'): name an "
-            "existing one by --outcome.\n",
+            "existing column by --outcome.\n",
         ),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),

@@ -102,7 +102,7 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         )
     if isinstance(sources, DataFrame):
         raise InputDataError(
-            "The source data are a DataFrame: describe its parameters by a SearchSpace, and "
+            "The source data are a DataFrame: describe its parameters by a SearchSpace and "
             "convert the table by from_dataframe."
         )
     if not isinstance(sources, SupervisedDataset | Tensor | Sequence | Mapping):

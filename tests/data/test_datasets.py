@@ -139,7 +139,7 @@ def test_no_tasks_are_refused(nothing):
 
 @pytest.mark.parametrize("one", [(X, Y), X, dataset()])
 def test_one_task_instead_of_a_sequence_is_refused(one):
-    with pytest.raises(InputDataError, match=r"are one task, .* put it into a list"):
+    with pytest.raises(InputDataError, match=r"are one task, .* put the task into a list"):
         as_datasets(one)
 
 
@@ -172,7 +172,7 @@ def test_too_many_points_for_a_joint_model_are_refused():
     check_joint_size(10_000, torch.float64)
     with pytest.raises(
         InputDataError,
-        match=r"20,000 points together, .* about 29.8 GiB of memory .the limit is 8.0 GiB.: use a "
+        match=r"20,000 points together\. .* about 29.8 GiB of memory .the limit is 8.0 GiB.: use a "
         "modular model such as ScaMLGP",
     ):
         check_joint_size(20_000, torch.float64)

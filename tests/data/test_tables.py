@@ -244,8 +244,8 @@ def test_a_renamed_column_is_found():
     [
         ({"goal": "minimize"}, ValueError, "goal is 'minimize': use 'max' or 'min'"),
         ({"failed": "keep"}, ValueError, "failed is 'keep': use 'drop' or 'worst'"),
-        ({"missing": {"c": 1}}, ValueError, "missing names 'c', .* use one of kernel, C, deg"),
-        ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing one by noise="),
+        ({"missing": {"c": 1}}, ValueError, "missing= names 'c', .* use one of kernel, C, deg"),
+        ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing column by noise="),
         ({"noise": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": {"accuracy"}}, TypeError, r"outcome is {'accuracy'}: give the name"),

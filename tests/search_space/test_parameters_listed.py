@@ -160,7 +160,7 @@ def test_unknown_categories_are_refused():
 
 def test_long_lists_of_values_are_cut_in_messages():
     parameter = CategoricalParameter("p", list(range(100)))
-    with pytest.raises(InputDataError, match=r"10, 11, \.\.\.: add it"):
+    with pytest.raises(InputDataError, match=r"10, 11, \.\.\.: add the value"):
         encode(parameter, 100)
 
 

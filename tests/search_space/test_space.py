@@ -189,7 +189,7 @@ def test_the_index_and_other_columns_do_not_matter():
 def test_an_absent_column_is_fine_where_it_is_never_active():
     frame = pd.DataFrame({"kernel": ["linear"], "C": [1.0]})
     assert SVM.encode(frame)[0].tolist() == pytest.approx([0, 0, 1, 0.5, 0.5, 0.5])
-    with pytest.raises(InputDataError, match="no column 'gamma' of parameter 'gamma': add it"):
+    with pytest.raises(InputDataError, match="no column 'gamma' for parameter 'gamma': add"):
         SVM.encode(frame.assign(kernel="rbf"))
 
 
@@ -393,7 +393,7 @@ TWICE = pd.concat([ROW, ROW[["C"]]], axis=1)
         (lambda: SearchSpace(None), TypeError, "takes a list of parameters, not None"),
         (lambda: SearchSpace([("lr", 0, 1)]), TypeError, "put FloatParameter"),
         (lambda: SearchSpace({"C": (0, 1)}), TypeError, r"use SearchSpace\.from_dict"),
-        (lambda: SearchSpace(SVM.parameters[0]), TypeError, "into a list"),
+        (lambda: SearchSpace(SVM.parameters[0]), TypeError, "give a list of"),
         (lambda: SearchSpace.from_dict([1]), TypeError, "is a list: give a dictionary"),
         (lambda: SearchSpace.from_dict({"a": 3}), ValueError, "use one of float"),
         (lambda: FloatParameter("a", "0", 1), ValueError, "'0' and the upper bound 1: give finite"),
