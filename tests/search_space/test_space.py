@@ -229,7 +229,7 @@ def test_points_of_another_shape_or_scale_are_refused():
         ([FloatParameter("a", 0, 1, active_if={"b": 1})], "'a' .* 'b', which is not in the search"),
         (
             [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
-            "'a' has an active_if with the parent 'b', which is not defined before it: list parents",
+            "'a' has an active_if with the parent 'b', which is not defined before it: list",
         ),
         (
             [IntegerParameter("a", 0, 1, active_if={"a": 1})],
