@@ -91,7 +91,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             ValueError,
             "noise is 'sem' for 2 outcomes",
         ),
-        ({"missing": {"wd": 3}}, ValueError, "missing names 'wd'"),
+        ({"missing": {"wd": 3}}, ValueError, "missing= names 'wd'"),
         ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "a column 'dept'"),
         ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
         (
