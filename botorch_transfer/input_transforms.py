@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def frozen_input_transform(
     transform: InputTransform | None, sources: Sequence[SupervisedDataset] = ()
 ) -> InputTransform | None:
-    """Freezes a transform, so that it no longer learns from the data that it is applied to.
+    """Freezes a transform, so that new data do not change its coefficients.
 
     Args:
         transform: The transform, or ``None``.

@@ -1,11 +1,10 @@
 """Outcome transforms: standardization to a prior's units, robust limits and warping.
 
 Read this to see how a target's few outcomes are standardized: together with the outcomes of the
-source tasks, or alone. The value of an outcome far below a task's median carries no information
-except that the run was bad, so it is raised to a robust limit (:func:`robust_limit`). Apply the
-warping functions of [Wang2024hyperbo]_ to source and target data before modelling. They are not
-outcome transforms of a model: the model's posterior and the incumbent of an acquisition function
-are warped outcomes.
+source tasks, or alone. An outcome far below a task's median shows only that the run was bad. Such
+an outcome is raised to a robust limit (:func:`robust_limit`). Apply the warping functions of
+[Wang2024hyperbo]_ to source and target data before modelling. They are not outcome transforms of a
+model: the model's posterior and the incumbent of an acquisition function are warped outcomes.
 
 .. [Song2024vizier]
     X. Song, Q. Zhang, C. Lee, E. Fertig, T.-K. Huang, L. Belenki, G. Kochanski, S. Ariafar,
@@ -148,8 +147,8 @@ class PooledStandardize(TargetStandardize):
     equal up to rounding errors, the standard deviation is one.
 
     Args:
-        source_outcomes: A tensor of all source outcomes, of any shape, in the user's units; or
-            the :class:`OutcomeMoments` of these outcomes.
+        source_outcomes: All source outcomes in the user's units, a tensor of any shape; or their
+            :class:`OutcomeMoments`.
         include_target: Whether to include the target's outcomes.
         batch_shape: The batch shape of the target's outcomes.
 
@@ -564,7 +563,7 @@ def negative_log_error(error: Tensor) -> Tensor:
 
 
 def compress_failures(Y: Tensor) -> Tensor:
-    r"""Maps one task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones near -2.
+    r"""Maps a task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones to almost -2.
 
     The map uses the median ``m`` and the maximum of the finite outcomes:
 

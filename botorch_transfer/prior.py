@@ -509,7 +509,7 @@ class ConditionedPrior(TransferPrior):
             A prior with statistics of the data only; this prior if it has no data.
 
         Raises:
-            NotImplementedError: If it is a :class:`SourceHierarchy`.
+            NotImplementedError: If the prior is a :class:`SourceHierarchy`.
         """
         if self.data is None:
             return self

@@ -112,7 +112,7 @@ class TaskFamily(SyntheticTestFunction):
 
         Returns:
             An ``n x d`` tensor of inputs scaled to the unit cube, and an ``n x 1`` tensor of
-            outcomes, with noise and negation as given to the constructor.
+            outcomes. Noise and negation are as given to the constructor.
         """
         generator = torch.Generator().manual_seed(seed)
         bounds = cast(Tensor, self.bounds)

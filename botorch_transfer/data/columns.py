@@ -28,7 +28,7 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
 
     Args:
         frame: The table.
-        rename: New names by old ones.
+        rename: Mapping from old names to new names.
 
     Returns:
         The table with the new names.

@@ -224,7 +224,7 @@ def _in_numbers(
 
 
 def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | None) -> Array:
-    """Returns the runs' standard errors; replaces empty or zero cells by the task's pooled one."""
+    """Returns standard errors; empty or zero cells get the task's pooled standard error."""
     errors = numbers(frame, name)
     given = needed & np.isfinite(errors) & (errors != 0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -236,7 +236,7 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
     pooled = Series(np.where(given, squares, np.nan)).groupby(np.asarray(group)).transform("mean")
     inferred = needed & ~given & np.isfinite(pooled.to_numpy())
     if inferred.any():
-        text = "%d runs have no standard error in %r: they get the pooled one of their task"
+        text = "%d runs have no standard error in %r: they get the task's pooled standard error"
         logger.info(text, inferred.sum(), name)
     return np.where(given, errors, np.sqrt(pooled))
 
@@ -435,7 +435,7 @@ def variance_column(outcome: str) -> str:
 
 
 def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
-    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if there is one.
+    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
 
     Args:
         bad: An ``n`` array.

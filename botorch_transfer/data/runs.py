@@ -22,8 +22,8 @@ from botorch_transfer.search_space.cells import errors_in, with_numbers
 logger = logging.getLogger(__name__)
 
 SLIGHTLY, SAME_PLACE = 0.1, 1e-4
-"""Largest distance of a study's runs from a range, as a share of the range, and the distance up to
-which it counts as a rounding error."""
+"""Largest allowed distance of a study's runs from a range, relative to the range. The second
+distance is the largest rounding error."""
 
 
 class Runs(NamedTuple):

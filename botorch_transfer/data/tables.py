@@ -328,7 +328,7 @@ class _Notes:
     def log(self, outcome: str, robust: bool | None, expected: bool) -> None:
         """Logs the notes; warns of runs outside of the space unless they are expected."""
         if self.limited and robust is not None:
-            told = ", and count as just bad" if robust else ": consider robust=True"
+            told = ", and are raised to a limit" if robust else ": consider robust=True"
             logger.log(
                 logging.INFO if robust else logging.WARNING,
                 "%d outcomes %r are far worse than a task's median%s (task %s)",

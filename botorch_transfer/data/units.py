@@ -1,11 +1,11 @@
-"""Finds columns of old runs whose unit likely differs from the search space's or other tasks' unit.
+"""Finds columns of old runs that likely have another unit than the search space or other tasks.
 
-A task is reported if one of the usual conversions makes its values fit, and if one of two
-conditions holds. More than a third of its values lie outside of a parameter's range, or its values
-differ much from the values of most tasks. The 10 % and 90 % quantiles summarize the values of a
-task. They are compared with reference quantiles: the medians over the tasks within the range, or
-the quantiles of the range if fewer than three tasks are within it. Differences are relative to the
-distance between the two reference quantiles.
+A task is reported if more than a third of its values lie outside of a parameter's range, or if its
+values differ much from the values of most tasks. One of the usual conversions must make the values
+fit. The 10 % and 90 % quantiles summarize the values of a task. They are compared with reference
+quantiles: the medians over the tasks within the range, or the quantiles of the range if fewer than
+three tasks are within the range. Differences are relative to the distance between the two reference
+quantiles.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def wrong_outcomes(
         within: The least and the largest possible value of the outcome.
 
     Returns:
-        A sentence if more than a third of the outcomes lie outside of ``within``. A sentence if one
-        table has at least two outcomes, all between 0 and 1, and the outcomes of the other table
-        are between 0 and 100, mostly above 1. ``None`` otherwise.
+        A sentence if more than a third of the outcomes lie outside of ``within``, or if the tables
+        likely have different units: all outcomes of one table are between 0 and 1, and most
+        outcomes of the other table are between 1 and 100. ``None`` otherwise.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
@@ -134,7 +134,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
-    # Temperatures have no logarithmic scale. On one, an offset could make any values fit.
+    # On a logarithmic scale, an offset can make any values fit; temperatures have no such scale.
     likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()

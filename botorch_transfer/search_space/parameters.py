@@ -380,9 +380,10 @@ class IntegerParameter(_RangeParameter):
     r"""A whole number in a range.
 
     Every integer ``k`` has a cell ``[b_k, b_{k+1})`` of the unit interval. All cells have the same
-    width. With ``log=True``, the widths are those of ``[k - 1/2, k + 1/2)`` on the logarithmic
-    scale. Decoding looks up the cell of a point, so uniform points are decoded to each integer in
-    proportion to its cell, including the bounds. Encoding places ``k`` in its cell at
+    width. With ``log=True``, its width is proportional to the width of ``[k - 1/2, k + 1/2)`` on
+    the logarithmic scale. Decoding looks up the cell of a point, so uniform points are decoded to
+    each integer in proportion to its cell, including the bounds. Encoding places ``k`` in its cell
+    at
 
         u_k = b_k / (b_k + 1 - b_{k+1}),
 

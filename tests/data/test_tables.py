@@ -162,7 +162,7 @@ def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
     torch.testing.assert_close(data["b"].Yvar[:, 0], torch.tensor([0.01, 0.05, 0.09]).double())
     torch.testing.assert_close(data["a"].Yvar[:, 0], torch.tensor([0.01, 0.01]).double())
     assert caplog.messages == [
-        "2 runs have no standard error in 'sem': they get the pooled one of their task"
+        "2 runs have no standard error in 'sem': they get the task's pooled standard error"
     ]
 
 
@@ -502,7 +502,7 @@ def test_very_bad_outcomes_are_limited_or_warned_of(goal, caplog):
     data = {}
     told = "1 outcomes 'accuracy' are far worse than a task's median"
     for robust, level, line in (
-        (True, "INFO", f"{told}, and count as just bad (task 'b' (1))"),
+        (True, "INFO", f"{told}, and are raised to a limit (task 'b' (1))"),
         (False, "WARNING", f"{told}: consider robust=True (task 'b' (1))"),
         (None, None, None),
     ):
