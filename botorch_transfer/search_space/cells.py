@@ -196,7 +196,7 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         if len(line) < width or any(map(str.strip, line[width:])):
             raise ValueError(
                 f"{path} has {len(line)} cells in row {row} and {width} column names: put text "
-                f"that contains {sep!r} in quotation marks, and separate empty cells by {sep!r}, too."
+                f"that contains {sep!r} in quotation marks, and separate empty cells, too."
             )
         found[row] = line[:width]
     if not found:
