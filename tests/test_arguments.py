@@ -73,7 +73,7 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
     ("bad", "message"),
     [
         ({"train_X": X.tolist()}, "train_X is a list: pass a torch.Tensor"),
-        ({"train_X": None}, "train_X is a NoneType: pass a torch.Tensor; .*torch.empty"),
+        ({"train_X": None}, "train_X is a NoneType: pass a torch.Tensor. .*torch.empty"),
         ({"train_Y": None}, "train_Y is a NoneType: pass a torch.Tensor"),
         ({"train_Y": 1e200 * Y}, r"train_Y has a value beyond 1e\+100, .*another unit"),
         ({"train_Y": Y.long()}, "train_Y has the type torch.int64: convert it by"),

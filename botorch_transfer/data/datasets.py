@@ -246,7 +246,7 @@ def check_type(what: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise InputDataError(
             f"{what} is a {type(value).__name__}: pass a torch.Tensor. For a target without "
-            "evaluations, pass a tensor without rows: torch.empty(0, d, dtype=torch.double)."
+            "evaluations, pass a tensor without rows, torch.empty(0, d, dtype=torch.double)."
         )
     if value.dtype not in (torch.float32, torch.float64):
         raise InputDataError(

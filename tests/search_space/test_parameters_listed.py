@@ -214,7 +214,7 @@ def test_old_values_with_descriptors_keep_their_place():
         ({"pKa": ["x", 2, 3, 4]}, "'water' has a descriptor that is no finite number"),
         ({"pKa": 1.0, "polarity": [1, 2, 3, 2]}, "'DMSO' has the same descriptors as another"),
         ({"solvent": ["water", "water", "b", "c"]}, "'water' has two rows of descriptors"),
-        ({"solvent": ["water", "THF", "a", "b"]}, "'DMSO' has a descriptor .* or none"),
+        ({"solvent": ["water", "THF", "a", "b"]}, "'DMSO' has a descriptor .* or no descriptors"),
     ],
 )
 def test_wrong_descriptors_are_refused(change, message):

@@ -385,13 +385,13 @@ TWICE = pd.concat([ROW, ROW[["C"]]], axis=1)
         (lambda: SVM.encode(TWICE), InputDataError, "several columns 'C': keep one"),
         (lambda: SVM.place({"C": 0.1}), InputDataError, "a dict: make"),
         (lambda: SVM.place(TWICE), InputDataError, "several columns 'C'"),
-        (lambda: SVM.decode([[0.1] * 6]), ValueError, "is list: decode takes"),
+        (lambda: SVM.decode([[0.1] * 6]), ValueError, "is list: give an n x 6"),
         (lambda: SVM.decode(torch.rand(6)), ValueError, "give an n x 6"),
         (lambda: SVM.sample(-1, 0), ValueError, "n is -1: give a whole number"),
         (lambda: SVM.sample(2.5, 0), ValueError, "n is 2.5: give a whole number"),
-        (lambda: SearchSpace("lr"), TypeError, "takes a list of parameters, not 'lr': pu"),
+        (lambda: SearchSpace("lr"), TypeError, "takes a list of parameters, not 'lr': gi"),
         (lambda: SearchSpace(None), TypeError, "takes a list of parameters, not None"),
-        (lambda: SearchSpace([("lr", 0, 1)]), TypeError, "put FloatParameter"),
+        (lambda: SearchSpace([("lr", 0, 1)]), TypeError, "such as FloatParameter"),
         (lambda: SearchSpace({"C": (0, 1)}), TypeError, r"use SearchSpace\.from_dict"),
         (lambda: SearchSpace(SVM.parameters[0]), TypeError, "give a list of"),
         (lambda: SearchSpace.from_dict([1]), TypeError, "is a list: give a dictionary"),
@@ -475,5 +475,5 @@ def test_what_a_dictionary_cannot_hold_is_refused():
     class OwnParameter(FloatParameter):
         pass
 
-    with pytest.raises(ValueError, match="'a' is a Own, which cannot be written as a dictionary"):
+    with pytest.raises(ValueError, match="'a' is a Own.*, which cannot be written as a dictionary"):
         SearchSpace([OwnParameter("a", 0.0, 1.0)]).to_dict()
