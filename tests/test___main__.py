@@ -397,7 +397,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': name an existing one by --step."),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost names 'price', which is no column of"),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: choose from"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name one"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         (
             [*COMMAND, *LOSS, "--candidates", "stock.csv", "--constraint", "cost<=10"],
