@@ -1,7 +1,7 @@
 # ruff: noqa: F405
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax.
 
-Names are imported when they are used: the command line answers at once.
+Names are imported on first use, so that the command line starts quickly.
 """
 
 from __future__ import annotations

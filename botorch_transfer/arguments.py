@@ -1,6 +1,7 @@
-"""The constructor arguments that the models share: what they mean, their checks, their making.
+"""Constructor arguments that the models share: their documentation, their checks, and a mixin.
 
-Read it to see what every model takes, and how ``construct_inputs`` makes it of BoTorch's data sets.
+Read this to see which arguments every model takes, and how ``construct_inputs`` makes them from
+BoTorch's data sets.
 """
 
 from __future__ import annotations
@@ -24,38 +25,40 @@ from botorch_transfer.prior import TransferPrior
 logger = logging.getLogger(__name__)
 
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
-"""A prior, or source data to pre-train it from: a sequence of tasks, or a mapping from names."""
+"""A prior, or source data to pre-train a prior: a sequence of tasks, or a mapping from names."""
 
-# Finds a section of a docstring, as ``Args``, and its indented lines.
+# Matches a section of a docstring, such as ``Args``, with its indented lines.
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
 _NO_SOURCES = (
-    "The source tasks are missing: give the old runs, or what was pre-trained from them, as third "
-    "argument, prior. Without any, use SingleTaskGP."
+    "The source tasks are missing: give the old runs, or a pre-trained prior, as third argument "
+    "prior=. Without old runs, use SingleTaskGP."
 )
 
 MODELS: dict[str, type[ConstructedFromDatasets]] = {}
-"""Every model class by its name, base classes included: a class joins when it is defined."""
+"""All model classes by name, including base classes; each class registers when it is defined."""
 
 
 def check_prior(prior: Any) -> None:
-    """Refuses what cannot be the third argument, as the noise that BoTorch's models have there.
+    """Raises an error if the third argument is missing or a tensor.
+
+    BoTorch's models take noise variances as third argument.
 
     Args:
-        prior: The argument.
+        prior: The third argument.
 
     Raises:
-        TypeError: If it is a tensor, or ``None``.
+        TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("The third argument is the old runs; give train_Yvar by name.")
+        raise TypeError("The third argument is the old runs: give train_Yvar by name.")
     if prior is None:
         raise TypeError(_NO_SOURCES)
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
-    """Lists the arguments of a model's constructor, as Ax does: by ``getfullargspec``.
+    """Lists the arguments of a model's constructor by ``getfullargspec``, as Ax does.
 
     Args:
         model_class: The class, or a function that returns a model.
@@ -67,7 +70,7 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -> str:
-    """Fills a section of a docstring: own and bases' entries in the given order."""
+    """Completes a section of a docstring by the entries of base classes, in the given order."""
     own = _entries(doc, section)
     entries: dict[str, str] = {}
     for base in bases:
@@ -90,15 +93,15 @@ def _entries(doc: str, section: str) -> dict[str, str]:
 def without_task_feature(
     num_columns: int, task_feature: int | None, transform: InputTransform | None
 ) -> InputTransform | None:
-    """Puts the removal of a task column in front of a transform.
+    """Prepends the removal of a task column to a transform.
 
     Args:
-        num_columns: The number of columns of the model's inputs, the task column included.
+        num_columns: The number of columns of the model's inputs, including the task column.
         task_feature: The index of the task column; ``None`` if there is none.
         transform: The transform of the remaining columns.
 
     Returns:
-        The combined transform.
+        The chained transform.
     """
     if task_feature is None:
         return transform
@@ -112,13 +115,13 @@ def without_task_feature(
 def split_target_and_sources(
     dataset: SupervisedDataset | MultiTaskDataset,
 ) -> tuple[SupervisedDataset, dict[str, SupervisedDataset]]:
-    """Splits a multi-task data set, and strips the task column.
+    """Splits a multi-task data set into target and source tasks, and removes the task column.
 
     Args:
         dataset: The target's data, or a ``MultiTaskDataset`` that also holds source tasks.
 
     Returns:
-        The target's data set, and the source tasks' by name.
+        The target's data set, and a mapping from source task names to data sets.
     """
     if not isinstance(dataset, MultiTaskDataset):
         return dataset, {}
@@ -132,17 +135,17 @@ def check_target(
     train_Yvar: Tensor | None = None,
     task_feature: int | None = None,
 ) -> None:
-    """Checks a target's data; none at all is legal.
+    """Checks a target's data, which may be empty.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of inputs.
         train_Y: A ``batch_shape x n x 1`` tensor of outcomes.
         train_Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-        task_feature: The index of the task column, if there is one.
+        task_feature: The index of the task column; ``None`` without a task column.
 
     Raises:
         InputDataError: If an argument is invalid; the message names the remedy.
-        ValueError: If there is no such task column.
+        ValueError: If ``task_feature`` is not a column of ``train_X``.
     """
     given = {"train_X": train_X, "train_Y": train_Y}
     if train_Yvar is not None:
@@ -156,9 +159,9 @@ def check_target(
             )
     if train_Y.shape[-1] != 1:
         raise InputDataError(
-            f"Transfer models have one outcome, but train_Y has {train_Y.shape[-1]}: "
-            "transfer_models(train_X, train_Y, sources) puts one model an outcome into a "
-            "ModelListGP."
+            f"A transfer model has one outcome, but train_Y has {train_Y.shape[-1]}: use "
+            "transfer_models(train_X, train_Y, sources), which builds a ModelListGP with one model "
+            "per outcome."
         )
     num_columns = train_X.shape[-1]
     if task_feature is not None and not -num_columns <= task_feature < num_columns:
@@ -168,14 +171,14 @@ def check_target(
 
 
 def check_options(model_class: Any, options: Iterable[str]) -> None:
-    """Refuses options that a model's constructor does not have.
+    """Raises an error for options that are not arguments of a model's constructor.
 
     Args:
         model_class: The class, or a function that returns a model.
-        options: The options' names.
+        options: The names of the options.
 
     Raises:
-        ValueError: If there is no such option.
+        ValueError: If an option is unknown.
     """
     unknown = set(options) - set(constructor_arguments(model_class))
     if unknown:
@@ -187,8 +190,8 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
     check_type(name, tensor)
     if tensor.dim() < 2:
         raise InputDataError(
-            f"{name} has shape {tuple(tensor.shape)}: it needs a dimension of points and one of "
-            "columns, as n x 1."
+            f"{name} has shape {tuple(tensor.shape)}: it needs a dimension of points and a "
+            "dimension of columns, such as n x 1."
         )
     if not bool(tensor.isfinite().all()):
         raise InputDataError(f"{name} has NaN or infinite values: leave out failed evaluations.")
@@ -196,48 +199,50 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
 
 
 class ConstructedFromDatasets(Model):
-    """Mixin of models whose third argument is their source tasks, constructed as BoTorch's are.
+    """Mixin of models whose third argument is the prior or the source tasks.
 
-    Put it in front of a class of BoTorch.
+    Put the mixin before a BoTorch model class in the list of base classes.
 
-    The arguments below mean the same in every model that does not say otherwise. The docstring of a
-    subclass has in ``Args:`` and ``Raises:`` what is its own. It is completed by the arguments of
-    its constructor that are documented here, so that ``help`` and the API reference show all of
-    them in order.
+    The arguments below mean the same in every model, unless the model documents otherwise. The
+    docstring of a subclass documents only its own arguments and errors in ``Args:`` and
+    ``Raises:``. This class adds the arguments of the constructor that are documented here. ``help``
+    and the API reference then show all arguments in order.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
-        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, to be maximized.
-        prior: The prior, or source data to pre-train it from: a sequence or mapping of
-            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. Fits are cached: equal data are
-            not refitted.
+        train_Y: A ``batch_shape x n x 1`` tensor of target outcomes, which are maximized.
+        prior: The prior, or source data to pre-train a prior: a sequence or mapping of
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. Pre-training is cached, so equal
+            data are fitted once.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; inferred if omitted.
-        likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise.
+        likelihood: A likelihood; by default Gaussian, with ``train_Yvar`` or an inferred noise
+            variance.
         covar_module: The kernel of the difference between target and sources; by default a scaled
             RBF kernel with a lengthscale for each input.
-        covar_modules: One kernel a task, the target's last; by default scaled RBF kernels with a
-            lengthscale for each input, the sources' with the hyperpriors of ScaML-GP.
-        outcome_transform: The transform to the prior's units; by default the standardization by
-            all source and target outcomes together. ``None`` if the outcomes are in these units
-            already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, apply to source
-            data, too.
-        input_transform: A frozen transform of the inputs, for instance
-            ``Normalize(d, bounds=...)``; by default the one that the prior was pre-trained with.
+        covar_modules: One kernel per task; the target's kernel is the last one. By default scaled
+            RBF kernels with a lengthscale for each input. The kernels of the sources have the
+            hyperpriors of ScaML-GP.
+        outcome_transform: The transform to the prior's units; by default a standardization by
+            all source and target outcomes together. ``None`` if the outcomes are in the prior's
+            units already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply
+            to source data.
+        input_transform: A frozen transform of the inputs, for example
+            ``Normalize(d, bounds=...)``; by default the transform of the prior.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
-            this column, here and in the inputs of ``posterior``.
-        hyperparameters: The hyperpriors of the default residual kernel, noise and, in ScaML-GP,
-            weights. ``"cautious"`` ones keep the model honest with a few points, see
-            :func:`~.gp.hyperpriors.cautious_hyperparameters`; ``"paper"`` gives ScaML-GP's
-            (Appendix C.5), whose residual vanishes with one or two points.
-        max_bytes: The memory that the joint model may take.
-        max_points: The number of source points to use; ``None`` for all. The largest tasks give
-            theirs first; what is left of a task is evenly spaced from its worst outcome to its
-            best.
-        outcome_scale: How the outcomes of the source tasks are scaled, whatever the target's
-            transform. ``"per_task"``: each task by its own mean and standard deviation, and by
-            default the target by all source and target outcomes together. ``"pooled"``: all tasks,
-            and by default the target, by the source outcomes together. ``"raw"``: neither sources
-            nor target, for outcomes that are standardized already.
+            this column in ``train_X`` and in the inputs of ``posterior``.
+        hyperparameters: The hyperpriors of the default residual kernel, of the noise variance and,
+            in ScaML-GP, of the weights. ``"cautious"`` hyperpriors keep the model calibrated with a
+            few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
+            hyperpriors of ScaML-GP (Appendix C.5), whose residual vanishes with one or two points.
+        max_bytes: The memory limit of the joint model.
+        max_points: The maximum number of source points; ``None`` for all points. Points of the
+            largest tasks are dropped first. The remaining points of a task are evenly spaced from
+            the worst outcome to the best outcome.
+        outcome_scale: The scale of the source tasks' outcomes, and of the default
+            ``outcome_transform``. ``"per_task"``: each source task is standardized by its own
+            outcomes, and the target by all source and target outcomes together. ``"pooled"``: all
+            tasks are standardized by all source outcomes together. ``"raw"``: no task is
+            standardized, for outcomes that are standardized already.
 
     Raises:
         InputDataError: If the data are invalid; the message names the remedy.
@@ -245,17 +250,17 @@ class ConstructedFromDatasets(Model):
     """
 
     label: ClassVar[str]
-    """The method's name in the papers, for pictures; the class's name if it gives none."""
+    """Name of the method in the papers, for plots; by default the name of the class."""
 
     prior_class: ClassVar[type[TransferPrior] | None] = None
-    """The class of priors that the model takes; ``None`` if it takes another third argument."""
+    """Class of priors that the model takes; ``None`` if the third argument is not a prior."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         MODELS[cls.__name__] = cls
         if "label" not in vars(cls):
             cls.label = cls.__name__
-        if cls.__doc__:  # there is none under ``python -OO``
+        if cls.__doc__:  # ``python -OO`` removes docstrings
             names = constructor_arguments(cls)
             errors = ["InputDataError", *(["TypeError"] if "prior" in names else [])]
             bases = [b for b in cls.__mro__[:0:-1] if issubclass(b, ConstructedFromDatasets)]
@@ -263,7 +268,7 @@ class ConstructedFromDatasets(Model):
             cls.__doc__ = _complete(doc, "Raises", errors, bases[:1])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Checks the target's data, and that there are sources, before anything is pre-trained."""
+        """Checks the target's data, and that there are sources, before pre-training starts."""
         signature = inspect.getfullargspec(cls.__init__)
         names = signature.args[1:]
         needed = names[: len(names) - len(signature.defaults or ())]
@@ -284,23 +289,23 @@ class ConstructedFromDatasets(Model):
         categorical_features: list[int] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Makes constructor arguments of data sets.
+        """Makes constructor arguments from data sets.
 
         Args:
-            training_data: The target's data, or a ``MultiTaskDataset`` that holds the sources too.
-            prior: The prior, or source data; overrides the sources in ``training_data``.
+            training_data: The target's data, or a ``MultiTaskDataset`` that also holds the sources.
+            prior: The prior, or source data; precedes the sources in ``training_data``.
             categorical_features: Indices of inputs that are categories coded as numbers. Kernels
-                take them for ordered numbers, which is exact for two categories; encode more of
-                them one-hot, as ``SearchSpace`` does.
-            **options: Further arguments of the constructor, handed through.
+                treat them as ordered numbers, which is exact for two categories. Encode more than
+                two categories one-hot, as ``SearchSpace`` does.
+            **options: Further arguments of the constructor.
 
         Returns:
-            ``train_X``, ``train_Y``, the source tasks, maybe ``train_Yvar``, and the options; a
-            task column is stripped.
+            ``train_X``, ``train_Y``, ``prior``, ``train_Yvar`` if it is known, and the options. The
+            task column is removed.
 
         Raises:
             InputDataError: If there are no source tasks.
-            ValueError: If the constructor has no such option.
+            ValueError: If an option is not an argument of the constructor.
 
         Example:
             >>> inputs = ScaMLGP.construct_inputs(dataset, prior=sources)
@@ -312,12 +317,12 @@ class ConstructedFromDatasets(Model):
         if sources is None:
             if not inside:
                 raise InputDataError(
-                    f"{cls.__name__} needs source tasks: give them as prior, or a "
-                    "MultiTaskDataset that has them."
+                    f"{cls.__name__} needs source tasks: give prior=, or a MultiTaskDataset that "
+                    "has source tasks."
                 )
             sources = inside
         elif inside:
-            logger.info("The given source tasks precede the tasks of the MultiTaskDataset.")
+            logger.info("The given prior replaces the source tasks of the MultiTaskDataset.")
         if categorical_features:
-            logger.info(f"{cls.__name__} takes {categorical_features=} for ordered numbers.")
+            logger.info(f"{cls.__name__} treats {categorical_features=} as ordered numbers.")
         return {**super().construct_inputs(target), "prior": sources, **options}

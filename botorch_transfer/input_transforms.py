@@ -1,7 +1,7 @@
 """Frozen input transforms, which source data, prior and target share.
 
-Read this for which transforms are accepted, which one a model uses, and how a prior's file keeps
-one.
+Read this to see which transforms are accepted, which transform a model uses, and how a transform is
+saved with a prior.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ logger = logging.getLogger(__name__)
 def frozen_input_transform(
     transform: InputTransform | None, sources: Sequence[SupervisedDataset] = ()
 ) -> InputTransform | None:
-    """Freezes a transform, which then does not depend on the data that it is applied to.
+    """Freezes a transform, so that new data do not change its coefficients.
 
     Args:
         transform: The transform, or ``None``.
-        sources: The source tasks. A transform that learns its coefficients, as ``Normalize(d)``
-            without bounds, learns them from the inputs of all tasks together.
+        sources: The source tasks. If the transform learns coefficients, such as ``Normalize(d)``
+            without bounds, it learns them from the inputs of all source tasks together.
 
     Returns:
         A copy in evaluation mode; ``None`` for ``None``.
 
     Raises:
-        ValueError: If the transform has parameters to fit, or would learn its coefficients and
+        ValueError: If the transform has parameters to fit. If the transform learns coefficients and
             there are no source tasks.
 
     Example:
@@ -53,20 +53,20 @@ def frozen_input_transform(
     if any(parameter.requires_grad for parameter in transform.parameters()):
         raise ValueError(
             f"{name} has parameters to fit, but the GPs of the source tasks are fitted already, to "
-            "inputs that must not change: leave it out, or set its parameters to known values and "
-            "call requires_grad_(False) on it."
+            "inputs that must not change: leave the transform out, or set its parameters to known "
+            "values and call requires_grad_(False)."
         )
     if learning := [part for part in transform.modules() if _learns(part)]:
         if not sources:
             raise ValueError(
                 f"{name} would learn its coefficients from the data of one task, but all tasks "
-                "need the same transform: pre-train the prior with it, or give it bounds, for "
+                "need the same transform: pre-train the prior with it, or give bounds, for "
                 "example Normalize(d, bounds=torch.tensor([lower, upper]))."
             )
         X = torch.cat([dataset.X for dataset in sources])
         transform.to(X).train()(X)
         _stop_learning(learning)
-        logger.info(f"{name} is fixed by the {len(X):,} inputs of the source tasks.")
+        logger.info(f"{name} is fitted to the {len(X):,} inputs of the source tasks.")
     return transform.eval()
 
 
@@ -80,11 +80,12 @@ def _stop_learning(parts: Iterable[Module]) -> None:
 
 
 def as_learned(given: InputTransform, inherited: InputTransform | None) -> InputTransform:
-    """Freezes a model's transform; one with coefficients to learn takes the prior's.
+    """Freezes a model's transform; coefficients to learn are copied from the prior's transform.
 
     Args:
         given: The model's argument.
-        inherited: The prior's transform; the given one learns from it if it has the same kind.
+        inherited: The prior's transform. Coefficients are copied if both transforms have the same
+            class.
 
     Returns:
         A copy in evaluation mode.
@@ -113,18 +114,18 @@ def warn_of_data(message: str) -> None:
 
 
 def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
-    """Warns of inputs that the default hyperpriors and starting values are not meant for.
+    """Warns of inputs outside of the unit cube, for which the default hyperpriors are not meant.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
-        whose: Whose inputs they are, for the message.
+        whose: The owner of the inputs, for the message.
     """
     try:
         check_min_max_scaling(X, raise_on_fail=True)
     except InputDataError:
         warn_of_data(
-            f"The inputs of {whose} are not contained in the unit cube: encode them, as "
-            "SearchSpace.encode does, or give an input_transform=Normalize(d, bounds=...)."
+            f"The inputs of {whose} are not contained in the unit cube: encode the inputs by "
+            "SearchSpace.encode, or give input_transform=Normalize(d, bounds=...)."
         )
 
 
@@ -135,10 +136,10 @@ def resolve_input_transform(
 
     Args:
         inherited: The prior's transform.
-        given: The model's argument. One that would learn its coefficients takes the prior's.
+        given: The model's argument. Coefficients to learn are copied from the prior's transform.
 
     Returns:
-        The transform to use, a copy in evaluation mode.
+        A copy of the transform to use, in evaluation mode.
 
     Raises:
         ValueError: If the argument is not frozen, or differs from the prior's transform.
@@ -149,7 +150,7 @@ def resolve_input_transform(
     if inherited is not None and not _equal(inherited, given):
         raise ValueError(
             "The input_transform is not the one that the prior was pre-trained with: leave it out, "
-            "and the model inherits the prior's."
+            "so that the model inherits the prior's transform."
         )
     return given
 
@@ -189,7 +190,7 @@ def describe_transform(transform: InputTransform) -> dict[str, Tensor]:
         transform: The transform.
 
     Returns:
-        The state of a ``Normalize``. Empty for other transforms, which the user passes to ``load``.
+        The state of a ``Normalize``. Empty for other transforms, which users pass to ``load``.
     """
     if isinstance(transform, Normalize) and _equal(transform, _normalize(transform.bounds)):
         return dict(transform.named_buffers())
@@ -202,8 +203,8 @@ def restore_transform(
     """Rebuilds a transform from the result of :func:`describe_transform`.
 
     Args:
-        tensors: The result.
-        given: The transform that the user passes. It is used if the file does not hold one.
+        tensors: The result of :func:`describe_transform`.
+        given: The transform that the user passes. It is used if the file has no transform.
 
     Returns:
         The transform.
@@ -218,8 +219,8 @@ def restore_transform(
         return saved
     if given is None:
         raise ValueError(
-            "The prior has an input transform of its own kind, which its file does not hold: hand "
-            "it over by load(path, input_transform=...)."
+            "The prior has an input transform that its file does not contain: pass the transform "
+            "to load(path, input_transform=...)."
         )
     return given
 
@@ -229,7 +230,7 @@ def _normalize(bounds: Tensor) -> Normalize:
 
 
 def _equal(first: InputTransform, second: InputTransform) -> bool:
-    """Compares transforms up to rounding; BoTorch's comparison needs equal dtypes and keys."""
+    """Returns whether transforms are equal, whatever their dtypes and devices."""
     states = first.state_dict(), second.state_dict()
     shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
     if type(first) is not type(second) or shapes[0] != shapes[1]:

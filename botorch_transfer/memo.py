@@ -1,8 +1,8 @@
-"""A cache for results of pre-training, keyed by the content of what they were computed from.
+"""A cache for results of pre-training, whose keys are hashes of the inputs' content.
 
-Read this to see when two calls count as equal. Programs rebuild a model many times from the same
-raw source data; Ax does so for every refit and every cross-validation fold. The objects differ each
-time, but their content does not. Independent jobs of pre-training run in parallel, and are not
+Read this to see when two calls count as equal. Programs often rebuild a model from the same raw
+source data: Ax does so for every refit and every cross-validation fold. The objects differ each
+time, but their content is the same. Independent jobs of pre-training run in parallel. They are not
 repeated after an interruption.
 """
 
@@ -29,14 +29,16 @@ from torch.nn import Module
 T = TypeVar("T")
 
 UNKNOWN = "unknown-"
-"""Beginning of the keys of content that equals nothing."""
+"""Prefix of keys for content that cannot be hashed, and so never equals other content."""
 
 
 class Memo:
-    """Results by content key; keeps the most recently used ones, in this process.
+    """A cache of results by content key, in this process.
+
+    It keeps the most recently used results.
 
     Args:
-        size: The number of results to keep.
+        size: The maximum number of results.
 
     Example:
         >>> memo = Memo(size=2)
@@ -69,19 +71,19 @@ class Memo:
                 self._results.popitem(last=False)
 
     def recall(self, key: str, compute: Callable[[], T]) -> T:
-        """Returns the result of a key; computes and keeps it if it is new.
+        """Returns the cached result of a key; computes and caches the result if it is missing.
 
         Args:
             key: The content key of everything that the result depends on.
-            compute: Computes the result. Nobody must change it afterwards.
+            compute: Computes the result. Callers must not change the result.
 
         Returns:
             The result.
         """
         with suppress(KeyError):
             return self[key]
-        # The caller may have switched gradients off. Pre-training needs them, and so may whoever
-        # gets the result later.
+        # The caller may have disabled gradients, but pre-training needs gradients. Later callers
+        # may need them in the result.
         with torch.inference_mode(False), torch.enable_grad():
             self[key] = result = compute()
         return result
@@ -94,19 +96,20 @@ class Memo:
         n_jobs: int | None,
         backend: str | None = None,
     ) -> Iterator[tuple[int, T]]:
-        """Runs jobs by joblib, except those whose results are kept.
+        """Runs jobs in parallel by joblib, except jobs with a cached result.
 
-        Every result is kept once it is there, so that an interrupted run need not repeat it.
+        Each result is cached as soon as it is available. A run after an interruption does not
+        repeat finished jobs.
 
         Args:
-            name: What the function does: part of the key by which results are kept.
-            function: What each job calls; for other processes, a function that can be pickled.
-            jobs: Its arguments, job by job.
-            n_jobs: How many joblib runs in parallel; ``None`` follows ``joblib.parallel_config``.
+            name: A name for the function, which is part of the keys.
+            function: The function that each job calls. It must be picklable to run in processes.
+            jobs: The arguments of each job.
+            n_jobs: The number of parallel jobs; ``None`` follows ``joblib.parallel_config``.
             backend: Joblib's backend; ``None`` follows ``joblib.parallel_config``.
 
         Yields:
-            Each job's position and its result, in the order in which they become available.
+            Each job's position and result, in the order in which the results become available.
 
         Example:
             >>> dict(Memo(size=9).run("power", pow, [(2, 3), (3, 2)], n_jobs=1))
@@ -127,7 +130,7 @@ class Memo:
                 yield position, result
 
     def __reduce__(self) -> tuple[type[Memo], tuple[int]]:
-        return Memo, (self._size,)  # another process begins with nothing
+        return Memo, (self._size,)  # in another process, the cache starts empty
 
 
 def _with_key(key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tuple[str, T]:
@@ -135,9 +138,10 @@ def _with_key(key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tup
 
 
 def clear_memos() -> None:
-    """Forgets all results of pre-training in this process, for example to measure its time again.
+    """Clears all cached results of pre-training in this process.
 
-    What is on disk stays: to measure, set the environment variable ``BOTORCH_TRANSFER_CACHE=off``.
+    Cached files stay on disk. To measure the time of pre-training, set the environment variable
+    ``BOTORCH_TRANSFER_CACHE=off``, too.
 
     Example:
         >>> clear_memos()
@@ -152,17 +156,17 @@ class HasContent(Protocol):
     """An object that defines its own content."""
 
     def content(self) -> Sequence[Any]:
-        """Returns the parts that make two objects equal."""
+        """Returns the parts that determine whether two objects are equal."""
         ...
 
 
 def content_key(*parts: Any) -> str:
-    """Hashes content: objects with equal content have equal keys.
+    """Hashes content, so that objects with equal content have equal keys.
 
     Args:
-        *parts: Tensors, arrays, datasets, modules, dataclasses, objects with a ``content()``,
-            sequences, sets or mappings of these, and plain values. Any other object differs from
-            everything, also from itself; the key then begins with ``UNKNOWN``.
+        *parts: Tensors, arrays, data sets, modules, dataclasses, objects with a ``content()``
+            method, plain values, and sequences, sets or mappings of such objects. Any other object
+            equals nothing, not even itself. The key then starts with ``UNKNOWN``.
 
     Returns:
         A hexadecimal digest.
@@ -176,18 +180,18 @@ def content_key(*parts: Any) -> str:
         for part in parts:
             _update(digest, part)
     except _UnknownContent:
-        # It must never count as seen before.
+        # A random key, which never equals another key.
         return f"{UNKNOWN}{uuid4().hex}"
     return digest.hexdigest()
 
 
 class _UnknownContent(Exception):
-    """Raised for an object that is neither plain nor defines its content."""
+    """Error for an object whose content cannot be hashed."""
 
 
 def _update(digest: Any, part: Any) -> None:
     digest.update(f"<{type(part).__qualname__}>".encode())
-    # Plain values first: they are the most, and the check for HasContent is slow.
+    # Plain values first: they are the most frequent, and the check for HasContent is slow.
     if isinstance(part, type(None) | bool | int | float | str | bytes):
         digest.update(repr(part).encode())
     elif isinstance(part, Tensor):
@@ -199,7 +203,7 @@ def _update(digest: Any, part: Any) -> None:
     elif isinstance(part, SupervisedDataset):
         _update_all(digest, (part.X, part.Y, part.Yvar, part.feature_names, part.outcome_names))
     elif isinstance(part, Module):
-        # Frozen modules are used in evaluation mode, whatever mode they are given in.
+        # Frozen modules are always used in evaluation mode, so their mode does not count.
         _update(digest, {name: v for name, v in vars(part).items() if name != "training"})
     elif isinstance(part, HasContent):
         _update_all(digest, part.content())

@@ -1,7 +1,7 @@
-"""Base classes of the modular models: the source knowledge is a prior, pre-trained in advance.
+"""Base classes of the modular models, which are built on a pre-trained prior.
 
-The prior gives the target a mean and a kernel. Read this to build a method of your own;
-:class:`~.models.SequentialHierarchicalGP` is a short example.
+The prior provides the mean and the kernel of the target model. Read this to build a method of your
+own; :class:`~.models.SequentialHierarchicalGP` is a short example.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ def resolve_prior(
     outcome_transform: OutcomeTransform | DefaultType | None = None,
     **options: Any,
 ) -> P:
-    """Returns a model's own view of a prior, which is pre-trained first if need be.
+    """Returns a model's own view of a prior; pre-trains the prior first if source data are given.
 
     Args:
         prior_class: The class of priors that the model takes.
-        prior: A prior of that class, or source data or domains to pre-train one from. Pre-training
-            is cached: equal data are not pre-trained again.
+        prior: A prior of this class, or source data or domains to pre-train a prior. Pre-training
+            is cached, so equal data are not pre-trained again.
         input_transform: The frozen input transform, for pre-training.
-        outcome_transform: The model's outcome transform; its element-wise part is for pre-training.
+        outcome_transform: The model's outcome transform; pre-training uses its element-wise part.
         **options: Further options of pre-training.
 
     Returns:
-        A view: it shares the prior's tensors, but can be moved to another device independently.
+        A view. It shares the prior's tensors, but can be moved to another device independently.
 
     Raises:
-        TypeError: If it is another kind of prior, or a tensor.
+        TypeError: If ``prior`` is a prior of another class, or a tensor.
 
     Example:
         >>> resolve_prior(SourceGPs, sources).task_names
@@ -73,7 +73,7 @@ def resolve_prior(
         return prior.view()
     if isinstance(prior, TransferPrior):
         raise TypeError(
-            f"Expected a {prior_class.__name__} or source data as prior, not a "
+            f"Expected a {prior_class.__name__} or source data as prior=, not a "
             f"{type(prior).__name__}: pass the source data, or {prior_class.__name__}.fit(...)."
         )
     options |= {"input_transform": input_transform, "outcome_transform": outcome_transform}
@@ -81,29 +81,32 @@ def resolve_prior(
 
 
 def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> OutcomeTransform | None:
-    """Returns a model's outcome transform, see :func:`.resolve_transform`."""
+    """Resolves a model's outcome transform, see :func:`.resolve_transform`."""
     default = partial(prior.default_outcome_transform, Y.shape[:-2])
     return resolve_transform(given, prior.outcome_steps, default, Y, prior.typical_outcomes())
 
 
 class ModularTransferGP(TargetGP):
-    r"""Base class of the exact GPs whose mean and kernel come from a pre-trained prior.
+    r"""Base class of exact GPs whose mean and kernel come from a pre-trained prior.
+
+    Use it for a method of your own whose mean and kernel you build yourself.
 
     Args:
-        prior: A view of the prior; it becomes the model's own.
+        prior: A view of the prior, which the model keeps.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
         **options: Further arguments of :class:`TargetGP`: ``train_Yvar``, ``likelihood`` and
-            ``noise``, hyperprior, start and bounds of the default likelihood's inferred noise.
+            ``noise``. ``noise`` gives hyperprior, start and bounds of the default likelihood's
+            inferred noise variance.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or differs from the prior's transform.
     """
 
     prior: TransferPrior
 
     _residual_kernel: tuple[Kernel | None]
-    """The residual kernel, a part of ``covar_module``; in a tuple, to be registered only once."""
+    """Residual kernel, a part of ``covar_module``; the tuple avoids registering it twice."""
 
     def __init__(
         self,
@@ -136,29 +139,30 @@ class ModularTransferGP(TargetGP):
 
     @property
     def residual_covar_module(self) -> Kernel | None:
-        """The residual kernel, wherever it is in ``covar_module``; ``None`` if there is none."""
+        """Residual kernel inside ``covar_module``; ``None`` without a residual kernel."""
         return self._residual_kernel[0]
 
 
 class SourcePosteriorGP(ModularTransferGP):
-    r"""Base class of the models that combine source posteriors with a residual kernel.
+    r"""Base class of models that combine source posteriors with a residual kernel.
 
-    A subclass implements :meth:`_mean_and_kernel`, which combines the source posteriors and the
-    residual to a mean and a kernel. It needs no constructor unless it has options of its own.
+    Use it for a method of your own. A subclass implements :meth:`_mean_and_kernel`, which combines
+    the source posteriors and the residual kernel to a mean and a kernel. A subclass without further
+    options needs no constructor.
 
     Args:
         covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for
             each input.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or differs from the prior's transform.
     """
 
     prior_class: ClassVar[type[ConditionedPrior]]
     prior: ConditionedPrior
 
     _hyperparameters: HyperparameterChoice = "cautious"
-    """The hyperpriors of residual and noise; a subclass may have an argument for it."""
+    """Choice of hyperpriors of residual and noise; a subclass may have an argument for it."""
 
     transfer_report = transfer_report
 
@@ -214,24 +218,24 @@ class SourcePosteriorGP(ModularTransferGP):
 
     @property
     def member_on_sources(self) -> SourcePosteriorGP | None:
-        """The model itself, if its prior has a posterior of each source task."""
+        """This model, if the prior has a posterior for each source task; otherwise ``None``."""
         return self if isinstance(self.prior.gps, ConditionedGPs) else None
 
     @property
     def _source_mean(self) -> Mean:
-        """The mean that is made of the sources."""
+        """Part of the mean that is made from the sources."""
         return self.mean_module
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' weights, ``batch_shape x M``; NaN if the mean is no weighted sum."""
+        """Weights of the source tasks, ``batch_shape x M``; NaN if the mean is no weighted sum."""
         mean = self._source_mean
         if self.member_on_sources is None or not isinstance(mean, WeightedSumMean):
             return torch.full((self.prior.num_tasks,), torch.nan)
         return mean.all_weights.to(self.train_targets)
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Evaluates the parts of the mean, if these are the prior's sources."""
+        """Evaluates each source task's part of the mean."""
         mean = self._source_mean
         if not isinstance(mean, SourceMean) or list(names) != list(self.prior.task_names):
             return super().source_parts(X, names)
@@ -253,4 +257,7 @@ class SourcePosteriorGP(ModularTransferGP):
         """
 
     def _add_parts(self) -> None:
-        """Adds parts, of the dtype of ``train_targets``, and weights from data; none by default."""
+        """Adds further parts in a subclass; does nothing by default.
+
+        The constructor calls this method last. Parts must have the dtype of ``train_targets``.
+        """

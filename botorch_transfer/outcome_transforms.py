@@ -1,10 +1,10 @@
-"""Outcome transforms: standardization into a prior's units, robust limits and warping.
+"""Outcome transforms: standardization to a prior's units, robust limits and warping.
 
-Read this for how a target's few outcomes get a scale: pooled with the source tasks' outcomes, or by
-themselves. Outcomes far below a task's median carry one bit, that a run was bad: they are raised to
-a robust limit (:func:`robust_limit`). The warping functions of [Wang2024hyperbo]_ are applied to
-source and target data before modelling. They are no outcome transforms of a model: its posterior,
-and the best value that an acquisition function gets, refer to the warped outcome.
+Read this to see how a target's few outcomes are standardized: together with the outcomes of the
+source tasks, or alone. An outcome far below a task's median shows only that the run was bad. Such
+an outcome is raised to a robust limit (:func:`robust_limit`). Apply the warping functions of
+[Wang2024hyperbo]_ to source and target data before modelling. They are not outcome transforms of a
+model: the model's posterior and the incumbent of an acquisition function are warped outcomes.
 
 .. [Song2024vizier]
     X. Song, Q. Zhang, C. Lee, E. Fertig, T.-K. Huang, L. Belenki, G. Kochanski, S. Ariafar,
@@ -42,35 +42,35 @@ def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Te
 
     Args:
         std: A tensor of standard deviations.
-        mean: A tensor of the means of the same outcomes.
-        otherwise: What replaces those.
+        mean: A tensor of the means of the same outcomes. Its dtype determines rounding errors.
+        otherwise: The replacement.
 
     Returns:
-        A tensor of positive standard deviations. Rounding errors depend on the dtype of ``mean``.
+        A tensor of positive standard deviations.
 
     Example:
         >>> usable_std(torch.tensor([2.0, 1e-6]), torch.tensor([5.0, 1000.0]))
         tensor([2., 1.])
     """
-    # Rounding errors are relative to the mean: outcomes may be in farads, or in molars. But
-    # variances must not underflow.
+    # Rounding errors are relative to the mean, because outcomes may be tiny, such as capacitances
+    # in farads. The lower bound keeps variances from underflowing.
     info = torch.finfo(mean.dtype)
     rounding = (4 * info.eps * mean.abs()).clamp_min(info.tiny**0.5)
     return torch.where(std > rounding, std, otherwise)
 
 
 class TargetStandardize(Standardize):
-    """Base class of standardizations that are defined with any number of target outcomes."""
+    """Base class of standardizations that are defined for any number of target outcomes."""
 
     stdvs: Tensor
 
     @abstractmethod
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Finds the scale of outcomes.
+        """Computes the mean and the standard deviation for the standardization.
 
         Args:
             Y: A ``batch_shape x n x 1`` tensor of outcomes in double precision; ``n`` may be zero.
-            dtype: The dtype that the outcomes came in.
+            dtype: The original dtype of the outcomes.
 
         Returns:
             Mean and standard deviation, two tensors that expand to ``batch_shape x 1 x 1``.
@@ -79,7 +79,7 @@ class TargetStandardize(Standardize):
     def forward(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Standardizes outcomes; in training mode, learns the scale first.
+        """Standardizes outcomes; in training mode, computes mean and standard deviation first.
 
         Args:
             Y: A ``batch_shape x n x 1`` tensor of outcomes; ``n`` may be zero.
@@ -90,7 +90,7 @@ class TargetStandardize(Standardize):
             The standardized outcomes and noise variances.
         """
         if self.training:
-            # In double precision: squares of large outcomes overflow in single precision.
+            # In double precision, because squares of large outcomes overflow in single precision.
             mean, std = self._moments(Y.detach().double(), Y.dtype)
             shape = (*Y.shape[:-2], 1, 1)
             self.means = mean.to(Y.dtype).expand(shape).clone()
@@ -101,7 +101,7 @@ class TargetStandardize(Standardize):
         return (Y - self.means) / self.stdvs, Yvar
 
     def subset_output(self, idcs: list[int]) -> Self:
-        """Selects outcomes: there is one only.
+        """Selects the only outcome.
 
         Args:
             idcs: ``[0]`` or ``[-1]``.
@@ -110,20 +110,20 @@ class TargetStandardize(Standardize):
             A copy.
 
         Raises:
-            ValueError: If there are no such outcomes.
+            ValueError: If ``idcs`` has another index.
         """
         if idcs not in ([0], [-1]):
-            raise ValueError(f"There is one outcome: idcs must be [0] or [-1], not {idcs}.")
+            raise ValueError(f"There is one outcome, but idcs is {idcs}: use [0] or [-1].")
         return deepcopy(self)
 
 
 class OutcomeMoments(NamedTuple):
-    """Statistics of all source outcomes together, in the user's units.
+    """Pooled statistics of all source outcomes, in the user's units.
 
     Args:
-        number: How many there are.
-        mean: Their mean, a tensor without dimensions.
-        spread: Their biased standard deviation, which divides by their number.
+        number: The number of outcomes.
+        mean: The mean, a scalar tensor.
+        spread: The biased standard deviation, a scalar tensor.
     """
 
     number: int
@@ -132,26 +132,25 @@ class OutcomeMoments(NamedTuple):
 
     @classmethod
     def of(cls, outcomes: Tensor) -> OutcomeMoments:
-        """Computes them from a tensor of any shape, in double precision."""
+        """Computes the statistics of a tensor of any shape, in double precision."""
         exact = outcomes.detach().flatten().double()
         spread = exact.std(correction=0).to(outcomes)
         return cls(len(exact), exact.mean().to(outcomes), spread)
 
 
 class PooledStandardize(TargetStandardize):
-    r"""Standardizes by the outcomes of all source tasks and, if wanted, of the target.
+    r"""Standardization by the outcomes of all source tasks and, optionally, of the target.
 
     Use it if source and target outcomes have the same units. Unlike ``Standardize``, it is defined
-    without any target outcome, and it does not jump with each of the first ones (Appendix C.1 of
-    ScaML-GP's paper). Standard deviations are unbiased, as in ``Standardize``.
+    without target outcomes, and the first target outcomes hardly change it (Appendix C.1 of the
+    ScaML-GP paper). Standard deviations are unbiased, as in ``Standardize``. If all outcomes are
+    equal up to rounding errors, the standard deviation is one.
 
     Args:
-        source_outcomes: A tensor of all source outcomes, of any shape, in the user's units; or
-            their :class:`OutcomeMoments`.
-        include_target: Whether the target's outcomes count too.
+        source_outcomes: All source outcomes in the user's units, a tensor of any shape; or their
+            :class:`OutcomeMoments`.
+        include_target: Whether to include the target's outcomes.
         batch_shape: The batch shape of the target's outcomes.
-
-    Outcomes that differ by rounding errors count as constant; their standard deviation is one.
 
     Example:
         >>> transform = PooledStandardize(torch.tensor([1.0, 2.0, 3.0]))
@@ -177,7 +176,7 @@ class PooledStandardize(TargetStandardize):
         self.register_buffer("_source_spread", spread.detach().clone())
 
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Pools the source outcomes' mean and squares with the target's."""
+        """Pools mean and sum of squares of source outcomes and target outcomes."""
         mean, count = self._source_mean.to(Y), self._count
         squares = count * self._source_spread.to(Y).square()
         if self.include_target and Y.shape[-2] > 0:
@@ -192,20 +191,19 @@ class PooledStandardize(TargetStandardize):
 
 
 class OwnStandardize(TargetStandardize):
-    r"""Standardizes by the target's own outcomes, and by typical values while there are too few.
+    r"""Standardization by the target's outcomes, or by typical values if there are too few.
 
-    Use it if source tasks may have other units than the target, so that pooling their outcomes
-    makes no sense. One outcome has no standard deviation, and without outcomes there is no mean
-    either: typical values of the source tasks take their place. Standard deviations are unbiased,
-    as in ``Standardize``.
+    Use it if source tasks may have other units than the target, so that their outcomes cannot be
+    pooled. A single outcome has no standard deviation, and without outcomes there is no mean.
+    Typical values of the source tasks replace a missing mean or standard deviation. Standard
+    deviations are unbiased, as in ``Standardize``. Outcomes that are equal up to rounding errors
+    count as constant.
 
     Args:
-        typical_mean: A scalar tensor: the mean without outcomes.
-        typical_std: A scalar tensor: the standard deviation of a single outcome, or of constant
-            ones.
+        typical_mean: A scalar tensor: the mean if there are no outcomes.
+        typical_std: A scalar tensor: the standard deviation if there are no outcomes, a single
+            outcome or constant outcomes.
         batch_shape: The batch shape of the target's outcomes.
-
-    Outcomes that differ by rounding errors count as constant.
 
     Example:
         >>> transform = OwnStandardize(torch.tensor(5.0), torch.tensor(2.0))
@@ -239,22 +237,22 @@ class OwnStandardize(TargetStandardize):
 # -------------------------------------------------------------------- element-wise transforms
 
 Steps = Sequence[Sequence[Any]]
-"""Element-wise transforms by name and arguments, as ``[["Log"], ["Power", 0.5]]``."""
+"""Element-wise transforms, each with name and arguments, such as ``[["Log"], ["Power", 0.5]]``."""
 
 _ELEMENTWISE: dict[str, Any] = {"Log": outcome.Log, "Bilog": outcome.Bilog, "Power": outcome.Power}
 
 
 def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
-    """Splits a model's transform into its element-wise steps, which old runs share, and the rest.
+    """Splits a model's transform into element-wise steps, which old runs share, and the rest.
 
     Args:
         transform: The transform; ``None`` and ``DEFAULT`` have no parts.
 
     Returns:
-        The steps, and the transform of the target alone that follows them, if there is one.
+        The element-wise steps, and the transform of the target that follows the steps, or ``None``.
 
     Raises:
-        ValueError: If an element-wise transform follows another one, as ``Standardize``.
+        ValueError: If an element-wise transform follows another transform, such as ``Standardize``.
 
     Example:
         >>> split_transform(ChainedOutcomeTransform(log=outcome.Log(), scale=Standardize(1)))
@@ -264,7 +262,7 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     parts: list[Any] = [part for part in every if not isinstance(part, ChainedOutcomeTransform)]
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
-        raise ValueError("Put Log, Bilog and Power first in a chain: old runs share these only.")
+        raise ValueError("Put Log, Bilog and Power first in a chain: only these apply to old runs.")
     first, rest = parts[: sum(shared)], parts[sum(shared) :]
     arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)
     steps = [[type(part).__name__, *own] for part, own in zip(first, arguments, strict=True)]
@@ -272,7 +270,7 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
 
 
 def chained(steps: Steps, scale: OutcomeTransform | None = None) -> OutcomeTransform:
-    """Builds a transform of element-wise steps and a scale; the identity of none."""
+    """Chains element-wise steps and a scale; without both, returns the identity."""
     parts = {f"step_{i}": _ELEMENTWISE[name](*own) for i, (name, *own) in enumerate(steps)}
     parts |= {} if scale is None else {"scale": scale}
     return ChainedOutcomeTransform(**parts) if len(parts) != 1 else next(iter(parts.values()))
@@ -282,7 +280,7 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
     """Applies element-wise transforms to outcomes.
 
     Args:
-        whose: Whose outcomes they are, for the message.
+        whose: The owner of the outcomes, for the message.
         steps: The transforms.
         Y: A ``batch_shape x n x 1`` tensor of outcomes.
         Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
@@ -291,7 +289,8 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
         The transformed outcomes and noise variances.
 
     Raises:
-        InputDataError: If an outcome has no finite value, as a negative one has no logarithm.
+        InputDataError: If a transformed outcome is not finite, such as the logarithm of a negative
+            outcome.
 
     Example:
         >>> apply_steps("train_Y", [["Power", 2.0]], torch.tensor([[3.0]]))[0]
@@ -301,7 +300,7 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
     if bool((bad := ~transformed.isfinite()).any()):
         raise InputDataError(
             f"{whose} has the outcome {float(Y[bad][0]):g}, for which {steps[0][0]} is not finite: "
-            "shift or negate the outcomes of all tasks before, or take Bilog."
+            "first shift or negate the outcomes of all tasks, or use Bilog."
         )
     return transformed, Yvar
 
@@ -311,23 +310,24 @@ def resolve_transform(
 ) -> OutcomeTransform | None:
     """Resolves a model's outcome transform from its argument and its prior.
 
-    By default it scales as the sources are scaled, and warns of a target in another unit.
+    By default, the target is scaled like the sources, and a target in another unit causes a
+    warning.
 
     Args:
         given: The model's argument.
-        steps: The element-wise transforms of the prior's outcomes; ``None`` if these may have been
-            any, in a prior without outcomes.
-        default: Builds the transform that follows the steps if the argument has none.
+        steps: The element-wise transforms of the prior's outcomes; ``None`` for a prior without
+            outcomes, whose element-wise transforms are unknown.
+        default: Builds the transform that follows the steps, if the argument has none.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
-        old: The sources' outcomes after these steps, and the task of each one, two tensors; or
+        old: The sources' outcomes after the steps, and the task of each outcome, two tensors; or
             ``None``.
 
     Returns:
         The transform.
 
     Raises:
-        InputDataError: If it is not finite for an outcome of the target.
-        ValueError: If its element-wise part is not the prior's.
+        InputDataError: If the transform is not finite for an outcome of the target.
+        ValueError: If the element-wise part differs from the prior's element-wise transforms.
     """
     own, scale = split_transform(given)
     if isinstance(given, DefaultType):
@@ -336,7 +336,7 @@ def resolve_transform(
         ours, theirs = (", ".join(step[0] for step in each) or "none" for each in (own, steps))
         raise ValueError(
             f"The element-wise part of outcome_transform is {ours}, but the prior's outcomes were "
-            f"transformed by {theirs}: give the old runs themselves, or a prior made by "
+            f"transformed by {theirs}: give the old runs in place of the prior, or a prior from "
             "fit_once(old_runs, outcome_transform=...)."
         )
     apply_steps("train_Y", own, Y)
@@ -351,15 +351,16 @@ FACTORS = (0.001, 0.01, 100.0, 1000.0)
 """Usual factors between two units of an outcome."""
 
 FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
-"""Distances beyond the sources' range, in its widths, that are far without a usual factor and with
-one; and the largest probability that a target's outcomes are so small by chance."""
+"""Thresholds for a warning. A target lies outside of the sources' range by more than so many widths
+of the range: without a usual factor between units, and with a usual factor. The third number is the
+largest probability that all outcomes of a source are as small as the target's by chance."""
 
 
 def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
-    """Warns of a target that lies far outside all sources' outcomes, or is far smaller than them.
+    """Warns if target outcomes are far outside of the range of source outcomes, or far smaller.
 
-    Better outcomes than any old one may be small: a loss is if it has its minimum at zero. They
-    count only if the sources' outcomes are nowhere near zero.
+    Very small outcomes may be good, such as losses near zero. They cause a warning only if no
+    source outcome is near zero, or if they are not among the best quarter of source outcomes.
     """
     n, task = Y.shape[-2], task.cpu()
     y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
@@ -379,36 +380,36 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
         times = f"times {factor:g}" if factor > 1 else f"divided by {1 / factor:g}"
         warn_of_data(
             f"train_Y is far from the outcomes of all source tasks, {low:.3g} to {high:.3g}: give "
-            f"it in their unit{f' ({times} it fits)' if fits else ''}, or Standardize(1) as "
-            "outcome_transform."
+            f"train_Y in the unit of the source tasks{f' ({times} it fits)' if fits else ''}, or "
+            "outcome_transform=Standardize(1)."
         )
 
 
 # ------------------------------------------------------------------------------- robust limits
 
 MILD, EXTREME = 3.0, 20.0
-"""Distances below the median, in distances from the best outcome to it: nearer outcomes are never
-limited, and further ones always."""
+"""Distances below the median, in gaps between the best outcome and the median. Outcomes up to the
+first distance are never raised, outcomes beyond the second distance always."""
 
 
 ANOTHER_UNIT = 200.0
-"""Ratio of outcomes up to which they may be in another unit, such as per cent."""
+"""Largest ratio of two tasks' gaps that another unit may explain, such as per cent."""
 
 
 FEW_OUTCOMES = 4
-"""With fewer outcomes of the target, the worse half of each old task counts by rank."""
+"""Number of target outcomes below which the worse half of each old task is raised by rank."""
 
 
 def best_gap(Y: Tensor) -> float:
     """Computes the distance from the best outcome of a task to its median.
 
     Args:
-        Y: A tensor of the task's outcomes, of any shape, to be maximized.
+        Y: A tensor of the task's outcomes, of any shape, which are maximized.
 
     Returns:
-        The distance. If most outcomes are the best one, the distance to the median of the others;
-        zero for constant outcomes, or fewer than three. Of an even number, the better one of the
-        two in the middle counts as the median.
+        The distance. If most outcomes equal the best outcome, the distance to the median of the
+        worse outcomes. Zero for constant outcomes, or fewer than three outcomes. For an even number
+        of outcomes, the better one of the two middle outcomes counts as the median.
 
     Example:
         >>> best_gap(torch.tensor([1.0, 3.0, 4.0])), best_gap(torch.tensor([4.0, 4.0, 1.0]))
@@ -422,20 +423,21 @@ def best_gap(Y: Tensor) -> float:
 
 
 def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
-    """Computes the limit to which worse outcomes of a task are raised.
+    """Computes the limit to which very bad outcomes of a task are raised.
 
-    With the gap between the best outcome and the median, the limit is the tenth percentile, but at
-    least three gaps and at most twenty gaps below the median. So it changes few outcomes of a task
-    without a heavy tail, and a diverged run is no further away than other bad runs.
+    The gap is the distance from the best outcome to the median. The limit is the tenth percentile
+    of the outcomes, but at least three and at most twenty gaps below the median. In a task without
+    a heavy tail, the limit then changes few outcomes. A diverged run is no further away than other
+    bad runs.
 
     Args:
-        Y: A tensor of the task's outcomes, of any shape, to be maximized. With fewer than ten, the
-            limit is three gaps below the median.
+        Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
+            outcomes, the limit is three gaps below the median.
         depth: The least distance from the best outcome to the limit. Use the depth of other tasks
-            for a target with few outcomes, or with good ones only. If the gap is 200 times larger,
-            most outcomes are diverged ones, and the depth replaces the gap.
-        limit: The least feasible value of a constrained outcome. Only outcomes that violate it are
-            limited.
+            for a target with few outcomes, or with good outcomes only. If the gap is more than 200
+            times the depth, most runs have diverged, and the depth replaces the gap.
+        limit: The least feasible value of a constrained outcome. Only infeasible outcomes are
+            raised.
 
     Returns:
         The limit; minus infinity if neither the outcomes nor ``depth`` have a spread.
@@ -457,9 +459,9 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
 
 
 def ranks(values: Tensor) -> Tensor:
-    """Ranks values from one; equal values share the mean of their ranks.
+    """Ranks values from one; equal values get the mean of their ranks.
 
-    SciPy's ``rankdata`` takes half a second to import.
+    This avoids SciPy's ``rankdata``, whose import takes half a second.
 
     Args:
         values: An ``n`` tensor.
@@ -478,16 +480,17 @@ def ranks(values: Tensor) -> Tensor:
 def raise_worse_half(Y: Tensor) -> Tensor:
     """Raises the worse half of a task's outcomes to the lower half of a normal distribution.
 
-    Outcomes below the median get, by rank, the quantiles of a normal distribution whose standard
-    deviation is the root mean square distance of the better half from the median, where these are
-    larger. The better half does not change. It is a one-sided form of half-rank warping
-    [Song2024vizier]_. Use it while a target has too few outcomes to correct what a model expects.
+    The normal distribution has the median of the outcomes. Its standard deviation is the root mean
+    square distance of the better half from the median. Outcomes below the median are raised to the
+    quantiles that correspond to their ranks. The better half does not change. This is a one-sided
+    form of half-rank warping [Song2024vizier]_. Use it if a target has too few outcomes to correct
+    the predictions of a model.
 
     Args:
-        Y: An ``n x 1`` tensor of the task's outcomes, to be maximized.
+        Y: An ``n x 1`` tensor of the task's outcomes, which are maximized.
 
     Returns:
-        An ``n x 1`` tensor, no smaller than ``Y``; ``Y`` if most outcomes are the best one.
+        An ``n x 1`` tensor, no smaller than ``Y``; ``Y`` if most outcomes equal the best outcome.
 
     Example:
         >>> raise_worse_half(torch.tensor([[4.0], [3.0], [2.0], [-1e6]])).T.round(decimals=1)
@@ -497,7 +500,7 @@ def raise_worse_half(Y: Tensor) -> Tensor:
     better = Y[median <= Y]
     spread = (better - median).square().mean().sqrt()
     shares = (ranks(Y[:, 0]).unsqueeze(-1) - 0.5) / len(Y)
-    # At most the median: rounding errors of the median must not change the order.
+    # Clipped to the median, so that rounding errors of the median do not change the order.
     normal = median + spread * ndtri(shares.clamp_max(0.5)).to(Y)
     return torch.where((median > Y) & (spread > 0), Y.maximum(normal), Y)
 
@@ -505,16 +508,16 @@ def raise_worse_half(Y: Tensor) -> Tensor:
 def limit_outcomes(
     Y: Tensor, lowest: float, Yvar: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Raises outcomes below a robust limit to it.
+    """Raises outcomes below a robust limit to the limit.
 
     Args:
-        Y: An ``n x 1`` tensor of outcomes; NaN where there is none.
+        Y: An ``n x 1`` tensor of outcomes; NaN where an outcome is missing.
         lowest: The limit.
         Yvar: An ``n x 1`` tensor of noise variances.
 
     Returns:
-        The outcomes, and the noise variances. A limited outcome has no larger variance than the
-        other ones.
+        The outcomes, and the noise variances. The noise variance of a raised outcome is clipped to
+        the largest noise variance of the other outcomes.
 
     Example:
         >>> limit_outcomes(torch.tensor([[1.0], [-1e6]]), 0.5)[0].flatten().tolist()
@@ -529,20 +532,20 @@ def limit_outcomes(
 # ------------------------------------------------------------------------------------ warping
 
 SMALLEST_ERROR = 1e-10
-"""Added to an error rate before its logarithm is taken."""
+"""Constant that is added to an error rate before the logarithm."""
 
 LOWEST, HIGHEST = -2.0, 2.0
-"""The range of outcomes with failures."""
+"""Range of the result of ``compress_failures``."""
 
 
 def negative_log_error(error: Tensor) -> Tensor:
-    """Maps error rates, to be minimized, to ``-log(error + 1e-10)``, to be maximized.
+    """Maps minimized error rates to maximized outcomes ``-log(error + 1e-10)``.
 
-    Halving an error then counts the same everywhere. The map needs no other task and no other
-    outcome, so a target's outcomes can be warped one by one.
+    Halving an error rate then always changes the outcome by the same amount. The map depends on no
+    other outcome, so a target's outcomes can be warped one by one.
 
     Args:
-        error: A tensor of error rates, or of other losses that are not negative.
+        error: A tensor of error rates, or of other nonnegative losses.
 
     Returns:
         A tensor of the same shape.
@@ -555,26 +558,26 @@ def negative_log_error(error: Tensor) -> Tensor:
         tensor([0.6931, 4.6052])
     """
     if bool((error < 0).any()):
-        raise InputDataError("An error rate is negative: warp accuracies as 1 - accuracy.")
+        raise InputDataError("An error rate is negative: pass accuracies as 1 - accuracy.")
     return -torch.log(error + SMALLEST_ERROR)
 
 
 def compress_failures(Y: Tensor) -> Tensor:
-    r"""Maps one task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones near -2.
+    r"""Maps a task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones to almost -2.
 
-    With the median ``m`` and the maximum of the outcomes that are finite,
+    The map uses the median ``m`` and the maximum of the finite outcomes:
 
     .. code-block:: text
 
         y ← 4 softplus(y - m) / softplus(max - m) - 2
 
-    so that a diverged run, however bad, is just bad. The map depends on all outcomes of the task:
-    warp a target's measured outcomes again after each evaluation. Its softplus bends within one
-    unit of the outcome, which suits error rates and cross entropies.
+    A diverged run then gets a value near -2, however bad its outcome is. The map depends on all
+    outcomes of the task: warp a target's measured outcomes again after each evaluation. The
+    softplus bends within one unit of the outcome, which suits error rates and cross entropies.
 
     Args:
-        Y: An ``n x 1`` tensor of one task's outcomes, to be maximized; NaN or infinite where the
-            evaluation failed.
+        Y: An ``n x 1`` tensor of one task's outcomes, which are maximized; NaN or infinite for
+            failed evaluations.
 
     Returns:
         An ``n x 1`` tensor, finite.

@@ -1,9 +1,8 @@
-"""Base class of priors: the immutable objects that pre-training makes and models are built on.
+"""Base classes of priors: immutable objects that pre-training makes and that models are built on.
 
 Read this to write a prior of your own, or to see what all priors share: units, input transforms,
-saving and loading, views, and pre-training that is done once for the same content. A prior is one
-file: a subclass of :class:`TransferPrior`, or of :class:`ConditionedPrior` if it holds the source
-data as conditioned GPs.
+saving and loading, views, and cached pre-training. A prior subclasses :class:`TransferPrior`, or
+:class:`ConditionedPrior` if it holds the source data as conditioned GPs.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _WITHOUT_EFFECT = {
     "max_bytes",
     "chunk_elements",
 }
-"""Options that say how to compute a prior. The result does not depend on them."""
+"""Options of pre-training that do not change the result."""
 
 _PACKAGE = f"{__package__}."
 
@@ -55,17 +54,18 @@ _pretrained = Memo(size=16)
 
 
 class TransferPrior(Saved, ABC):
-    """Base class of priors: everything learned from the source data.
+    """Base class of priors, which hold everything that is learned from the source data.
 
-    A prior is a module without parameters to fit. It moves with ``.to()``, has a ``state_dict``,
-    can be copied and pickled, and saves to one file, as the arguments of its constructor. Models
-    hold a view of it: nothing that happens to a model changes the prior or other models.
+    Use a prior to pre-train once and build several models on it. A prior is a module without
+    parameters to fit. It can be moved by ``.to()``, copied and pickled, and it has a
+    ``state_dict``. It is saved to one file as the arguments of its constructor. A model holds a
+    view of the prior, so changes to the model affect neither the prior nor other models.
 
     Args:
-        outcome_scale: The prior's units: source outcomes standardized task by task
+        outcome_scale: The prior's units. Source outcomes are standardized task by task
             (``"per_task"``), all together (``"pooled"``), or not at all (``"raw"``).
-        input_transform: The frozen transform from the user's inputs to the prior's. Models inherit
-            it.
+        input_transform: The frozen transform from the user's inputs to the prior's inputs. Models
+            inherit this transform.
 
     Raises:
         ValueError: If the input transform is not frozen, or the units are unknown.
@@ -75,7 +75,7 @@ class TransferPrior(Saved, ABC):
     outcome_scale: OutcomeScale
     outcome_scale_index: Tensor
     outcome_steps: Steps | None = ()
-    """Element-wise transforms of the outcomes before they are scaled; models inherit them."""
+    """Element-wise transforms of the outcomes, applied before scaling; models inherit them."""
     _facts = (("outcome_scale_index", get_args(OutcomeScale)),)
 
     def __init__(
@@ -93,7 +93,7 @@ class TransferPrior(Saved, ABC):
 
     @property
     def dim(self) -> int | None:
-        """The number of input dimensions ``d``; ``None`` if the prior serves any number."""
+        """Number of input dimensions ``d``; ``None`` if any number is allowed."""
         return None
 
     def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
@@ -113,27 +113,29 @@ class TransferPrior(Saved, ABC):
         return resolve_input_transform(self.input_transform, given)
 
     def _transformed(self, X: Tensor) -> Tensor:
-        # On a copy: BoTorch's transforms take on, and keep, the precision of their inputs.
+        # On a copy, because BoTorch's transforms change their precision to the inputs' precision.
         return X if self.input_transform is None else deepcopy(self.input_transform)(X)
 
     @classmethod
     def fit_once(cls, source_data: Any, outcome_transform: Any = None, **options: Any) -> Self:
         """Pre-trains a prior, or returns a cached one for equal data and options.
 
-        Models call this with raw source data. Ax often rebuilds models from equal data, so recent
-        priors are cached, in this process and in files, see "Time and memory" in the guide.
+        Models call this method with raw source data. Ax often rebuilds models from equal data.
+        Recent priors are therefore cached in this process and in files, see "Time and memory" in
+        the guide.
 
         Args:
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the
                 source tasks of a single domain.
-            outcome_transform: ``Log``, ``Bilog``, ``Power`` or a chain of them, which is applied to
-                the source tasks' outcomes; what follows in a chain is the target's own.
-            **options: The options of ``fit``. A ``PretrainedPrior`` is HyperBO's preset; of eight
-                source tasks or more it holds out a quarter to find the number of steps, unless
-                ``hold_out`` is given.
+            outcome_transform: ``Log``, ``Bilog``, ``Power`` or a chain of these transforms, which
+                is applied to the outcomes of the source tasks. Later transforms in a chain apply
+                only to the target.
+            **options: The options of ``fit``. A ``PretrainedPrior`` is HyperBO's preset. With at
+                least eight source tasks, it holds out a quarter of them to find the number of
+                steps, unless ``hold_out`` is given.
 
         Returns:
-            The prior. Don't change it: other models may use it.
+            The prior. Don't change the prior, because other models may use it.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -152,9 +154,9 @@ class TransferPrior(Saved, ABC):
             prior.outcome_steps = steps
             return prior
 
-        # The code of other packages' classes may change while their files stay.
+        # Only classes of this package: the code of other classes is not part of the key.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
-            # A hyperprior, which is fitted to domains, stays on the CPU.
+            # A hyperprior is fitted to domains, and stays on the CPU.
             first = next(iter(content.values())).X if isinstance(content, Mapping) else None
             device = None if first is None else first.device
             read = partial(cls._read, device=device, input_transform=options.get("input_transform"))
@@ -165,44 +167,48 @@ class TransferPrior(Saved, ABC):
     def _content_and_options(
         cls, source_data: Any, options: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Validates source data, and fills in the options of :meth:`fit_once`."""
+        """Validates source data, and completes the options of :meth:`fit_once`."""
         datasets = as_datasets(source_data)
         return dict(zip(task_names(source_data), datasets, strict=True)), options
 
     @classmethod
     def _pretrain(cls, source_data: Any, **options: Any) -> Self:
-        """Pre-trains a prior, for :meth:`fit_once`; by default by the class method ``fit``."""
+        """Pre-trains a prior for :meth:`fit_once`; by default calls the class method ``fit``."""
         return cast(Any, cls).fit(source_data, **options)
 
     def view(self) -> Self:
-        """Returns a prior on the same tensors. Moving or loading one leaves the other as it is."""
+        """Returns a prior that shares the tensors, but can be moved or loaded independently."""
         return shallow_copy(self)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns the sources' outcomes, or typical ones, and their tasks; ``None`` if unknown."""
+        """Returns outcomes of the sources, or typical outcomes, and the task of each outcome.
+
+        ``None`` if the prior has no outcomes.
+        """
         return None
 
     @abstractmethod
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """Builds the outcome transform that brings a target's outcomes into the prior's units.
+        """Builds the outcome transform from a target's outcomes to the prior's units.
 
         Args:
             batch_shape: The batch shape of the target model.
 
         Returns:
-            The transform, which follows ``outcome_steps``; ``None`` if the prior's units are raw.
+            The transform, which is applied after ``outcome_steps``; ``None`` if the prior's units
+            are raw.
         """
 
 
 @savable
 class Observations(DoubleState):
-    """The source data of a prior, in its units.
+    """The source data of a prior, in the prior's units.
 
     Args:
         X: An ``N x d`` tensor of transformed inputs, one task after another.
         Y: An ``N`` tensor of scaled outcomes.
-        noise: An ``N`` tensor: their noise variances, known or inferred.
-        task: An ``N`` tensor: the task of each row, from 0.
+        noise: An ``N`` tensor of known or inferred noise variances.
+        task: An ``N`` tensor of task indices, from 0.
     """
 
     X: Tensor
@@ -216,12 +222,12 @@ class Observations(DoubleState):
 
     @classmethod
     def of(cls, tasks: PaddedTasks, noise: Tensor) -> Self:
-        """Stacks padded tasks; ``noise`` is an ``M x N`` tensor."""
+        """Stacks the rows of padded tasks; ``noise`` is an ``M x N`` tensor."""
         mask = tasks.mask
         return cls(tasks.X[mask], tasks.Y[mask], noise[mask], mask.nonzero()[:, 0])
 
     def select(self, tasks: Tensor) -> Self:
-        """Takes the rows of some tasks, in the order of these."""
+        """Selects the rows of some tasks, in the order of ``tasks``."""
         sizes = torch.bincount(self.task)
         own = self.task.argsort(stable=True).split(sizes.tolist())
         rows = torch.cat([own[task] for task in tasks.tolist()])
@@ -229,7 +235,7 @@ class Observations(DoubleState):
         return type(self)(self.X[rows], self.Y[rows], self.noise[rows], task)
 
     def join(self, other: Self, num_tasks: int) -> Self:
-        """Adds the rows of further tasks to the rows of the first ``num_tasks``."""
+        """Appends the rows of further tasks to the rows of ``num_tasks`` tasks."""
         mine = self.X, self.Y, self.noise, self.task
         theirs = other.X, other.Y, other.noise, other.task + num_tasks
         return type(self)(
@@ -238,19 +244,21 @@ class Observations(DoubleState):
 
 
 _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
-"""Bounds on a source's relative difference, so that one extreme source does not decide."""
+"""Bounds on the relative difference of a source, so that one extreme source does not dominate."""
 
 
 class ConditionedPrior(TransferPrior):
     """Base class of :class:`SourceGPs`, :class:`SourceHierarchy` and :class:`SourcePopulation`.
 
+    Use it for a prior of your own that conditions GPs on the source data.
+
     Args:
         gps: The conditioned GPs, in the prior's units.
-        units: Transforms from the data of the tasks to the prior's data.
-        data: The source data; ``None`` if the prior was saved without them.
+        units: Transforms from the data of the tasks to the prior's units.
+        data: The source data; ``None`` if the prior was saved without the source data.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
-        statistics: What the prior knows of its data, tensors by name; computed if omitted.
+        statistics: Statistics of the source data, tensors by name; computed if omitted.
     """
 
     gps: ConditionedBatch
@@ -293,10 +301,10 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Returns the statistics of the data that the prior needs: tensors by name.
+        """Computes the statistics of the data that the prior needs, tensors by name.
 
-        A subclass adds ``differences``: mean squared distances of source tasks from the others,
-        where these can be compared.
+        A subclass adds ``differences``: mean squared distances of each source task from the other
+        source tasks, if they can be compared.
         """
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
@@ -318,34 +326,34 @@ class ConditionedPrior(TransferPrior):
         """The source data.
 
         Raises:
-            InputDataError: If the prior was saved without them.
+            InputDataError: If the prior was saved without observations.
         """
         if self.data is None:
             raise InputDataError(
-                "The prior was saved without observations: it can be used, but whatever needs the "
-                "old outcomes again cannot. Fit it to the data, or save it with observations=True."
+                "The prior was saved without observations, but this operation needs the old "
+                "outcomes: fit the prior to the data, or save it with observations=True."
             )
         return self.data
 
     @property
     def num_tasks(self) -> int:
-        """The number of source tasks ``M``."""
+        """Number of source tasks ``M``."""
         return self.gps.num_tasks
 
     @property
     def dim(self) -> int:
-        """The number of input dimensions ``d``."""
+        """Number of input dimensions ``d``."""
         return self.gps.dim
 
     @property
     def units(self) -> TaskUnits:
-        """Transforms from the data of the tasks to the prior's data."""
+        """Transforms from the data of the tasks to the prior's units."""
         moments = self.outcome_mean, self.outcome_std
         scale, steps = self.outcome_scale, self.outcome_steps
         return TaskUnits(self.task_names, *moments, scale, self.input_transform, steps)
 
     def outcomes(self) -> Tensor:
-        """Returns all source outcomes one after another, after ``outcome_steps`` and not scaled."""
+        """Returns all source outcomes after ``outcome_steps``, without scaling."""
         Y, task = self.observed.Y, self.observed.task
         return (Y * self.outcome_std[task] + self.outcome_mean[task]).to(self.outcome_mean)
 
@@ -353,7 +361,7 @@ class ConditionedPrior(TransferPrior):
         """Returns the data of a source task.
 
         Args:
-            task: Its index.
+            task: The index of the source task.
 
         Returns:
             An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
@@ -368,15 +376,15 @@ class ConditionedPrior(TransferPrior):
 
     @property
     def outcome_moments(self) -> OutcomeMoments:
-        """Statistics of all source outcomes together, in the user's units."""
+        """Pooled statistics of all source outcomes, in the user's units."""
         return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns the sources' outcomes and their tasks; ``None`` without observations."""
+        """Returns source outcomes, and the task of each outcome; ``None`` without observations."""
         return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
-        """Evaluates the mean that the target inherits, in the prior's units.
+        """Evaluates the mean that a target model inherits, in the prior's units.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -388,7 +396,7 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.mean(self._transformed(X)))
 
     def variance(self, X: Tensor) -> Tensor:
-        """Evaluates the variance that the target inherits, noise left out.
+        """Evaluates the variance that a target model inherits, without noise.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -400,16 +408,17 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.variance(self._transformed(X)))
 
     def _inherited(self, values: Tensor) -> Tensor:
-        """Drops the dimension of GPs where there is only one by construction."""
+        """Drops the dimension of GPs if the prior always has a single GP."""
         return values if isinstance(self.gps, ConditionedGPs) else values.squeeze(-2)
 
     @property
     def residual_variance(self) -> float:
         """Expected squared distance of a target from its sources, in the prior's units.
 
-        The geometric mean of a typical value and of how far each source task is from the others:
-        with one source it is the typical value, with many the data dominate. The hyperprior of a
-        target model's residual has its median there.
+        This is the geometric mean of a typical value and of each source task's mean squared
+        distance from the other source tasks. With one source task, it is the typical value. With
+        many source tasks, the data dominate. It is the median of the hyperprior of a target model's
+        residual variance.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 
@@ -417,28 +426,29 @@ class ConditionedPrior(TransferPrior):
     def noise_variance(self) -> float:
         """Expected noise variance of a target, in the prior's units.
 
-        The geometric mean of a typical value and of each source task's noise variance, where that
-        is larger. The hyperprior of a target model's noise has its median there.
+        This is the geometric mean of a typical value and of each source task's noise variance,
+        which is raised to the typical value. It is the median of the hyperprior of a target model's
+        noise variance.
         """
         return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
 
     def _expected(self, typical: float, found: Tensor, least: float) -> float:
-        """The geometric mean of a typical variance and of the tasks' variances, within bounds."""
+        """Returns the geometric mean of a typical variance and the clipped variances of tasks."""
         unit = outcome_variance(self.outcome_scale, self.outcome_moments)
         relative = (found.double() / unit).clamp(least, _LARGEST_DIFFERENCE)
         total = math.log(typical) + float(relative.log().sum())
         return unit * math.exp(total / (1 + len(relative)))
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """Returns the outcome transform that brings a target's outcomes into the prior's units.
+        """Returns the outcome transform from a target's outcomes to the prior's units.
 
         Args:
             batch_shape: The batch shape of the target model.
 
         Returns:
             ``None`` if the prior's outcomes are in raw units. Otherwise a standardization by the
-            outcomes of the source tasks, and of the target too if each source task was standardized
-            by itself.
+            outcomes of the source tasks. If each source task was standardized by itself, the
+            standardization includes the target's outcomes.
         """
         return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 
@@ -453,17 +463,17 @@ class ConditionedPrior(TransferPrior):
         self,
         source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
     ) -> Sequence[SourceData] | Mapping[str, SourceData]:
-        """Checks tasks that are to be added.
+        """Checks tasks before they are added.
 
         Args:
-            source_data: One task or several; only tasks of a mapping have names from the user.
+            source_data: One task or several tasks. Only the tasks of a mapping have names.
 
         Returns:
             The new tasks.
 
         Raises:
-            InputDataError: If the new data are invalid, have another number of inputs, or a name
-                that is taken, which might be the same runs.
+            InputDataError: If the new data are invalid, have another number of inputs, or have the
+                name of a source task of the prior.
         """
         tasks: Any = source_data
         if isinstance(tasks, SupervisedDataset):
@@ -474,8 +484,8 @@ class ConditionedPrior(TransferPrior):
         taken = [name for name in given if name in self.task_names]
         if taken:
             raise InputDataError(
-                f"The prior has a source task {taken[0]!r} already: give the new one another name, "
-                "or leave the old one out by select first."
+                f"The prior has a source task {taken[0]!r} already: give the new task another "
+                "name, or first leave the old task out by select."
             )
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:
@@ -487,18 +497,19 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        Its posteriors are kept on inducing points between old inputs: means of pairs of them. It
-        contains no old row of a task that has more than one, only each task's mean and standard
-        deviation, which tell the outcomes of two rows. But the posteriors are still close to the
-        outcomes: whoever knows an old input, or guesses it, can predict what came out.
-        It can be used like any other; what needs the outcomes again, such as ``append``, raises an
-        error.
+        The posteriors are approximated with inducing points: means of pairs of old inputs. The
+        result contains no row of a task with at least two rows. It contains each task's mean and
+        standard deviation, which reveal the outcomes of a task with two rows. The posteriors are
+        still close to the outcomes. Anyone who has or guesses an old input can predict its outcome.
+
+        Models use the result like any other prior. Methods that need the outcomes again, such as
+        ``append``, raise an error.
 
         Returns:
-            A prior with statistics of its data only; itself if it has no more.
+            A prior with statistics of the data only; this prior if it has no data.
 
         Raises:
-            NotImplementedError: If it is a :class:`SourceHierarchy`.
+            NotImplementedError: If the prior is a :class:`SourceHierarchy`.
         """
         if self.data is None:
             return self
@@ -510,13 +521,13 @@ class ConditionedPrior(TransferPrior):
         """Saves the prior to one safetensors file.
 
         Args:
-            path: Where to write; an existing file is replaced once the new one is complete.
-            observations: Whether the file contains the source data, so that tasks can be added to
-                the loaded prior; see :meth:`without_observations`.
+            path: The file. An existing file is replaced once the new file is complete.
+            observations: Whether the file contains the source data. Tasks can be added to the
+                loaded prior only with source data; see :meth:`without_observations`.
 
         Raises:
-            FileNotFoundError: If there is no such folder.
-            NotImplementedError: If a :class:`SourceHierarchy` is to be saved without observations.
+            FileNotFoundError: If the folder does not exist.
+            NotImplementedError: If a :class:`SourceHierarchy` is saved without observations.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)

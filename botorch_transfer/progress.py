@@ -1,7 +1,6 @@
-"""Announces the duration of pre-training: a line in the log, and a bar on a terminal.
+"""Announces how long pre-training takes: by a log line, and by a progress bar on a terminal.
 
-Read this to announce long work. The expected time is measured on the machine, by the first
-part of the work.
+Read this to announce long work. The expected time is extrapolated from the first part of the work.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from tqdm.auto import tqdm
 T = TypeVar("T")
 
 PATIENCE = 3.0
-"""Seconds of work that need no announcement."""
+"""Expected number of seconds up to which work is not announced."""
 
 _ENOUGH = 0.3
-"""After so many seconds, the speed of the work is known."""
+"""Number of seconds after which the total time is extrapolated."""
 
 _show: ContextVar[bool | None] = ContextVar("show", default=None)
 
@@ -29,10 +28,10 @@ logger = getLogger(__name__)
 
 
 def announce(what: str, seconds: float, show: bool | None = None) -> None:
-    """Logs how long work will take, if that is long.
+    """Logs the expected time of work, unless the work is short.
 
     Args:
-        what: What is worked on.
+        what: A description of the work.
         seconds: The expected time.
         show: See :func:`track`.
     """
@@ -43,11 +42,11 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
 
 @contextmanager
 def logged_once(logged: set[str], *names: str) -> Iterator[None]:
-    """Drops log lines that have been logged before.
+    """Drops repeated log lines while the context is active.
 
     Args:
         logged: The lines so far; new lines are added.
-        names: The loggers, modules of this package.
+        names: The names of the loggers, which are modules of this package.
 
     Example:
         >>> with logged_once(set(), "data.tables"):
@@ -71,13 +70,13 @@ def logged_once(logged: set[str], *names: str) -> Iterator[None]:
 def track(
     items: Iterable[T], what: str, total: int, show: bool | None = None
 ) -> Generator[T, None, None]:
-    """Goes through the parts of long work, or their results as they become available.
+    """Iterates over the parts of long work, and shows the progress.
 
     Args:
         items: The parts.
-        what: What they are, in the plural.
-        total: How many there are.
-        show: ``True`` for a bar, ``False`` for neither a bar nor a line in the log; by default,
+        what: A description of the parts, in the plural.
+        total: The number of parts.
+        show: ``True`` for a progress bar; ``False`` for neither a bar nor a log line. By default,
             work of more than three seconds is logged, and has a bar on a terminal.
 
     Yields:
@@ -89,7 +88,7 @@ def track(
     """
     shown = _show.get() if show is None else show
     start, delay, is_announced = perf_counter(), 0.0 if shown else PATIENCE, False
-    disable = None if shown is None else not shown  # None: unless there is a terminal
+    disable = None if shown is None else not shown  # with None, tqdm needs a terminal
     bar = tqdm(items, desc=what, total=total, disable=disable, delay=delay)
     for done, item in enumerate(bar, start=1):
         yield item
@@ -101,10 +100,10 @@ def track(
 
 @contextmanager
 def showing(progress: bool | None) -> Iterator[None]:
-    """Sets whether pre-training shows its progress, unless its own option is given.
+    """Sets whether pre-training shows its progress by default, while the context is active.
 
     Args:
-        progress: See :func:`track`; ``None`` changes nothing.
+        progress: See ``show`` of :func:`track`; ``None`` does not change the default.
 
     Yields:
         Nothing.

@@ -1,14 +1,14 @@
-"""Priors on disk: the files that users save, and the results that are remembered between processes.
+"""Saves priors to files, and caches results of pre-training in files.
 
-Read this when you change what priors save, when a file does not load, or to see what is kept where.
-A prior is saved as the arguments of its constructor. One safetensors file holds their tensors, and
-all else as a JSON header. Loading never unpickles, so a file from a stranger cannot run code. A
-checksum finds files that were damaged.
+Read this to change the file format, to find out why a file does not load, or to see where files are
+cached. A prior is saved as the arguments of its constructor. One safetensors file holds the
+tensors, and its JSON header holds the remaining arguments. Loading never unpickles, so a file
+cannot run code. A checksum detects damaged files.
 
-Results of pre-training are such files too, so that one process need not repeat another process's
-work. A file's name is a hash of everything that the result depends on: source data and options,
-this package's code, the versions of the libraries below it, and the threads and instructions of the
-processor. So a result is the same with an empty folder, a full one, and none.
+Results of pre-training are cached in the same format, so that other processes do not repeat the
+work. The name of a cached file is a hash of everything that the result depends on: source data,
+options, this package's code, the versions of its dependencies, and the threads and instruction set
+of the processor. A result is therefore the same with or without cached files.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ FORMAT_VERSION = 7
 _HEADER = "botorch_transfer"
 
 _CLASS, _TENSOR, _PRIOR, _TRANSFORM = "$class", "$tensor", "$prior", "$input_transform"
-"""Keys of a JSON object that stands for another object, by the kind of this object."""
+"""Keys of JSON objects that represent an object, a tensor, a hyperprior, or an input transform."""
 
 T = TypeVar("T")
 
 VARIABLE, OFF = "BOTORCH_TRANSFER_CACHE", "off"
-"""The environment variable that names another folder, and its value for none."""
+"""Environment variable with the cache folder, and its value to disable the cache."""
 
 MAX_BYTES = 500_000_000
-"""The size of all files together; beyond, the least recently used ones are deleted."""
+"""Maximum total size of cached files; the least recently used files are deleted first."""
 
 _LIBRARIES = ("torch", "gpytorch", "linear_operator", "botorch", "numpy", "scipy")
 
@@ -68,16 +68,16 @@ _logger = getLogger(__name__)
 
 @contextmanager
 def replaced_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Replaces a file by what is written in the context, once that is complete.
+    """Replaces a file once the context has written the new file completely.
 
     Args:
         path: The file.
 
     Yields:
-        Where to write. Should writing fail, the file stays as it was.
+        The path to write to. If writing fails, the old file does not change.
 
     Raises:
-        FileNotFoundError: If there is no such folder.
+        FileNotFoundError: If the folder does not exist.
     """
     path = Path(path)
     if not path.absolute().parent.is_dir():
@@ -100,12 +100,12 @@ def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
 
     Args:
         value: Plain values, tensors, GPyTorch's hyperpriors, input transforms, objects of classes
-            in ``SAVABLE``, and mappings and sequences of all these.
-        tensors: Tensors are added here.
+            in ``SAVABLE``, or mappings and sequences of such values.
+        tensors: A dictionary to which the tensors are added.
         name: The prefix of the names of tensors.
 
     Returns:
-        What JSON can hold of the value.
+        A JSON value that refers to tensors by name.
 
     Example:
         >>> tensors = {}
@@ -136,7 +136,7 @@ def unpack(
     """Restores a value from the result of :func:`pack`; sequences become lists.
 
     Args:
-        value: The result.
+        value: The result of :func:`pack`.
         tensors: The tensors by name.
         input_transform: The input transform, if the file cannot hold it.
 
@@ -160,17 +160,17 @@ def unpack(
 class Saved(NamedState):
     """Base class of modules that are saved to a file as the arguments of their constructor.
 
-    Each argument is an attribute of the same name. A class with other contents overrides
-    ``_arguments`` and ``_from_arguments``.
+    Each argument must be an attribute of the same name. Otherwise a class overrides ``_arguments``
+    and ``_from_arguments``.
     """
 
     def _arguments(self) -> dict[str, Any]:
-        """Returns what the file holds, by name; see :func:`pack`."""
+        """Returns the content of the file, by name; see :func:`pack`."""
         return arguments_of(self)
 
     @classmethod
     def _from_arguments(cls, arguments: dict[str, Any], **modules: Any) -> Self:
-        """Builds the object from the contents of a file, and modules that the user passes."""
+        """Builds the object from the content of a file and from modules that the user passes."""
         return cls(**arguments, **modules)
 
     @classmethod
@@ -189,10 +189,10 @@ class Saved(NamedState):
         """Saves the prior to one safetensors file.
 
         Args:
-            path: Where to write; an existing file is replaced once the new one is complete.
+            path: The file. An existing file is replaced once the new file is complete.
 
         Raises:
-            FileNotFoundError: If there is no such folder.
+            FileNotFoundError: If the folder does not exist.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -211,20 +211,20 @@ class Saved(NamedState):
         input_transform: InputTransform | None = None,
         **modules: Any,
     ) -> Self:
-        """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
+        """Loads a prior that :meth:`save` wrote, without unpickling.
 
         Args:
             path: The file.
-            device: Where to put the prior; the CPU if omitted.
-            input_transform: The prior's input transform. Needed only if it is not BoTorch's
-                ``Normalize``, which the file holds.
-            **modules: None, except for a ``PretrainedPrior``.
+            device: The device of the prior; the CPU if omitted.
+            input_transform: The prior's input transform. The file holds BoTorch's ``Normalize``.
+                Pass any other transform here.
+            **modules: Modules of a ``PretrainedPrior``; none for other priors.
 
         Returns:
             The prior.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If the file does not exist.
             ValueError: If the file is damaged, is no prior, or holds another class or an unknown
                 version.
 
@@ -238,26 +238,26 @@ class Saved(NamedState):
         if input_transform is not None:
             if (saved := getattr(prior, "input_transform", None)) is None:
                 raise ValueError(
-                    "The saved prior has no input transform: leave out input_transform."
+                    "The saved prior has no input transform: leave out input_transform=."
                 )
-            resolve_input_transform(saved, input_transform)  # refuses another one
+            resolve_input_transform(saved, input_transform)  # raises an error if they differ
         return prior
 
 
 def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, Any]) -> None:
-    """Writes a prior; an existing file is replaced once the new one is complete.
+    """Writes a prior; an existing file is replaced once the new file is complete.
 
     Args:
-        path: Where to write.
-        name: The prior's class.
+        path: The file.
+        name: The name of the prior's class.
         content: The content; see :func:`pack`.
 
     Raises:
-        FileNotFoundError: If there is no such folder.
+        FileNotFoundError: If the folder does not exist.
     """
     tensors: dict[str, Tensor] = {}
     config = pack(content, tensors)
-    # Copies, because the format does not allow tensors that share memory.
+    # Clones tensors, because the format does not allow tensors that share memory.
     tensors = {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
     header = {
         "class": name,
@@ -275,19 +275,19 @@ def read_prior(
     device: torch.device | str | None = None,
     input_transform: InputTransform | None = None,
 ) -> dict[str, Any]:
-    """Reads the content of a file of :func:`write_prior`.
+    """Reads the content of a file that :func:`write_prior` wrote.
 
     Args:
         path: The file.
         name: The class that the file must hold.
-        device: Where to put the tensors; the CPU if omitted.
+        device: The device of the tensors; the CPU if omitted.
         input_transform: The prior's input transform, if the file cannot hold it.
 
     Returns:
         The content.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file is damaged, is no prior, or holds another class or an unknown
             version.
     """
@@ -296,7 +296,7 @@ def read_prior(
     try:
         with safe_open(path, framework="pt") as file:
             header = _check_header(path, file.metadata(), name)
-            # safe_open's handle has keys() but is no mapping.
+            # The handle has keys(), but is not a mapping.
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
@@ -345,16 +345,17 @@ def stored(
     write: Callable[[T], Mapping[str, Any]],
     read: Callable[[Path, str], T],
 ) -> T:
-    """Reads a result from disk, or computes it and writes it.
+    """Reads a cached result from disk, or computes the result and writes it.
 
-    The folder is the one of :func:`cached_in`, of the environment variable, or the user's own, and
-    the user alone can read it. Whatever goes wrong with it is one line in the log.
+    The cache folder is set by :func:`cached_in`, or by the environment variable. By default it is
+    the user's cache folder. Only the user can read the folder. An error in the cache is logged, not
+    raised.
 
     Args:
         key: The content key of everything that the result depends on.
         compute: Computes the result.
-        write: Turns a result into the content of a file; see :func:`pack`.
-        read: Restores it exactly from the file and its name.
+        write: Converts a result to the content of a file; see :func:`pack`.
+        read: Restores the result exactly from the file and its name.
 
     Returns:
         The result.
@@ -369,19 +370,19 @@ def stored(
     place = _place.get() or os.environ.get(VARIABLE) or user_cache_path("botorch_transfer", False)
     if str(place) == OFF:
         return compute()
-    # The last digits depend on the threads.
+    # The last digits of a result depend on the number of threads.
     name = content_key(_environment(), torch.get_num_threads(), key)
-    # A folder of its own within the given one: nothing else is ever deleted.
+    # A separate folder, so that no other files are deleted.
     path = Path(place) / "pretraining" / f"{name}.safetensors"
     try:
-        result = read(path, name)  # the name tells it from any other file
-        with suppress(OSError):  # deleted meanwhile, or a folder that cannot be written to
+        result = read(path, name)  # the header must have this name
+        with suppress(OSError):  # the file was deleted meanwhile, or the folder is read-only
             os.utime(path)
         return result
     except FileNotFoundError:
         pass
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        _logger.warning("Pre-training is repeated, as %s cannot be read: %s", path, error)
+        _logger.warning("Pre-training is repeated, because %s cannot be read: %s", path, error)
     result = compute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -390,13 +391,13 @@ def stored(
         path.chmod(0o600)
         _make_room(path.parent)
     except (OSError, SafetensorError) as error:
-        _logger.warning("Pre-training is not remembered, as %s fails: %s", path, error)
+        _logger.warning("Pre-training is not cached, because %s cannot be written: %s", path, error)
     return result
 
 
 def _make_room(folder: Path) -> None:
     found, total = [], 0
-    for path in folder.glob("*.safetensors*"):  # unfinished ones of a killed process, too
+    for path in folder.glob("*.safetensors*"):  # includes unfinished files of a killed process
         with suppress(FileNotFoundError):  # deleted by another process
             found.append((path.stat().st_mtime, path, path.stat().st_size))
     for _, path, size in sorted(found, reverse=True):
@@ -407,10 +408,10 @@ def _make_room(folder: Path) -> None:
 
 @contextmanager
 def cached_in(place: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Keeps results of pre-training in another folder, as long as the context lasts.
+    """Caches results of pre-training in another folder while the context is active.
 
     Args:
-        place: The folder; ``"off"`` to keep none, ``None`` to change nothing.
+        place: The folder; ``"off"`` disables the cache, ``None`` does not change the folder.
 
     Yields:
         Nothing.
@@ -429,7 +430,7 @@ def cached_in(place: str | os.PathLike[str] | None) -> Iterator[None]:
 
 @cache
 def _environment() -> str:
-    """Hashes what results depend on besides their content: code, libraries and processor."""
+    """Hashes the environment that results depend on: code, libraries and processor."""
     folder, libraries = Path(__file__).parent, [version(library) for library in _LIBRARIES]
     code = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
     return content_key(sorted(code.items()), libraries, torch.backends.cpu.get_cpu_capability())

@@ -1,8 +1,9 @@
-r"""Families of synthetic tasks: test functions of BoTorch's kind with parameters to draw.
+r"""Families of synthetic tasks: BoTorch test functions with random parameters.
 
-Each class is a family, an object is one task of it. :class:`TaskFamily` draws tasks and finds their
-optima. Alpine, Branin, Forrester, and Hartmann in three and six dimensions are families of the
-ScaML-GP and hierarchical GP papers. All functions are to be minimized; negate them for models.
+Each class is a family, and each object is one task of the family. :class:`TaskFamily` draws tasks
+and finds their optima. Alpine, Branin, Forrester, and Hartmann in three and six dimensions are
+families of the ScaML-GP and hierarchical GP papers. All functions are minimized; negate them for
+models.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
@@ -32,16 +33,16 @@ Ranges = dict[str, tuple[float, float]]
 
 
 class TaskFamily(SyntheticTestFunction):
-    """One task of a family of related test functions.
+    """Base class of families of related test functions; an object is one task of the family.
 
-    The class is the family, an object is one task of it. A subclass gives the intervals that its
-    parameters are drawn from. No formula gives the optimum of a drawn task, so it is searched for
-    when it is first asked for.
+    Use a family to test transfer between similar tasks. A subclass defines the intervals from which
+    parameters are drawn. The optimum of a task has no formula, so the first access of
+    ``optimal_value`` or ``optimizers`` searches for it.
 
     Args:
         noise_std: The standard deviation of the observation noise.
-        negate: Whether to negate the function, so that it is to be maximized.
-        bounds: Other bounds than the family's, as pairs of a lower and an upper one.
+        negate: Whether to negate the function, so that it is maximized.
+        bounds: Pairs of a lower and an upper bound; by default the bounds of the family.
         dtype: The dtype of the bounds.
 
     Example:
@@ -53,9 +54,9 @@ class TaskFamily(SyntheticTestFunction):
     """
 
     study_noise_std: ClassVar[float] = 0.1
-    """The standard deviation of the observation noise in studies: the papers', if there is one."""
+    """Standard deviation of the observation noise in studies; from the papers where available."""
     _ranges: ClassVar[Ranges]
-    """The interval that each parameter is drawn from, uniformly."""
+    """Interval from which each parameter is drawn uniformly."""
 
     def __init__(
         self,
@@ -72,9 +73,9 @@ class TaskFamily(SyntheticTestFunction):
         """Draws tasks of the family.
 
         Args:
-            num_tasks: Their number.
-            seed: The seed; the first tasks are the same whatever their number.
-            **options: Further arguments of the constructor, as ``negate``.
+            num_tasks: The number of tasks.
+            seed: The seed. The first tasks do not depend on the number of tasks.
+            **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
             The tasks.
@@ -89,12 +90,12 @@ class TaskFamily(SyntheticTestFunction):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """Draws what one run of the papers' studies needs.
+        """Draws a target task and source tasks, as in one run of the papers' studies.
 
         Args:
             num_sources: The number of source tasks.
             seed: The seed.
-            **options: Further arguments of the constructor, as ``negate``.
+            **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
             The target task, and the source tasks by name.
@@ -103,15 +104,15 @@ class TaskFamily(SyntheticTestFunction):
         return target, {f"source {number}": task for number, task in enumerate(sources)}
 
     def sample_data(self, num_points: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Evaluates the task at points drawn uniformly: source data for a model.
+        """Evaluates the task at uniform random points, for source data of a model.
 
         Args:
             num_points: The number of points ``n``.
-            seed: The seed of points and noise; the global generator is left alone.
+            seed: The seed of points and noise. The global generator does not change.
 
         Returns:
-            Inputs scaled to the unit cube, ``n x d``, and outcomes, ``n x 1``, noisy if the task
-            is, and negated if the task is.
+            An ``n x d`` tensor of inputs scaled to the unit cube, and an ``n x 1`` tensor of
+            outcomes. Noise and negation are as given to the constructor.
         """
         generator = torch.Generator().manual_seed(seed)
         bounds = cast(Tensor, self.bounds)
@@ -128,12 +129,12 @@ class TaskFamily(SyntheticTestFunction):
 
     @property
     def optimizers(self) -> Tensor:
-        """A ``1 x d`` tensor: a point where the best value is reached."""
+        """Point with the best value, ``1 x d``."""
         return self._minima[0].to(cast(Tensor, self.bounds))
 
     @cached_property
     def _minima(self) -> tuple[Tensor, float]:
-        """A minimizer and the least value, by gradients from the best of many points."""
+        """Minimizer and minimum, found by gradients from the best of many points."""
         lower, upper = cast(Tensor, self.bounds).double().cpu()
         sobol = SobolEngine(self.dim, scramble=True, seed=0).draw(NUM_RAW, dtype=torch.double)
         X = lower + (upper - lower) * sobol
@@ -141,7 +142,7 @@ class TaskFamily(SyntheticTestFunction):
             values = self._evaluate_true(X)
         guesses = self._guesses().to(X).clamp(lower, upper)
         starts = torch.cat([guesses, X[values.argsort()[:NUM_STARTS]]])
-        with warnings.catch_warnings(record=True):  # of a start that gets no further
+        with warnings.catch_warnings(record=True):  # a start that does not improve warns
             found, negated = gen_candidates_scipy(
                 starts.unsqueeze(-2),
                 lambda X: -self._evaluate_true(X.squeeze(-2)),  # type: ignore[arg-type]
@@ -151,7 +152,7 @@ class TaskFamily(SyntheticTestFunction):
         return found[negated.argmax()], -float(negated.max())
 
     def _guesses(self) -> Tensor:
-        """Returns points that the search for the optimum starts from in any case, ``k x d``."""
+        """Returns additional ``k x d`` starting points for the search for the optimum."""
         return torch.empty(0, self.dim)
 
 
@@ -162,12 +163,12 @@ class AlpineFamily(TaskFamily):
 
         f(x) = x sin(x + π + s) + c x
 
-    on ``[-10, 10]``, to be minimized. In the paper's studies, the target has no shift ``s``, and
-    the sources have the five of ``SHIFTS``; all have the slope ``c = 0.1``. Its Fig. 1 draws
-    another family, of slopes ``±1/2`` without shifts.
+    on ``[-10, 10]``, minimized. In the paper's studies, the target has the shift ``s = 0``, and the
+    five sources have the shifts ``SHIFTS``. All tasks have the slope ``c = 0.1``. Fig. 1 of the
+    paper shows another family, with slopes ``±1/2`` and without shifts.
 
     Args:
-        s: The shift; by default the target's.
+        s: The shift; by default the shift of the target.
         c: The slope.
         **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
@@ -178,7 +179,7 @@ class AlpineFamily(TaskFamily):
     """
 
     SHIFTS: ClassVar[tuple[float, ...]] = tuple(k * math.pi / 12 for k in range(1, 6))
-    """The sources' shifts."""
+    """Shifts of the source tasks."""
 
     dim = 1
     _bounds = [(-10.0, 10.0)]  # noqa: RUF012
@@ -190,23 +191,23 @@ class AlpineFamily(TaskFamily):
 
     @classmethod
     def sample(cls, num_tasks: int, seed: int, **options: Any) -> list[Self]:
-        """Draws source tasks, no two of them alike.
+        """Draws source tasks with distinct shifts.
 
         Args:
-            num_tasks: Their number, at most five.
-            seed: The seed; the first tasks are the same whatever their number.
-            **options: Further arguments of the constructor, as ``negate``.
+            num_tasks: The number of tasks, at most five.
+            seed: The seed. The first tasks do not depend on the number of tasks.
+            **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
             The tasks.
 
         Raises:
-            ValueError: If more than five tasks are asked for.
+            ValueError: If ``num_tasks`` is larger than five.
         """
         if num_tasks > len(cls.SHIFTS):
             raise ValueError(
                 f"The Alpine family has {len(cls.SHIFTS)} source tasks, not {num_tasks}: make "
-                "others by AlpineFamily(s=...)."
+                "further tasks by AlpineFamily(s=...)."
             )
         order = torch.randperm(len(cls.SHIFTS), generator=torch.Generator().manual_seed(seed))
         return [cls(s=cls.SHIFTS[k], **options) for k in order[:num_tasks].tolist()]
@@ -215,15 +216,16 @@ class AlpineFamily(TaskFamily):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """Returns the target of the paper's studies, and some of its sources.
+        """Returns the target of the paper's studies, and draws source tasks.
 
         Args:
             num_sources: The number of source tasks, at most five.
-            seed: The seed that decides which ones.
-            **options: Further arguments of the constructor, as ``negate``.
+            seed: The seed for the choice of source tasks.
+            **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
-            The target, always the same, and the sources by name, in the order of their shifts.
+            The target, which does not depend on the seed, and the source tasks by name, in the
+            order of their shifts.
         """
         sources = sorted(cls.sample(num_sources, seed, **options), key=lambda task: task.s)
         named = {f"shift {12 * task.s / math.pi:.0f} pi/12": task for task in sources}
@@ -241,12 +243,12 @@ class BraninFamily(TaskFamily):
 
         f(x) = a (x_2 - b x_1² + c x_1 - r)² + s (1 - t) cos(x_1) + s
 
-    on ``[-5, 10] x [0, 15]``, to be minimized. The paper's formula lacks the square. Parameters are
-    uniform. They move the three basins, at ``x_1 = -π, π`` and ``3π``, which are all of the depth
-    ``s t`` unless the edge ``x_2 = 0`` cuts the second or the third one off.
+    on ``[-5, 10] x [0, 15]``, minimized. The square is missing in the paper's formula. Parameters
+    are drawn uniformly. They move the three minima at ``x_1 = -π, π`` and ``3π``. All minima have
+    the value ``s t``, unless the bound ``x_2 = 0`` cuts off the second or the third minimum.
 
     Args:
-        a: Between 0.5 and 1.5, as drawn by :meth:`sample`; by default Branin's own value.
+        a: :meth:`sample` draws values between 0.5 and 1.5. The defaults give the Branin function.
         b: Between 0.1 and 0.15.
         c: Between 1 and 2.
         r: Between 5 and 7.
@@ -302,11 +304,11 @@ class ForresterFamily(TaskFamily):
 
         f(x) = a (6 x - 2)² sin(12 x - 4) + b (x - 1/2) - c
 
-    on ``[0, 1]``, to be minimized. Parameters are uniform. A steep slope ``b`` next to a small
-    ``a`` moves the optimum from its basin at 0.76 towards the left edge.
+    on ``[0, 1]``, minimized. Parameters are drawn uniformly. If the slope ``b`` is large and ``a``
+    is small, the optimum moves from 0.76 towards the left bound.
 
     Args:
-        a: Between 0.2 and 3, as drawn by :meth:`sample`; by default Forrester's own value.
+        a: :meth:`sample` draws values between 0.2 and 3. The defaults give the Forrester function.
         b: Between -5 and 15.
         c: Between -5 and 5.
         **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
@@ -339,11 +341,12 @@ class HartmannFamily(TaskFamily):
 
         f(x) = - Σ_i α_i exp(- Σ_j A_ij (x_j - P_ij)²)
 
-    on the unit cube, to be minimized. The weights ``α_i`` of the four bumps are uniform in narrow
-    intervals. Take one of the two subclasses.
+    on the unit cube, minimized. The weights ``α_i`` of the four bumps are drawn uniformly from
+    narrow intervals. Use one of the two subclasses.
 
     Args:
-        alpha_1: Between 1.00 and 1.02, as drawn by :meth:`sample`; by default Hartmann's own value.
+        alpha_1: :meth:`sample` draws values between 1.00 and 1.02. The defaults give the Hartmann
+            function.
         alpha_2: Between 1.18 and 1.20.
         alpha_3: Between 2.8 and 3.0.
         alpha_4: Between 3.2 and 3.4.
@@ -375,7 +378,7 @@ class HartmannFamily(TaskFamily):
         self._hartmann.ALPHA = torch.tensor(self.alpha)
 
     def _guesses(self) -> Tensor:
-        # In six dimensions two narrow bumps compete for the optimum: begin at the bumps' centers.
+        # The centers of the bumps. In six dimensions, two narrow bumps compete for the optimum.
         return cast(Tensor, self._hartmann.P) / 10_000
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
@@ -383,7 +386,7 @@ class HartmannFamily(TaskFamily):
 
 
 class Hartmann3Family(HartmannFamily):
-    """A task of the three-dimensional :class:`HartmannFamily`: all tasks are very much alike.
+    """A task of the three-dimensional :class:`HartmannFamily`, whose tasks are very similar.
 
     Example:
         >>> source, target = Hartmann3Family.sample(2, seed=0, negate=True)
@@ -398,8 +401,8 @@ class Hartmann3Family(HartmannFamily):
 class Hartmann6Family(HartmannFamily):
     """A task of the six-dimensional :class:`HartmannFamily`.
 
-    The weights decide which of two distant bumps has the optimum. The paper of ScaML-GP has this
-    family, too (App. C.6 of [Tighineanu2023scaml]_).
+    The weights determine which of two distant bumps has the optimum. The ScaML-GP paper uses this
+    family (App. C.6 of [Tighineanu2023scaml]_).
 
     Example:
         >>> source, target = Hartmann6Family.sample(2, seed=0, noise_std=0.1)

@@ -379,7 +379,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         (
             [*COMMAND, "--outcome", "logloss"],
             "botorch_transfer suggest: The table has no column 'logloss' (but 'log_loss'): name an "
-            "existing one by --outcome.\n",
+            "existing column by --outcome.\n",
         ),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),
@@ -411,7 +411,10 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ([*COMMAND, *LOSS, "-n", "0"], "n is 0"),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
         (["suggest", "list.json", "old.csv"], "search space is a list"),
-        ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing one by --task, or add one"),
+        (
+            [*COMMAND, *LOSS, "--task", "tasks"],
+            "name an existing column by --task, or add a column",
+        ),
         (
             ["space", "old.csv"],
             "old.csv has no column 'loss': name the columns of the task by --task",

@@ -82,7 +82,7 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
         ({"train_Yvar": Y[:3]}, r"train_Yvar has shape \(3, 1\).*it must be \(4, 1\)"),
         (
             {"train_Y": X},
-            "train_Y has 3: transfer_models.train_X, train_Y, sources. puts",
+            "train_Y has 3: use transfer_models.train_X, train_Y, sources.",
         ),
     ],
 )
@@ -111,7 +111,7 @@ class PlainTarget(ConstructedFromDatasets):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, InputDataError, "PlainTarget needs source tasks: give them as prior"),
+        ({}, InputDataError, "PlainTarget needs source tasks: give prior="),
         ({"prior": [], "kernel": 1}, ValueError, "PlainTarget has no option 'kernel'"),
     ],
 )

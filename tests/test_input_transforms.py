@@ -70,7 +70,7 @@ def test_frozen_transforms_are_copied(transform) -> None:
 def test_transforms_that_learn_are_refused(transform) -> None:
     message = (
         f"{type(transform).__name__} would learn its coefficients from the data of one task, but "
-        "all tasks need the same transform: pre-train the prior with it, or give it bounds"
+        "all tasks need the same transform: pre-train the prior with it, or give bounds"
     )
     with pytest.raises(ValueError, match=message):
         frozen_input_transform(transform)
@@ -79,7 +79,7 @@ def test_transforms_that_learn_are_refused(transform) -> None:
 
 
 def test_transforms_with_parameters_to_fit_are_refused() -> None:
-    message = r"Warp has parameters to fit, .* call requires_grad_\(False\) on it"
+    message = r"Warp has parameters to fit, .* call requires_grad_\(False\)"
     with pytest.raises(ValueError, match=message):
         frozen_input_transform(warp())
 
@@ -162,7 +162,9 @@ def test_single_precision_is_restored() -> None:
 )
 def test_other_transforms_are_handed_over(transform) -> None:
     assert describe_transform(transform) == {}
-    with pytest.raises(ValueError, match=r"hand it over by load\(path, input_transform=\.\.\.\)"):
+    with pytest.raises(
+        ValueError, match=r"pass the transform to load\(path, input_transform=\.\.\.\)"
+    ):
         restore_transform({}, None)
     assert restore_transform({}, transform) is transform
 

@@ -149,7 +149,7 @@ def test_subset() -> None:
         assert torch.equal(subset.means, transform.means)
         subset.train()(column(100.0))
         assert not torch.equal(subset.means, transform.means)
-    with pytest.raises(ValueError, match=r"must be \[0\] or \[-1\], not \[1\]"):
+    with pytest.raises(ValueError, match=r"idcs is \[1\]: use \[0\] or \[-1\]"):
         transform.subset_output([1])
 
 
@@ -221,7 +221,7 @@ def test_what_is_typical_stands_in(values, mean, std):
 
 def test_own_outcomes_have_no_subset():
     assert own().subset_output([0]) is not None
-    with pytest.raises(ValueError, match="one outcome: idcs"):
+    with pytest.raises(ValueError, match="one outcome, but idcs"):
         own().subset_output([1])
 
 

@@ -67,7 +67,9 @@ def test_saves_means_of_models(tmp_path: Path) -> None:
 def test_other_input_transforms_are_handed_over(tmp_path: Path) -> None:
     prior = fit(seed=1, input_transform=CUSTOM)
     prior.save(tmp_path / "prior")
-    with pytest.raises(ValueError, match=r"hand it over by load\(path, input_transform=\.\.\.\)"):
+    with pytest.raises(
+        ValueError, match=r"pass the transform to load\(path, input_transform=\.\.\.\)"
+    ):
         SourceGPs.load(tmp_path / "prior")
     check_equal(SourceGPs.load(tmp_path / "prior", input_transform=CUSTOM), prior)
 

@@ -342,7 +342,7 @@ def test_a_damaged_or_foreign_file_is_one_line_and_no_other_result(damage, folde
     found = SourceGPs.fit_once(HISTORY, num_restarts=0)
     assert torch.equal(found.mean(X), expected.mean(X))
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith(f"Pre-training is repeated, as {path} cannot be read: ")
+    assert caplog.messages[0].startswith(f"Pre-training is repeated, because {path} cannot be read")
     clear_memos()
     SourceGPs.fit_once(HISTORY, num_restarts=0)  # it was replaced
     assert len(caplog.messages) == 1
@@ -357,7 +357,7 @@ def test_a_full_disk_is_one_line(folder, caplog):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert torch.equal(found.mean(X), SourceGPs.fit(HISTORY, num_restarts=0).mean(X))
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("Pre-training is not remembered, as ")
+    assert caplog.messages[0].startswith("Pre-training is not cached, because ")
     assert files(folder) == []
 
 

@@ -1,9 +1,10 @@
 """Source data: the evaluations of earlier tasks, in one validated form.
 
 Every method of this package takes source data as tensors, as BoTorch's ``SupervisedDataset``s, or
-as a mapping from task names to either. ``as_datasets`` validates them, ``from_dataframe`` makes
-them from a table of old runs. Methods that learn from several search spaces take ``Domain``s: each
-is one search space with the source tasks that were evaluated in it.
+as a mapping from task names to either. ``as_datasets`` validates source data, and
+``from_dataframe`` makes source data from a table of old runs. Methods that learn from several
+search spaces take ``Domain``s. A domain is one search space with the source tasks that were
+evaluated in it.
 """
 
 from botorch_transfer.data.datasets import (

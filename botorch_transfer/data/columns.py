@@ -1,4 +1,4 @@
-"""Columns of tables of old runs: their names, renamed ones, and columns that are absent."""
+"""Checks the columns of tables of old runs: finds renamed, absent and ambiguous columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from botorch_transfer.search_space.space import check_table
 logger = logging.getLogger(__name__)
 
 MOST = 0.9
-"""Share of a column's values that fit a parameter which has likely another name."""
+"""Least share of a column's values that must fit a parameter, to suggest that it was renamed."""
 
 
 def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
@@ -28,13 +28,13 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
 
     Args:
         frame: The table.
-        rename: New names by old ones.
+        rename: Mapping from old names to new names.
 
     Returns:
         The table with the new names.
 
     Raises:
-        InputDataError: If there is no such column, or the new name is taken.
+        InputDataError: If the table lacks a column to rename, or has a column of the new name.
     """
     new_names = list(rename.values())
     if twice := [name for name in new_names if new_names.count(name) > 1]:
@@ -42,8 +42,8 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
     for old, new in rename.items():
         if old not in frame.columns:
             raise InputDataError(
-                f"rename has the column {old!r}, which the table lacks{_hint(old, frame.columns)}: "
-                "correct the old name."
+                f"rename= has the column {old!r}, which the table lacks"
+                f"{_hint(old, frame.columns)}: correct the old name."
             )
         if new in frame.columns and new not in rename:
             raise InputDataError(
@@ -54,19 +54,19 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
 
 
 ENOUGH_LETTERS = 3
-"""The fewest letters that may stand for a longer name, as ``mom`` for ``momentum``."""
+"""Least number of letters of an abbreviation, such as ``mom`` for ``momentum``."""
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:
-    """Finds the column that is most likely meant by a name that a table lacks.
+    """Finds the column that a name most likely means, if the table has no column of that name.
 
     Args:
         name: The name.
         columns: The table's columns.
 
     Returns:
-        A column with a similar name, a shorter or longer form of it, or the name's initials, if
-        there is one.
+        A column whose name is similar, an abbreviation or a longer form of ``name``, or consists
+        of its initials. ``None`` if the table has no such column.
 
     Example:
         >>> likely_column("learning_rate", ["Learning rate", "momentum"])
@@ -89,7 +89,7 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
 
 
 def _forms(name: str) -> tuple[str, str | None]:
-    """The letters and digits of a name, and the initials of its words if there are several."""
+    """Returns the letters and digits of a name, and its initials if it has several words."""
     words = re.findall(r"[^\W_]+", name.casefold())
     return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
 
@@ -106,41 +106,42 @@ def check_columns(
     missing: Mapping[str, Any],
     changed: bool,
 ) -> None:
-    """Refuses a table of old runs whose columns are absent, occur twice, or have two meanings.
+    """Raises an error if columns of old runs are absent, occur twice, or have two meanings.
 
     Args:
         frame: The table.
         space: The search space.
-        named: Arguments and the columns that they name.
+        named: Pairs of an argument and the column that it names.
         missing: Values of parameters that the table does not record.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
     Raises:
-        InputDataError: If a column is absent or occurs twice, or a parameter's column has likely
-            another name.
-        TypeError: If the name of a column is no name.
-        ValueError: If ``missing`` names no column of the space.
+        InputDataError: If a column is absent or occurs twice, or if a parameter's column likely
+            has another name.
+        TypeError: If the name of a column is not hashable, or is ``None``.
+        ValueError: If ``missing`` has a name that is not a parameter of the space.
     """
     used: dict[str, str] = {}
     for argument, column in named:
         if not isinstance(column, Hashable) or column is None:
             raise TypeError(f"{argument} is {column!r}: give the name of one column.")
         if column not in frame.columns:
-            more = ", or add one with the name of each run's problem" if argument == "task" else ""
+            more = ", or add a column with each run's task" if argument == "task" else ""
             raise InputDataError(
                 f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
-                f"existing one by {argument}={more}."
+                f"existing column by {argument}={more}."
             )
         if argument != "task" and column in space.columns:
             used[column] = "a parameter"
-        if used.setdefault(column, (kind := f"what {argument}= names")) != kind:
+        if used.setdefault(column, (kind := f"the column of {argument}=")) != kind:
             raise InputDataError(
-                f"The column {column!r} is both {used[column]} and {kind}: name another one."
+                f"The column {column!r} is both {used[column]} and {kind}: name another column by "
+                f"{argument}=."
             )
     check_table(frame, [*space.columns, *used])
     if unknown := [name for name in missing if name not in space.columns]:
         raise ValueError(
-            f"missing names {unknown[0]!r}, which is no parameter of the search space: use one of "
+            f"missing= names {unknown[0]!r}, which is no parameter of the search space: use one of "
             f"{', '.join(space.columns)}."
         )
     left = [column for column in frame.columns if column not in {*space.columns, *used}]
@@ -148,17 +149,17 @@ def check_columns(
     for name in [name for name in absent if name not in missing]:
         if likely := likely_column(name, left):
             raise InputDataError(
-                f"The table has no column of parameter {name!r}, but one of {likely!r}: if they "
-                f"are the same, say rename={{{likely!r}: {name!r}}} or rename it in the table; if "
-                f"not, give the value that {name!r} had by missing={{{name!r}: ...}}, None if it "
-                "is unknown."
+                f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
+                f"if they are the same, give rename={{{likely!r}: {name!r}}}, or rename the column "
+                f"in the table. Otherwise give the value of {name!r} in the old runs by "
+                f"missing={{{name!r}: ...}}, None if the value is unknown."
             )
         if changed:
-            logger.info("No old run has %r: old runs carry no information about it", name)
+            logger.info("No old run has %r: the old runs carry no information about it", name)
             if fits := [c for c in left if not is_measure(str(c)) and _fits(frame[c], name, space)]:
                 logger.warning(
-                    "The space has %r, which no old run records, and old runs have %r with such "
-                    "values: if they are the same, say rename={%r: %r}",
+                    "No old run records the parameter %r, but old runs have a column %r with "
+                    "values in its range: if they are the same, give rename={%r: %r}",
                     name,
                     fits[0],
                     fits[0],
@@ -166,13 +167,13 @@ def check_columns(
                 )
     if changed and len(absent) == len(space.columns):
         raise InputDataError(
-            f"The table has none of the parameters {', '.join(space.columns)}: name its columns by "
-            "rename={'old name': 'new name'}."
+            f"The table has none of the parameters {', '.join(space.columns)}: map its columns to "
+            "parameters by rename={'old name': 'new name'}."
         )
 
 
 def _fits(column: Series, name: str, space: SearchSpace) -> bool:
-    """Whether a column has several values, almost all of them in a parameter's range or choices."""
+    """Returns whether a column varies, and almost all its values are valid for a parameter."""
     parameter = next(p for p in space.parameters if p.name == name)
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):

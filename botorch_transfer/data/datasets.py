@@ -1,4 +1,4 @@
-"""Source data as tensors or data sets: validation of source data.
+"""Validates source data, which are tensors or data sets.
 
 Every model and every pre-training calls :func:`as_datasets` first.
 """
@@ -25,33 +25,34 @@ _MATRICES_IN_FLIGHT = 10
 """Number of ``n x n`` matrices in memory during a gradient of the likelihood (9 to 12 measured)."""
 
 LARGEST = 1e100
-"""The largest magnitude of inputs, outcomes and noise variances; squares of more may overflow."""
+"""Largest magnitude of inputs, outcomes and noise variances; larger squares may overflow."""
 
 
 def as_datasets(
     sources: Sequence[SourceData] | Mapping[str, SourceData],
 ) -> list[SupervisedDataset]:
-    """Validates source data, and brings them into one form.
+    """Validates source data, and converts them to a list of data sets.
 
-    Tensors are shared, not copied. Data sets in a sequence are returned as they are. In a mapping,
+    Tensors are shared, not copied. Data sets in a sequence are returned unchanged. In a mapping,
     each task gets its key as outcome name, because BoTorch distinguishes tasks by ``outcome_names``
-    (see ``MultiTaskDataset``); ``task_names`` of the result are the keys again. Tasks with constant
-    outcomes, one single point or repeated inputs are legal, and so is ``Yvar`` for some tasks only.
+    (see ``MultiTaskDataset``). ``task_names`` of the result then returns the keys. A task may have
+    constant outcomes, a single point or repeated inputs. Some tasks may have ``Yvar``, and some
+    not.
 
     Args:
-        sources: The source tasks, in a sequence or as a mapping from their names; each a
-            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)`` with an ``n_i x d`` tensor of
-            inputs, an ``n_i x 1`` tensor of outcomes, which are maximized, and an ``n_i x 1``
-            tensor of observation variances.
+        sources: The source tasks, in a sequence or as a mapping from task names. Each task is a
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``: an ``n_i x d`` tensor of inputs,
+            an ``n_i x 1`` tensor of outcomes, which are maximized, and an ``n_i x 1`` tensor of
+            noise variances.
 
     Returns:
-        One data set a task, in the same order.
+        One data set per task, in the same order.
 
     Raises:
-        InputDataError: If there are no tasks, or a task is empty, isn't a pair or triple of tensors
-            of the right shapes, has values that aren't finite or variances that aren't positive, or
-            disagrees with the first task in the number or order of inputs, the data type or the
-            device. The message names the task.
+        InputDataError: If there are no tasks, or a task is empty. If a task isn't a pair or triple
+            of tensors of the right shapes. If a value isn't finite or a variance isn't positive. If
+            a task differs from the first task in the number or order of inputs, the data type or
+            the device. The message names the task.
 
     Example:
         >>> import torch
@@ -74,15 +75,15 @@ def as_datasets(
 
 
 def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list[str]:
-    """Names the source tasks, for messages and pictures.
+    """Returns the names of the source tasks, for messages and plots.
 
     Args:
         sources: As ``as_datasets`` takes them.
 
     Returns:
-        The keys of a mapping. Otherwise the outcome names of the data sets, with "source task 0",
-        "source task 1", ... for tensors; if these names aren't all different (the outcome is often
-        just called "y"), such numbers for all.
+        The keys of a mapping. For a sequence, the outcome name of each data set, and "source task
+        0", "source task 1", ... for tensors. If two of these names are equal (outcomes are often
+        called "y"), all tasks are numbered like that.
 
     Raises:
         InputDataError: If there are no tasks, or ``sources`` is one task instead of a sequence of
@@ -96,32 +97,32 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     """
     if isinstance(sources, str | PathLike):
         raise InputDataError(
-            f"The source data are the text {str(sources)!r}: load a saved prior by its class, as "
-            "in SourceGPs.load(path), or read a table and pass it to from_dataframe."
+            f"The source data are the text {str(sources)!r}: load a saved prior by its class, such "
+            "as SourceGPs.load(path), or read a table and pass it to from_dataframe."
         )
     if isinstance(sources, DataFrame):
         raise InputDataError(
-            "The source data are a DataFrame: describe its parameters by a SearchSpace and make "
-            "source data of it by from_dataframe."
+            "The source data are a DataFrame: describe its parameters by a SearchSpace and "
+            "convert the table by from_dataframe."
         )
     if not isinstance(sources, SupervisedDataset | Tensor | Sequence | Mapping):
         raise InputDataError(
             f"The source data are a {type(sources).__name__}: give a list or a mapping of tasks. "
-            "Joint models take these themselves, not a pre-trained prior."
+            "Joint models take the source tasks themselves, not a pre-trained prior."
         )
     if isinstance(sources, SupervisedDataset | Tensor) or any(
         isinstance(value, Tensor) for value in sources
     ):
         raise InputDataError(
-            "The source data are one task, but a sequence of tasks was expected: put it into a "
-            "list."
+            "The source data are one task, but a sequence of tasks was expected: put the task into "
+            "a list."
         )
     if len(sources) == 0:
         raise InputDataError("There are no source tasks: pass at least one, or use SingleTaskGP.")
     if isinstance(sources, Mapping):
         names = [str(name) for name in sources]
         if len(set(names)) < len(names):
-            raise InputDataError("Two source tasks have the same name once it is text: rename one.")
+            raise InputDataError("Two source tasks have the same name as text: rename one of them.")
         return names
     numbered = [f"source task {rank}" for rank in range(len(sources))]
     names = [
@@ -135,10 +136,10 @@ _INSTEAD = "use a modular model such as ScaMLGP, thin out the source data, or ra
 
 
 def joint_bytes(num_points: int, dtype: torch.dtype) -> int:
-    """Estimates the memory a gradient of an exact GP's marginal likelihood takes.
+    """Estimates the memory that a gradient of an exact GP's marginal likelihood takes.
 
     Args:
-        num_points: Number of points of all tasks, the target included.
+        num_points: Number of points of all tasks, including the target.
         dtype: Data type of the model.
 
     Returns:
@@ -153,16 +154,16 @@ def check_joint_size(
     max_bytes: float = MAX_JOINT_BYTES,
     instead: str = _INSTEAD,
 ) -> None:
-    """Refuses source data that are too large for one exact GP over the points of all tasks.
+    """Raises an error if the tasks have too many points for one joint exact GP.
 
     Args:
-        num_points: Number of points of all tasks, the target included.
+        num_points: Number of points of all tasks, including the target.
         dtype: Data type of the model.
-        max_bytes: Memory that the model may take.
-        instead: What the user can do about it, for the message.
+        max_bytes: Memory limit of the model.
+        instead: The remedy, for the message.
 
     Raises:
-        InputDataError: If a gradient of its marginal likelihood would take more.
+        InputDataError: If a gradient of the marginal likelihood needs more than ``max_bytes``.
 
     Example:
         >>> check_joint_size(1_000, torch.float64)
@@ -170,9 +171,9 @@ def check_joint_size(
     needed = joint_bytes(num_points, dtype)
     if needed > max_bytes:
         raise InputDataError(
-            f"The source and target tasks have {num_points:,} points together, for which an exact "
-            f"joint model would take about {needed / 2**30:,.1f} GiB of memory (the limit is "
-            f"{max_bytes / 2**30:,.1f} GiB): {instead}."
+            f"The source and target tasks have {num_points:,} points together. An exact joint "
+            f"model of these points would take about {needed / 2**30:,.1f} GiB of memory (the "
+            f"limit is {max_bytes / 2**30:,.1f} GiB): {instead}."
         )
 
 
@@ -181,10 +182,10 @@ def evenly_spaced(length: int, most: int) -> list[int]:
 
     Args:
         length: How many there are.
-        most: How many to choose at most.
+        most: The maximum number of indices.
 
     Returns:
-        The indices in ascending order: all if there are no more, the middle one of a single one.
+        At most ``most`` indices in ascending order; the middle index if ``most`` is one.
 
     Example:
         >>> evenly_spaced(9, 3), evenly_spaced(9, 1), evenly_spaced(2, 3)
@@ -199,8 +200,8 @@ def evenly_spaced(length: int, most: int) -> list[int]:
 def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
     if isinstance(value, MultiTaskDataset | ContextualDataset):
         raise InputDataError(
-            f"Task {name!r} is a {type(value).__name__}, which holds several data sets: pass "
-            "those in its `datasets` that are source tasks."
+            f"Task {name!r} is a {type(value).__name__}, which holds several data sets: pass the "
+            "source tasks in its `datasets` one by one."
         )
     if isinstance(value, SupervisedDataset):
         _check_tensors(name, value.X, value.Y, value.Yvar)
@@ -217,7 +218,7 @@ def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
 
 
 def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
-    """Checks types and shapes, which the other checks rely on."""
+    """Checks types and shapes; must precede the other checks."""
     for symbol, tensor in _named(X, Y, Yvar):
         check_type(f"Task {name!r}: {symbol}", tensor)
     if X.ndim != 2 or X.shape[1] == 0:
@@ -233,19 +234,19 @@ def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None
 
 
 def check_type(what: str, value: Any) -> None:
-    """Refuses anything but a tensor of floating-point numbers.
+    """Raises an error unless a value is a tensor of floating-point numbers.
 
     Args:
-        what: What the value is, for the message.
+        what: The name of the value, for the message.
         value: The value.
 
     Raises:
-        InputDataError: If it is no tensor, or a tensor of other numbers.
+        InputDataError: If the value is no tensor, or has another data type.
     """
     if not isinstance(value, Tensor):
         raise InputDataError(
-            f"{what} is a {type(value).__name__}: pass a torch.Tensor; of a target without "
-            "evaluations one without rows, as torch.empty(0, d, dtype=torch.double)."
+            f"{what} is a {type(value).__name__}: pass a torch.Tensor. For a target without "
+            "evaluations, pass a tensor without rows: torch.empty(0, d, dtype=torch.double)."
         )
     if value.dtype not in (torch.float32, torch.float64):
         raise InputDataError(
@@ -278,7 +279,7 @@ def _check_agreement(
 
 
 def _is_sound(dataset: SupervisedDataset) -> Tensor:
-    """Whether all values are valid, as a tensor: all tasks need one synchronization only."""
+    """Returns whether all values are valid; a tensor, so that all tasks synchronize only once."""
     sound = are_in_range(dataset.X) & are_in_range(dataset.Y)
     if dataset.Yvar is None:
         return sound
@@ -286,32 +287,32 @@ def _is_sound(dataset: SupervisedDataset) -> Tensor:
 
 
 def are_in_range(values: Tensor) -> Tensor:
-    """Returns whether all values are finite, and so small that their variance is, too.
+    """Returns whether all values and their squares are finite.
 
     Args:
         values: The values.
 
     Returns:
-        A tensor without dimensions.
+        A scalar tensor.
     """
-    # The bound is infinite in single precision.
+    # In single precision, LARGEST is infinite.
     return (values.isfinite() & (values.abs() <= LARGEST)).all()
 
 
 def check_range(what: str, values: Tensor) -> None:
-    """Refuses finite values whose variance would not be finite.
+    """Raises an error if a value is so large that its square overflows.
 
     Args:
-        what: What they are, for the message.
+        what: The name of the values, for the message.
         values: The values.
 
     Raises:
-        InputDataError: If a value is too large.
+        InputDataError: If the magnitude of a value exceeds ``LARGEST``.
     """
     if not are_in_range(values):
         raise InputDataError(
-            f"{what} has a value beyond {LARGEST:g}, whose square is no number of double "
-            "precision: give it in another unit, or as a logarithm."
+            f"{what} has a value beyond {LARGEST:g}, whose square overflows in double precision: "
+            "give the values in another unit, or as logarithms."
         )
 
 
@@ -325,8 +326,8 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
         check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
         raise InputDataError(
-            f"Task {name!r}: Yvar has a value that is not positive: raise it to a small variance, "
-            "or leave Yvar out to have the noise inferred."
+            f"Task {name!r}: Yvar has a value that is not positive: replace it by a small positive "
+            "variance, or leave Yvar out to have the noise variance inferred."
         )
 
 

@@ -1,4 +1,4 @@
-"""Domains: search spaces with their source tasks, and the context of their inputs.
+"""Domains: search spaces with their source tasks, and context features of the inputs.
 
 HyperBO+ and MPHD learn from several domains [Fan2024mphd]_.
 
@@ -30,19 +30,19 @@ from botorch_transfer.search_space import SearchSpace
 def default_context(
     dim: int, discrete_dims: Iterable[int] = (), dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """Describes the dimensions of a search space as in Section 2.1 of [Fan2024mphd]_.
+    """Computes MPHD's context features of the inputs (Section 2.1 of [Fan2024mphd]_).
 
     Args:
-        dim: The number of dimensions ``d``.
-        discrete_dims: Which of them take only finitely many values.
+        dim: The number of inputs ``d``.
+        discrete_dims: Indices of the inputs that take only finitely many values.
         dtype: The data type of the result.
 
     Returns:
-        A ``d x 4`` tensor: whether the dimension is discrete, whether it is continuous, how many
-        dimensions of the space are discrete, and how many are continuous.
+        A ``d x 4`` tensor. Its columns are: whether the input is discrete, whether it is
+        continuous, the number of discrete inputs, and the number of continuous inputs.
 
     Raises:
-        ValueError: If there is no such dimension.
+        ValueError: If an index is out of range.
 
     Example:
         >>> default_context(3, discrete_dims=[2])
@@ -60,17 +60,18 @@ def default_context(
 class Domain:
     """One search space with the source tasks that were evaluated in it.
 
-    Methods that transfer between search spaces (HyperBO+, MPHD) learn from several. Domains may
-    differ in number and meaning of their inputs; tasks of one domain may not. Outcomes are
-    maximized. Inputs lie in the unit cube, or ``input_transform`` brings them there.
+    Use it for methods that transfer between search spaces (HyperBO+, MPHD); they learn from several
+    domains. Two domains may differ in the number and meaning of their inputs. All tasks of one
+    domain have the same inputs. Outcomes are maximized. Inputs lie in the unit cube, or
+    ``input_transform`` maps them to the unit cube.
 
     Args:
-        source_data: The source tasks, in a sequence or as a mapping from their names; as
-            ``as_datasets`` takes them.
-        discrete_dims: Which of the ``d`` inputs take only finitely many values; all others are
-            continuous.
-        context: A ``d x s`` tensor of numbers that describe each input, the same ``s`` in all
-            domains; by default MPHD's (see ``default_context``).
+        source_data: The source tasks, in a sequence or as a mapping from task names; see
+            ``as_datasets``.
+        discrete_dims: Indices of the inputs that take only finitely many values; the remaining
+            inputs are continuous.
+        context: A ``d x s`` tensor: ``s`` numbers that describe each input. All domains have the
+            same ``s``. By default MPHD's context (see ``default_context``).
         name: The domain's name, for messages.
         input_transform: A frozen transform of raw inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``.
@@ -124,24 +125,24 @@ class Domain:
         name: str | None = None,
         **options: Any,
     ) -> Self:
-        """Makes a domain of a search space and a table of old runs.
+        """Makes a domain from a search space and a table of old runs.
 
         Args:
-            frame: The table, one row a run.
-            space: The parameters; they determine which inputs are discrete. Each column of a
-                one-hot encoding is an input.
+            frame: The table, one row per run.
+            space: The search space, which determines the discrete inputs. Each column of a one-hot
+                encoding is an input.
             outcome: Column with the outcome.
             task: Column with the name of the task.
-            context: As in the constructor, with a row for each of ``space.feature_names``.
+            context: As in the constructor, one row for each of ``space.feature_names``.
             name: The domain's name.
             **options: Further options of ``from_dataframe``: ``goal``, ``failed``, ``noise``,
                 ``missing``.
 
         Returns:
-            The domain, in the unit cube and in double precision.
+            The domain, with inputs in the unit cube and in double precision.
 
         Raises:
-            InputDataError: If the table doesn't fit the search space; see ``from_dataframe``.
+            InputDataError: If the table doesn't match the search space; see ``from_dataframe``.
 
         Example:
             >>> from pandas import DataFrame
@@ -170,10 +171,10 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
         steps: The transforms.
 
     Returns:
-        The data sets by the tasks' names, or domains.
+        The transformed data sets by task name, or the transformed domains.
 
     Raises:
-        InputDataError: If an outcome has no finite value; the message names the task.
+        InputDataError: If a transformed outcome is not finite; the message names the task.
     """
     if isinstance(sources, Sequence) and any(isinstance(each, Domain) for each in sources):
         return [replace(d, source_data=transform_outcomes(d.source_data, steps)) for d in sources]
@@ -186,7 +187,7 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
-    """Sorts the indices of discrete inputs, without negative and repeated ones."""
+    """Returns the sorted indices of discrete inputs, each of them once and not negative."""
     if not isinstance(discrete_dims, Iterable) or any(
         not isinstance(index, SupportsIndex) for index in discrete_dims
     ):
@@ -194,7 +195,9 @@ def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
     indices = [int(index) for index in discrete_dims]
     for index in indices:
         if not -dim <= index < dim:
-            raise ValueError(f"discrete_dims names the input {index}, but there are only {dim}.")
+            raise ValueError(
+                f"discrete_dims has the index {index}, but there are only {dim} inputs."
+            )
     return tuple(sorted({index % dim for index in indices}))
 
 
@@ -202,6 +205,6 @@ def _check_context(name: str | None, context: Tensor, dim: int) -> None:
     where = "The context" if name is None else f"The context of domain {name!r}"
     if not isinstance(context, Tensor) or context.ndim != 2 or len(context) != dim:
         shape = tuple(context.shape) if isinstance(context, Tensor) else type(context).__name__
-        raise InputDataError(f"{where} is {shape}: it must be d x s, with a row for each input.")
+        raise InputDataError(f"{where} is {shape}: it must be d x s, with one row for each input.")
     if context.shape[1] == 0 or not bool(context.isfinite().all()):
         raise InputDataError(f"{where} is empty, or has NaN or infinite values.")

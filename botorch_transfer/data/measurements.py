@@ -1,7 +1,7 @@
 """Reads outcomes as people record them: bounds, marks, errors, words, codes, and failures.
 
-Read this for the meaning of a cell of an outcome, and of the words of a status. :func:`measured`
-replaces such cells by numbers, and adds a column with the fate of each run.
+Read this to see how a cell of an outcome or of a status is interpreted. :func:`measured` replaces
+cells of outcomes by numbers, and adds a column with the fate of each run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 
 FATE = "botorch_transfer: fate"
-"""Column of :func:`measured`: ``"failed"``, ``"ended"`` (no outcome will come), or empty."""
+"""Column that :func:`measured` adds: ``"failed"``, ``"ended"`` (without an outcome), or empty."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -41,29 +41,29 @@ FAILED = _words(
     "no yield, nr, np, decomposed, decomposition, fehlgeschlagen, fehler, "
     "échec, échoué, fallido, fallito"
 )
-"""Words of a failed run, in a status or an outcome: lower case, without dots."""
+"""Words for a failed run, in a status or an outcome: lower case, without dots."""
 
 ENDED = _words(
     "abandoned, aborted, cancelled, canceled, withdrawn, skipped, dropped, removed, rejected, "
     "stopped, early stopped, pruned, not measured, not determined, nd, nm"
 )
-"""Words of a status: without an outcome, the run has ended and has not failed."""
+"""Status words for a run that has ended without an outcome, but has not failed."""
 
 NEUTRAL = _words(
     "ok, okay, done, complete, completed, finished, success, successful, succeeded, good, valid, "
     "yes, true, passed, closed, waiting, queued, scheduled, planned, proposed, suggested, "
     "candidate, staged, started, ongoing, open, todo, to do, new"
 )
-"""Words of a status after which a run is done if it has an outcome, and pending otherwise."""
+"""Status words that do not matter: the run is done if it has an outcome, otherwise pending."""
 
 EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
-"""Words of an outcome or of a status that mean an empty cell."""
+"""Words in an outcome or a status that mean an empty cell."""
 
 VAGUE = _words("error, inf, infinity, nr, np, invalid")
-"""Words of failure that may mean something else beside a number, as in ``0.3 (error 0.1)``."""
+"""Words of failure that have other meanings next to a number, as in ``0.3 (error 0.1)``."""
 
 NEGATIONS = _words("free, no, none, not, without")
-"""Words after which a word of failure means none."""
+"""Words that negate a word of failure, as in ``no error``."""
 
 _NUM = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 MARKS = re.compile(r"(?:\s*[*†‡§#!?^]+|\s+\([^)]*\)|\s*\[[^\]]*\])+\s*$")
@@ -75,19 +75,20 @@ CELL = re.compile(
     rf"(?:\s*(?:±|\+/-|\+-)\s*(?P<error>{_NUM})\s*(?P<unit>{UNIT})?)?\s*",
     re.IGNORECASE,
 )
-"""A number with a bound, a standard error or a unit, and the marks that may follow it."""
+"""A number with a bound, a standard error or a unit."""
 
 USUAL_CODE = re.compile(
     r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
 )
-"""Digits of numbers that often stand for a missing outcome, as 999 and 1e30."""
+"""Numbers that often code a missing outcome, such as 999 and 1e30."""
 
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
-"""Least distance of a code from all other outcomes, in ranges of nine tenths of them: for a usual
-code that repeats, for one that does not, and for another number that occurs three times."""
+"""Least distance of a code from all other outcomes, relative to their 5 % to 95 % range. The limits
+are for a usual code that repeats, a usual code that occurs once, and any other number that occurs
+at least three times."""
 
 LARGEST = 1e100
-"""Largest outcome. Larger ones count as infinite, because their squares overflow."""
+"""Largest outcome. Larger outcomes count as infinite, because their squares overflow."""
 
 BEYOND_LIMIT = 0.01
 """Share of a limit by which ``>5`` violates ``<= 5``."""
@@ -100,17 +101,17 @@ KINDS = {
     "failed": "Words count as failures: %s",
     "noise": "Cells without a number are empty standard errors: %s",
 }
-"""Log lines by kind of cell."""
+"""Log messages by the kind of the cell."""
 
 
 class Cell(NamedTuple):
     """Meaning of one cell.
 
     Args:
-        kind: A key of :data:`KINDS`; ``"wrong"`` if it has digits and is no number; or empty.
-        number: The number, maybe with a unit, or what else the cell holds.
-        error: The standard error, maybe with a unit.
-        side: 1 if the true outcome is larger, -1 if it is smaller.
+        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is no number; or empty.
+        number: The number as text, maybe with a unit; or the content of a cell that is not text.
+        error: The standard error as text, maybe with a unit.
+        side: 1 if the true outcome is larger than the number, -1 if it is smaller, otherwise 0.
     """
 
     kind: str
@@ -120,7 +121,7 @@ class Cell(NamedTuple):
 
 
 def error_column(outcome: str) -> str:
-    """Names the column of standard errors that cells such as ``18 ± 2`` have."""
+    """Returns the name of the column of standard errors from cells such as ``18 ± 2``."""
     return f"{outcome} (standard error)"
 
 
@@ -133,24 +134,25 @@ def measured(
 ) -> list[Any]:
     """Replaces outcomes as people record them by numbers, and finds the fate of each run.
 
-    ``>95`` counts as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error. A word
-    such as ``n.d.`` is no outcome, and the run has ended. A run has failed if a word in an outcome
-    or in the status means it, or if an outcome is infinite. A code such as -999 counts as missing;
-    if it is worse than all other outcomes, the run has failed, too. The log names each kind once.
+    ``>95`` is read as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error of 2. A
+    word such as ``n.d.`` means that the run has ended without an outcome. A run has failed if its
+    status or an outcome has a word of failure, or if an outcome is infinite. A code such as -999
+    means a missing outcome. If the code is worse than the other outcomes, the run has failed. The
+    log reports each kind of cell once.
 
     Args:
-        tables: Tables that are compared with one another, such as old runs and a study's own.
-        outcomes: The outcomes; a table may lack some.
-        status: The column with the state of a run; a table may lack it.
-        task: The column with the name of the task; a table may lack it.
-        places: Names of the tables for messages, as "In the runs".
+        tables: Tables that share the search for codes, such as old runs and the study's runs.
+        outcomes: The outcomes. A table may lack columns of outcomes.
+        status: The column with the status of a run. A table may lack this column.
+        task: The column with the name of the task. A table may lack this column.
+        places: Names of the tables for messages, such as "In the runs".
 
     Returns:
-        The tables, with numbers as outcomes, the column :data:`FATE`, and maybe columns of standard
-        errors (:func:`error_column`).
+        The tables with numeric outcomes, the column :data:`FATE`, and columns of standard errors
+        (:func:`error_column`) where outcomes have them.
 
     Raises:
-        InputDataError: If a cell has digits and is no number, or a standard error is negative.
+        InputDataError: If a cell has digits but is no number, or a standard error is negative.
 
     Example:
         >>> table = DataFrame({"ee": [">95", "n.d.", "failed", 40]})
@@ -171,7 +173,7 @@ def measured(
 def _in_numbers(
     table: DataFrame, outcomes: Sequence[Outcome], status: str | None, task: str | None
 ) -> DataFrame:
-    """Reads the cells of outcomes, of standard errors and of the status of one table."""
+    """Reads the outcomes, the standard errors and the status of one table."""
     frame, names = table.copy(deep=False), list[Any](table.columns)
     for name in [n for o in outcomes for n in (o.name, o.noise) if names.count(n) == 1]:
         if isinstance(frame[name].dtype, CategoricalDtype):
@@ -185,8 +187,8 @@ def _in_numbers(
             cells = [_parse(cell) for cell in table[name]]
             kinds = np.array([cell.kind for cell in cells], dtype=object)
             problem = (
-                ", which has digits and is no number: correct it (with a point for a decimal "
-                "comma), or empty the cell"
+                ", which has digits and is no number: correct it (with a point in place of a "
+                "decimal comma), or empty the cell"
             )
             refuse_cell(kinds == "wrong", table[name], problem)
             frame[name] = Series([cell.number for cell in cells], frame.index, dtype=object)
@@ -222,31 +224,31 @@ def _in_numbers(
 
 
 def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | None) -> Array:
-    """Standard errors of runs; zero or empty ones are inferred from the others of the task."""
+    """Returns standard errors; empty or zero cells get the task's pooled standard error."""
     errors = numbers(frame, name)
     given = needed & np.isfinite(errors) & (errors != 0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         squares = errors**2
     bad = given & ~((errors > 0) & np.isfinite(squares) & (squares > 0))
-    problem = ", which is no standard error in double precision: correct it, or empty the cell"
+    problem = ", which is no standard error: give a positive number, or empty the cell"
     refuse_cell(bad, frame[name], problem)
     group = frame[task] if task in frame.columns else np.zeros(len(frame))
     pooled = Series(np.where(given, squares, np.nan)).groupby(np.asarray(group)).transform("mean")
     inferred = needed & ~given & np.isfinite(pooled.to_numpy())
     if inferred.any():
-        text = "%d runs without a standard error in %r get the pooled one of the other runs"
+        text = "%d runs have no standard error in %r: they get the task's pooled standard error"
         logger.info(text, inferred.sum(), name)
     return np.where(given, errors, np.sqrt(pooled))
 
 
 def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
-    """Describes where a cell is."""
+    """Describes a cell by its value, its row and its task."""
     of_task = f" of task {plain(table[task].iloc[row])!r}" if task in table.columns else ""
     return f"as {plain(table[name].iloc[row])!r} in row {table.index[row]}{of_task}"
 
 
 def _parse(cell: Any) -> Cell:
-    """Reads one cell."""
+    """Parses one cell."""
     if not isinstance(cell, str):
         return Cell("", cell)
     bare = MARKS.sub("", cell.replace("−", "-"))
@@ -266,7 +268,7 @@ def _parse(cell: Any) -> Cell:
 
 
 def _word(cell: Any) -> str:
-    """Writes a word in lower case, without marks, and without the dots of ``n.d.``."""
+    """Normalizes a cell's text: lower case, without marks, and without the dots of ``n.d.``."""
     if not isinstance(cell, str):
         return "" if isna(cell) else str(cell).casefold()
     text = re.sub(r"(?<=\b[^\W\d_])\.\s*", "", cell.strip().casefold())
@@ -275,7 +277,7 @@ def _word(cell: Any) -> str:
 
 
 def _fate(word: str) -> str:
-    """The fate that a word means, or its beginning, as in ``failed: no memory``; maybe none."""
+    """Returns the fate that a text or its beginning means, as in ``failed: no memory``; or ""."""
     tokens = word.split()
     beginnings = {" ".join(tokens[:number]) for number in (1, 2, 3)}
     if beginnings & FAILED and not (NEGATIONS - {"no"}) & {*tokens}:
@@ -284,7 +286,7 @@ def _fate(word: str) -> str:
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
-    """Reads the words of the status; warns of unknown ones."""
+    """Finds each run's fate by its status; warns of unknown words."""
     fate: NDArray[Any] = np.full(len(frame), "", dtype=object)
     if list[Any](frame.columns).count(status) == 1:
         words = [_word(cell) for cell in frame[status]]
@@ -293,8 +295,9 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
         unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
         if unknown:
             logger.warning(
-                "The status has an unknown word in %d rows, %s: such a run counts by its outcome; "
-                "without one it is pending, or left out of old runs; write 'failed' if it failed",
+                "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. "
+                "Such a run counts if it has an outcome. Otherwise it is pending, or left out if "
+                "it is an old run",
                 len(unknown),
                 _place(frame, task, status, unknown[0]),
             )
@@ -305,10 +308,10 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
 
 
 def codes(values: Array) -> list[float]:
-    """Finds numbers that stand for a missing outcome: usual or repeated, and far from all others.
+    """Finds numbers that code a missing outcome: usual or repeated ones far from all others.
 
     Args:
-        values: The outcomes of all tables; NaN where there is none.
+        values: The outcomes of all tables; NaN where an outcome is missing.
 
     Returns:
         The codes.
@@ -334,9 +337,9 @@ def codes(values: Array) -> list[float]:
 
 
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
-    """Returns whether a number lies so far from all other outcomes that it is a code."""
+    """Returns whether a number is so far from all other outcomes that it counts as a code."""
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
-    is_negative = value < 0 <= others.min(initial=np.inf)  # and all others are not
+    is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative one
     if is_negative and is_usual and len(others):
         enough = 0.0
     elif len(np.unique(others)) < 3:
@@ -347,13 +350,13 @@ def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         spread = np.ptp(np.quantile(others, (0.05, 0.95))) or np.ptp(others)
         distance = max(others.min() - value, value - others.max()) / spread
-        # Outcomes over many orders of magnitude have extremes that are no codes.
+        # Outcomes that span many orders of magnitude have extremes that are not codes.
         is_further = enough <= 1 or not abs(value) / largest <= size / usual_size
     return bool(distance > enough and is_further)
 
 
 def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | None) -> None:
-    """Empties the cells with a code, in place, and warns of each code."""
+    """Replaces codes by NaN in place, and warns of each code."""
     values = [numbers(table, outcome.name) for table in tables]
     found = codes(every := np.concatenate([np.empty(0), *values]))
     middle = np.median(every[np.isfinite(every) & ~np.isin(every, found)]) if found else 0.0
@@ -362,8 +365,8 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         rows = [np.flatnonzero(own == code) for own in values]
         first = next(i for i, own in enumerate(rows) if len(own))
         logger.warning(
-            "The column %r has the code %g, %s, far from all other outcomes: it counts as a "
-            "missing outcome%s; empty such cells, or correct them",
+            "The column %r has the code %g, %s, far from all other outcomes: empty such cells, or "
+            "correct them. The code counts as a missing outcome%s",
             outcome.name,
             code,
             _place(tables[first], task, outcome.name, rows[first][0]),
@@ -382,36 +385,36 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
 
 
 def numbers(frame: DataFrame, name: str | None) -> Array:
-    """Returns the numbers of a column; NaN in cells that have none, and without that column.
+    """Returns a column as numbers; NaN for cells without a number.
 
     Args:
         frame: A table with ``n`` rows.
-        name: The column.
+        name: The column; all numbers are NaN if the table lacks it.
 
     Returns:
         An ``n`` array.
 
     Raises:
-        InputDataError: If the column has another type, such as dates.
+        InputDataError: If the column has complex numbers, dates or durations.
     """
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
     kind = frame[name].dtype
     if is_complex_dtype(kind) or is_datetime64_any_dtype(kind) or is_timedelta64_dtype(kind):
         raise InputDataError(
-            f"The column {name!r} is of the type {kind}: convert it to real numbers."
+            f"The column {name!r} has the type {kind}: convert it to real numbers."
         )
     found = to_numeric(frame[name], errors="coerce")
     return found.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
 
 
 def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
-    """Takes the natural logarithm of finite values; others stay as they are.
+    """Computes the natural logarithms of finite values; NaN and infinite values do not change.
 
     Args:
         values: An ``n`` array.
         frame: The table that the values come from.
-        name: Their column.
+        name: The column that the values come from.
 
     Returns:
         An ``n`` array.
@@ -427,12 +430,12 @@ def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
 
 
 def variance_column(outcome: str) -> str:
-    """Names the column that has the variances of predicted outcomes."""
+    """Returns the name of the column of predictive variances of an outcome."""
     return f"{outcome} (predicted variance)"
 
 
 def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
-    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if there is one.
+    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
 
     Args:
         bad: An ``n`` array.

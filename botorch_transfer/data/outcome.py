@@ -1,4 +1,4 @@
-"""``Outcome``: a column of outcomes, its direction and limit, and its model's predictions."""
+"""``Outcome``: a column of outcomes with its direction, limit, and conversion of predictions."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from botorch_transfer.outcome_transforms import robust_limit
 Goal = Literal["min", "max"]
 
 LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
-"""Probabilities of equally likely quantiles, by which what has no closed form is averaged."""
+"""Probabilities of quantiles whose average approximates means without a closed form."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One outcome of the target task: an objective, or what has a limit.
+    """One outcome of the target task: an objective or a constrained outcome.
 
     Args:
-        name: The column.
-        sign: -1 if small outcomes are good; models predict the outcome times the sign.
-        limit: The least value of the modelled outcome, for a constraint.
-        noise: The column of its standard errors.
+        name: The column of the outcome.
+        sign: 1 if large outcomes are good, -1 if small outcomes are good. Models predict the
+            outcome times the sign.
+        limit: The least feasible value of the modelled outcome; ``None`` for an objective.
+        noise: The column of standard errors.
         log: Whether models predict the outcome's logarithm, times the sign.
-        within: The least and the largest value that the outcome can have; predictions beyond them
-            count as these. The quantiles of what is clipped are the clipped quantiles, whatever the
-            model, and an outcome may really be at a bound, as a yield of 0 %.
+        within: The least and the largest possible value of the outcome. Predictions are clipped to
+            this range, and so are their quantiles. A bound itself is possible, such as a yield of
+            0 %.
 
     Example:
         >>> Outcome("loss", sign=-1.0).goal
@@ -49,7 +50,7 @@ class Outcome:
 
     @property
     def goal(self) -> Goal:
-        """Whether small or large outcomes are good."""
+        """``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good."""
         return "max" if self.sign > 0 else "min"
 
     @property
@@ -61,12 +62,12 @@ class Outcome:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of its numbers."""
+        """Columns of the outcome and of its standard errors."""
         return [column for column in (self.name, self.noise) if column is not None]
 
     @property
     def is_objective(self) -> bool:
-        """Whether it is to be improved, and has no limit."""
+        """Whether the outcome is an objective, not a constraint."""
         return self.limit is None
 
     def predicted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,11 +97,11 @@ class Outcome:
         return values if self.within is None else values.clamp(*self.within)
 
     def original(self, Y: Tensor) -> Tensor:
-        """Converts modelled outcomes, which are to be maximized, to the user's."""
+        """Converts modelled outcomes, which are maximized, to the unit of the column."""
         return (self.sign * Y).exp() if self.log else self.sign * Y
 
     def no_worse_than(self, worst: float) -> Outcome:
-        """Limits predictions to values no worse than a modelled outcome."""
+        """Returns an outcome whose predictions are clipped to be no worse than ``worst``."""
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
         return replace(
@@ -109,29 +110,29 @@ class Outcome:
         )
 
     def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes by how much, and how likely, the outcome is better than the best one so far.
+        """Computes the expected improvement on the incumbent and the probability of improvement.
 
         Args:
-            mean: An ``n`` tensor, of the model.
-            variance: An ``n`` tensor.
+            mean: An ``n`` tensor of the model's means.
+            variance: An ``n`` tensor of the model's variances.
             best: The best modelled outcome so far.
 
         Returns:
-            Two ``n`` tensors: the mean of improvements in the outcome's unit, none counting as
-            zero; and the probability of any.
+            Two ``n`` tensors: the expected improvement in the outcome's unit, and the probability
+            of improvement.
         """
         gains = self.sign * (self.quantiles(mean, variance, LEVELS) - self.original(best))
         return gains.clamp_min(0.0).mean(dim=-1), (gains > 0).double().mean(dim=-1)
 
     def limited(self, values: NDArray[np.float64], depth: float = 0.0) -> NDArray[np.float64]:
-        """Limits very bad outcomes of one task robustly, see :func:`robust_limit`.
+        """Raises very bad outcomes of one task to the robust limit, see :func:`robust_limit`.
 
         Args:
-            values: An ``n`` array in the outcome's unit; NaN where there is none.
+            values: An ``n`` array in the outcome's unit; NaN where an outcome is missing.
             depth: The least distance from the best outcome to the limit.
 
         Returns:
-            An ``n`` array. Nothing changes if the sign is zero: no outcome is good or bad.
+            An ``n`` array. Nothing changes if the sign is zero, because no outcome is bad then.
         """
         Y = torch.from_numpy(self.sign * values)
         lowest = robust_limit(Y[Y.isfinite()], depth, self.limit)

@@ -22,22 +22,22 @@ from botorch_transfer.search_space.cells import errors_in, with_numbers
 logger = logging.getLogger(__name__)
 
 SLIGHTLY, SAME_PLACE = 0.1, 1e-4
-"""Runs of a study may lie outside of a range by the first share of it; a share of at most the
-second is a rounding error."""
+"""Largest allowed distance of a study's runs from a range, relative to the range. The second
+distance is the largest rounding error."""
 
 
 class Runs(NamedTuple):
     """The runs of a study.
 
     Args:
-        X: An ``n x d`` tensor of inputs with at least one known outcome.
-        Y: An ``n x m`` tensor of outcomes to be maximized; NaN where one is not known.
-        Yvar: An ``n x m`` tensor of noise variances; a column of NaN if it is not known.
-        added: An ``n x m`` tensor of variances that come on top of the noise: outcomes of runs that
-            were stopped early are predictions.
-        succeeded: An ``n`` boolean tensor: which of these runs have not failed.
+        X: An ``n x d`` tensor of inputs of the runs with at least one known outcome.
+        Y: An ``n x m`` tensor of outcomes, which are maximized; NaN for an unknown outcome.
+        Yvar: An ``n x m`` tensor of noise variances; NaN for unknown noise variances.
+        added: An ``n x m`` tensor of variances to add to the noise variances. They are predictive
+            variances of early-stopped runs, whose outcomes are predicted, and zero elsewhere.
+        succeeded: An ``n`` boolean tensor: whether the run has not failed.
         waiting: A ``p x d`` tensor of inputs of pending runs.
-        failed: An ``f x d`` tensor of inputs of failed runs, including failed runs with some
+        failed: An ``f x d`` tensor of inputs of failed runs. It includes failed runs that have an
             outcome.
         ended: An ``e x d`` tensor of inputs of runs that ended without an outcome.
     """
@@ -53,14 +53,14 @@ class Runs(NamedTuple):
 
     @classmethod
     def of(cls, X: Tensor, Y: Tensor) -> Self:
-        """Makes runs that all have succeeded, from ``n x d`` inputs and ``n x m`` outcomes."""
+        """Makes successful runs from ``n x d`` inputs and ``n x m`` outcomes."""
         unknown, none = torch.full_like(Y, torch.nan), X[:0]
         succeeded = torch.ones(len(X), dtype=torch.bool)
         return cls(X, Y, unknown, torch.zeros_like(Y), succeeded, none, none, none)
 
     @property
     def awaited(self) -> Tensor:
-        """Inputs that have outcomes or will have them."""
+        """Inputs of the runs that have outcomes or are pending."""
         return torch.cat([self.X, self.waiting])
 
     @property
@@ -70,11 +70,11 @@ class Runs(NamedTuple):
 
     @property
     def good(self) -> Tensor:
-        """Inputs of runs with an outcome that have not failed."""
+        """Inputs of the runs that have an outcome and have not failed."""
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Selects the runs with a known value of one outcome, and that outcome."""
+        """Returns the runs with a known value of one outcome, with this outcome only."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)
@@ -83,19 +83,19 @@ class Runs(NamedTuple):
 def read_runs(
     space: SearchSpace, runs: DataFrame | None, outcomes: Sequence[Outcome], status: str
 ) -> Runs:
-    """Encodes the runs of a study, and finds which of them are pending or have failed.
+    """Encodes the runs of a study, and finds the pending, failed and ended runs.
 
     Args:
         space: The search space.
-        runs: The runs, as :func:`~.measurements.measured` has read them; maybe none.
+        runs: The runs, as :func:`~.measurements.measured` returns them; ``None`` for no runs.
         outcomes: The outcomes.
-        status: The column with the state of a run.
+        status: The column with the status of a run.
 
     Returns:
         The runs.
 
     Raises:
-        InputDataError: If a parameter's column is missing, or a value is none of the space's.
+        InputDataError: If a parameter's column is missing, or a value is not in the search space.
     """
     if runs is None or runs.empty:
         runs = DataFrame(columns=[*space.columns, FATE])
@@ -103,10 +103,10 @@ def read_runs(
     spare = [n for n in runs.columns if n not in {*space.columns, status, FATE, *columns}]
     for name in (*space.columns, *(outcome.name for outcome in outcomes)):
         if name not in runs.columns and (likely := likely_column(name, spare)):
-            of, kind = ("of parameter ", "parameter") if name in space.columns else ("", "outcome")
+            of, kind = ("for parameter ", "parameter") if name in space.columns else ("", "outcome")
             raise InputDataError(
-                f"The runs have no column {of}{name!r}, but one of {likely!r}: rename it if that "
-                f"is the {kind}, or drop it."
+                f"The runs have no column {of}{name!r}, but they have a column {likely!r}: rename "
+                f"this column if it is the {kind}, or drop it."
             )
     runs = with_numbers(runs, space.number_columns)
     X = _place_runs(space, runs)
@@ -123,14 +123,14 @@ def read_runs(
 
 
 def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
-    """Places runs inside of the search space or slightly outside; refuses other runs."""
+    """Places runs that lie in the search space or slightly outside; raises an error otherwise."""
     with errors_in("In the runs"):
         X = space.place(runs, within=SLIGHTLY)
     beyond = (-X).maximum(X - 1).amax(dim=-1)
     outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
     if outside:
         logger.info(
-            "%d of the runs lie slightly outside of the search space, and are kept where they are "
+            "%d of the runs lie slightly outside of the search space: their values are kept "
             "(row %s)",
             len(outside),
             ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),

@@ -1,4 +1,7 @@
-"""From a table of old runs to source data: failed runs, changed search spaces, standard errors."""
+"""Converts a table of old runs to source data.
+
+Handles failed runs, changed search spaces and standard errors.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ from botorch_transfer.search_space.space import check_table
 logger = logging.getLogger(__name__)
 
 ENOUGH_SAME, MOST = 3, 0.9
-"""Number of a study's own runs in a task, and their share, by which the task is the study."""
+"""Least number of a study's own runs in a task, and their least share, to leave the task out."""
 
 MAX_COUNTED = 4
-"""The most values to name in a log line."""
+"""Maximum number of values in a log line."""
 
 MANY_TIMES = 10.0
-"""Ratio of the median to the best loss from which on a log line advises logarithms."""
+"""Least ratio of the median to the best loss for which a log line recommends logarithms."""
 
 
 @overload
@@ -74,28 +77,32 @@ def from_dataframe(
     robust: bool | None = False,
     limit: float | None = None,
 ) -> dict[str, Any]:
-    """Makes source data of a table with one row a run.
+    """Converts a table with one row per run to source data.
 
-    Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read, and codes such as -999 count
-    as missing; see the page on source data. Runs without a finite outcome are dropped, or the
-    failed ones get the worst finite outcome of their task. A task without any finite outcome is
-    left out. One log line per call counts the runs and names the tasks.
+    Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are converted to numbers, and codes such
+    as -999 count as missing; see the page on source data. Runs without a finite outcome are
+    dropped. With ``failed="worst"``, failed runs get the worst finite outcome of their task. A task
+    without any finite outcome is left out. One log line per call counts the runs and names the
+    tasks.
 
-    If the best losses are many times smaller than ordinary ones, differences between them are lost
-    on the scale of the losses; consider ``log``. A log line advises it if the best loss is less
-    than a tenth of the median one in half of the tasks or more.
+    If the best losses are many times smaller than ordinary losses, models cannot resolve the
+    differences between good runs: consider ``log``. A log line recommends ``log`` if, in at least
+    half of the tasks, the best loss is less than a tenth of the median loss.
 
-    The search space may have changed since, see ``missing``, ``rename`` and ``changed``:
+    The search space may have changed since the old runs, see ``missing``, ``rename`` and
+    ``changed``:
 
-    - A parameter that a task does not record had one value, which ``missing`` gives. The task then
-      carries no information about other values. Or its value is unknown: each run then gets another
-      one, spread over the range, so that this task's outcomes do not depend on the parameter.
-    - An empty cell of a choice is the value ``"none"``, if it is one; else the run is left out. So
-      is, with ``changed``, a run with an empty cell of a number that each run has.
+    - If a task does not record a parameter, ``missing`` gives the value that the parameter had in
+      all runs. The task then carries no information about other values. If the value is unknown,
+      each run gets another value, spread over the range. The outcomes of the task then do not
+      depend on the parameter.
+    - An empty cell of a choice means the value ``"none"``, if the choice has this value; otherwise
+      the run is left out. With ``changed``, a run is also left out if the cell of an unconditional
+      number is empty.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
-      cube. A number between the levels of a parameter keeps its place between them. A run is left
-      out if its choice is no longer one, or if a logarithm does not reach its number. A warning in
-      the log counts such runs.
+      cube. A number between two levels of a parameter keeps its place between the levels. A run is
+      left out if its choice no longer exists, or if its number has no place on a logarithmic scale.
+      A warning in the log counts the runs that are left out.
     - Old runs carry no information about a new choice.
 
     Args:
@@ -103,49 +110,51 @@ def from_dataframe(
         space: The search space of the table.
         outcome: Column with the outcome; a list for several outcomes.
         task: Column with the name of the task; names are compared as text.
-        goal: Whether large (``"max"``) or small (``"min"``) outcomes are good, a list for several
-            outcomes. Models maximize, so ``"min"`` changes the sign.
-        failed: What to do with failed runs: ``"drop"`` them, or give them the task's ``"worst"``
-            finite outcome, if a failure depends on the parameters.
+        goal: ``"max"`` if large outcomes are good, ``"min"`` if small outcomes are good; a list for
+            several outcomes. Models maximize, so ``"min"`` changes the sign.
+        failed: ``"drop"`` drops failed runs. ``"worst"`` gives failed runs the worst finite outcome
+            of their task; use it if failures depend on the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
-            unit; its square becomes ``Yvar``. An empty or zero standard error is the pooled one of
-            the task's other runs. A task with an empty column has its noise inferred. A failed run
-            that is kept has the largest standard error of its task.
+            unit. The squared standard error is ``Yvar``. An empty or zero cell gets the pooled
+            standard error of the task. If the column is empty for a task, its noise variance is
+            inferred. A failed run with ``failed="worst"`` has the largest standard error of its
+            task.
         missing: Values of parameters that a task does not record (empty or absent column); ``None``
-            if the value is not known.
-        rename: New names of columns by their old ones.
-        changed: Whether the search space has changed since the runs. If not, an unrecorded
-            parameter that ``missing`` does not name is an error, and a warning counts the runs
-            outside of the space. If it has, such a parameter counts as unknown, unless the table
-            has a column of a similar name.
-        log: Whether to take the outcome's natural logarithm. Standard errors become relative ones.
-            Give the target's outcomes as logarithms, too.
-        encode: Another encoding, for models whose inputs are not in the unit cube: a function from
-            a table of runs that have a place in the space to an ``n x d`` tensor of inputs.
-        robust: Whether outcomes far below their task's median are raised to a limit
-            (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs are
-            just bad runs. If not, a warning in the log names tasks with an outcome very far below,
-            unless it is ``None``.
-        limit: The limit of an outcome that has one, in its unit; large values satisfy it if
-            ``goal`` is ``"max"``. Only outcomes that violate it are limited robustly.
+            for an unknown value.
+        rename: Mapping from old to new names of columns.
+        changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
+            parameter that is not in ``missing`` raises an error, and a warning counts the runs
+            outside of the space. If ``True``, the value of such a parameter counts as unknown,
+            unless the table has a column of a similar name.
+        log: Whether to take the natural logarithm of the outcome. Standard errors are then relative
+            errors. The target's outcomes must be logarithms, too.
+        encode: Another encoding, for models whose inputs are not in the unit cube: a function that
+            maps a table of ``n`` runs to an ``n x d`` tensor of inputs. The table has only runs
+            that have a place in the space.
+        robust: Whether to raise outcomes far below the median of their task to a limit
+            (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs count
+            as bad runs. If ``False``, a warning in the log names tasks with such outcomes. If
+            ``None``, there is no warning.
+        limit: The limit of a constrained outcome, in the outcome's unit. Values above the limit are
+            feasible if ``goal`` is ``"max"``, values below it otherwise. Only infeasible outcomes
+            are raised by ``robust``.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
-        precision. The features are named as in ``space.feature_names``, or by their number if
-        ``encode`` is given; the outcome is named as the task, by which BoTorch distinguishes tasks.
-        Of several outcomes, a mapping from outcomes to such mappings, as
-        :func:`~botorch_transfer.transfer_models` takes it.
+        precision. Features are named by ``space.feature_names``, or ``x0``, ``x1``, ... if
+        ``encode`` is given. Each data set's outcome has the name of the task, because BoTorch
+        distinguishes tasks by outcome names. For several outcomes, a mapping from outcomes to such
+        mappings, as :func:`~botorch_transfer.transfer_models` takes it.
 
     Raises:
-        InputDataError: If a column is missing, a run has no task, no run has a finite outcome, an
-            outcome has no logarithm to take, a task lacks a parameter that ``missing`` doesn't
-            name, a parameter's value is empty or of another kind, no run has a place in the search
-            space, or a standard error is negative; or if ``frame`` is no table, has
-            two columns of a name that is read, or one that is read as two things. The message names
-            the task and the parameter.
-        TypeError: If an argument is of another type.
-        ValueError: If ``goal`` or ``failed`` is something else, or ``missing`` names no column of
-            the space.
+        InputDataError: If ``frame`` is no table, a column is missing, two columns have the same
+            name, or one column has two meanings. If a run has no task, no run has a finite outcome,
+            an outcome has no logarithm, or a standard error is negative. If a task lacks a
+            parameter that is not in ``missing``, a parameter's value is empty or of a wrong type,
+            or no run has a place in the search space. The message names the task and the parameter.
+        TypeError: If an argument has a wrong type.
+        ValueError: If ``goal`` or ``failed`` has another value, or ``missing`` has a name that is
+            not a parameter of the space.
 
     Example:
         >>> from pandas import DataFrame
@@ -173,14 +182,14 @@ def from_dataframe(
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
     if not isinstance(space, SearchSpace):
         raise TypeError(
-            f"The search space is a {type(space).__name__}: make a SearchSpace, for instance by "
+            f"The search space is a {type(space).__name__}: make a SearchSpace, for example by "
             "search_space.guess_space(frame) or SearchSpace.from_dict."
         )
     for argument, names in {"missing": missing, "rename": rename}.items():
         if not isinstance(names, Mapping | None):
             raise TypeError(f"{argument} is {names!r}: give a dictionary with names as keys.")
     if log and limit is not None and limit <= 0:
-        raise ValueError(f"limit is {limit}, which has no logarithm: leave log out.")
+        raise ValueError(f"limit is {limit}, which has no logarithm: leave log= out.")
     check_table(frame, ())
     sign = 1.0 if goal == "max" else -1.0
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
@@ -203,10 +212,10 @@ class OldRuns(NamedTuple):
     """Runs of old tasks with a place in a search space.
 
     Args:
-        sources: By outcome the source data by task, to be maximized; ``None`` for an outcome
-            without any finite value.
-        failed: An ``f x d`` tensor of inputs of failed runs. Runs of a task in which none succeeded
-            say nothing, nor do failed runs that lack a parameter's value.
+        sources: Mapping from each outcome to its source data, which map task names to data sets.
+            Outcomes are maximized. ``None`` for an outcome without any finite value.
+        failed: An ``f x d`` tensor of inputs of failed runs. It leaves out tasks without a
+            successful run, and failed runs that lack a parameter's value.
     """
 
     sources: dict[str, dict[str, SupervisedDataset] | None]
@@ -229,23 +238,23 @@ def read_history(
     """Places the old runs of a table in a search space, for all outcomes at once.
 
     Args:
-        frame: A table that :func:`~.measurements.measured` has read.
+        frame: A table that :func:`~.measurements.measured` returned.
         space: The search space.
         outcomes: The outcomes.
         task: The column with the name of the task.
-        missing: As :func:`from_dataframe` takes it, and so are the following arguments.
-        status: The column with the state of a run; with ``None``, the failed runs are not placed.
-            In a table without that column, runs without any outcome have failed.
-        changed: Whether the search space may have changed.
-        keep: Whether runs without an outcome get the worst one of their task.
-        encode: Another encoding.
-        robust: Whether very bad outcomes are limited; ``None`` if not, without a warning.
+        missing: See :func:`from_dataframe`.
+        status: The column with the status of a run. With ``None``, failed runs are not placed. If
+            the table lacks the column, runs without any outcome count as failed.
+        changed: See :func:`from_dataframe`.
+        keep: Whether failed runs without an outcome get the worst outcome of their task.
+        encode: See :func:`from_dataframe`.
+        robust: See :func:`from_dataframe`.
 
     Returns:
         The runs.
 
     Raises:
-        InputDataError: As :func:`from_dataframe` does.
+        InputDataError: For the reasons listed in :func:`from_dataframe`.
     """
     frame = with_numbers(frame, space.number_columns)
     for suspicion in (suspicions := wrong_units(frame, space, task)):
@@ -292,8 +301,8 @@ def read_history(
     notes.log(outcomes[0].name, robust, changed or encode is not None)
     if notes.displaced and not any(sources.values()):
         raise InputDataError(
-            "No run is left, as all have a value that the search space has no place for: add it to "
-            "the search space, or leave the table out."
+            "No run is left: each run has a value that has no place in the search space. Add the "
+            "values to the search space, or leave the table out."
             + "".join(f" Maybe another unit: {suspicion}." for suspicion in suspicions)
         )
     found = {name: tasks or None for name, tasks in sources.items()}
@@ -302,13 +311,13 @@ def read_history(
 
 @dataclass
 class _Notes:
-    """Runs to name in the log, as pairs of a task and a row.
+    """Runs to report in the log.
 
     Args:
-        displaced: Runs without a place in the search space.
-        lost: Columns and values without a place.
-        outside: Runs outside of the unit cube.
-        limited: Tasks of very bad outcomes.
+        displaced: Tasks and rows of the runs without a place in the search space.
+        lost: Columns and values without a place in the search space.
+        outside: Tasks and rows of the runs outside of the unit cube.
+        limited: The task of each very bad outcome.
     """
 
     displaced: list[tuple[str, Any]] = field(default_factory=list)
@@ -317,9 +326,9 @@ class _Notes:
     limited: list[str] = field(default_factory=list)
 
     def log(self, outcome: str, robust: bool | None, expected: bool) -> None:
-        """Logs the notes; runs outside of the space are worth a warning if unexpected."""
+        """Logs the notes; warns of runs outside of the space unless they are expected."""
         if self.limited and robust is not None:
-            told = ", and count as just bad" if robust else ": consider robust=True"
+            told = ", and are raised to a limit" if robust else ": consider robust=True"
             logger.log(
                 logging.INFO if robust else logging.WARNING,
                 "%d outcomes %r are far worse than a task's median%s (task %s)",
@@ -331,7 +340,7 @@ class _Notes:
         if self.displaced:
             cells = DataFrame(self.lost).groupby(0, sort=False)[1]
             logger.warning(
-                "%d runs have a value that the search space has no place for, as %s: left out (%s)",
+                "%d runs have a value that has no place in the search space, as %s: left out (%s)",
                 len(self.displaced),
                 "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells),
                 _some(self.displaced),
@@ -339,10 +348,10 @@ class _Notes:
         if self.outside:
             logger.log(
                 logging.INFO if expected else logging.WARNING,
-                "%d runs lie outside of the search space, and are kept where they are: check its "
+                "%d runs lie outside of the search space, and their values are kept: check the "
                 "ranges%s (%s)",
                 len(self.outside),
-                "" if expected else ", or say changed=True",
+                "" if expected else ", or give changed=True",
                 _some(self.outside),
             )
 
@@ -350,7 +359,7 @@ class _Notes:
 def _place(
     name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
 ) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Places the runs of a task: their inputs, and which of them have a place."""
+    """Places the runs of a task; returns inputs of placed runs, and a mask of placed runs."""
     always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
     needed = [parameter.name for parameter in always]
     filled = runs[needed].notna().all(axis=1).to_numpy()
@@ -370,18 +379,20 @@ def _place(
 def without_own_runs(
     history: DataFrame, runs: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
 ) -> DataFrame:
-    """Leaves out a task of old runs that are a study's own, as in one file of all campaigns.
+    """Leaves out tasks of the old runs that contain the study's own runs.
+
+    This happens if one file has the runs of all studies.
 
     Args:
-        history: Old runs.
-        runs: The runs of the study; both tables have numbers as outcomes.
+        history: Old runs, with numeric outcomes.
+        runs: The runs of the study, with numeric outcomes.
         space: The search space.
         outcomes: The outcomes.
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs without tasks that have three runs of the study or more: with outcomes that
-        all differ, or almost all runs of the task.
+        The old runs without the tasks that have at least three runs of the study. The outcomes of
+        these runs must all differ, or the runs must be almost all runs of the task.
     """
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names
@@ -401,7 +412,7 @@ def without_own_runs(
         same = old[old[columns].map(_written).agg("|".join, axis=1).isin(own)]
         different = same.drop_duplicates(columns)
         levels = max(different[column].nunique() for column in names)
-        # Runs on a grid with a few levels of the outcome may agree by chance.
+        # On a grid, runs whose outcome has few levels may agree by chance.
         count = history.iloc[rows][names].notna().any(axis=1).sum()
         is_all = levels > 1 and len(same) >= MOST * count
         if len(different) >= ENOUGH_SAME and (is_all or levels == len(different)):
@@ -415,7 +426,7 @@ def without_own_runs(
 
 
 def _written(cell: Any) -> str:
-    """Writes a cell as text, so that 3, 3.0 and "3" are alike."""
+    """Converts a cell to text, so that 3, 3.0 and "3" are equal."""
     try:
         return str(cell) if isinstance(cell, bool) else f"{float(cell):.12g}"
     except (TypeError, ValueError):
@@ -429,12 +440,12 @@ def limit_task(
 
     Args:
         task: The task; its outcomes are maximized.
-        limit: The least feasible outcome, if it has one.
-        by_rank: Whether the worse half counts by rank
+        limit: The least feasible outcome, for a constrained outcome.
+        by_rank: Whether to replace the worse half of the outcomes by rank
             (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
-        The task with limited outcomes; the same one if there is nothing to limit.
+        The task with raised outcomes; the same object if no outcome changes.
 
     Example:
         >>> X, Y = torch.rand(4, 1), torch.tensor([[4.0], [3.0], [2.0], [-1e6]])
@@ -462,12 +473,12 @@ def modelled(
     """Converts the outcomes of runs to modelled outcomes.
 
     Args:
-        frame: A table that :func:`~.measurements.measured` has read; it may lack columns.
+        frame: A table that :func:`~.measurements.measured` returned; it may lack columns.
         outcomes: The outcomes.
 
     Returns:
-        An ``n x m`` array of outcomes to be maximized, NaN or infinite where there is none, and
-        another one of noise variances, NaN where there are none.
+        An ``n x m`` array of outcomes, which are maximized, NaN or infinite for missing outcomes.
+        An ``n x m`` array of noise variances, NaN for unknown noise variances.
 
     Raises:
         InputDataError: If an outcome has no logarithm.
@@ -488,11 +499,11 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Finds the failed runs of a table.
 
     Args:
-        frame: A table that :func:`~.measurements.measured` has read.
-        Y: An ``n x m`` array of its outcomes.
+        frame: A table that :func:`~.measurements.measured` returned.
+        Y: An ``n x m`` array of the table's outcomes.
 
     Returns:
-        An ``n`` array: whether a run has failed, or an outcome is infinite.
+        An ``n`` array: whether the run's fate is ``"failed"``, or an outcome is infinite.
 
     Example:
         >>> from pandas import DataFrame
@@ -504,7 +515,7 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
-    """Returns the inputs of the runs that have a place, one by one if one of them lacks a value."""
+    """Returns the inputs of the runs that have a place; skips runs that lack a value."""
     try:
         X = space.place(runs)
     except InputDataError:
@@ -517,7 +528,10 @@ def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
 def _fill(
     name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, Any], changed: bool
 ) -> DataFrame:
-    """Fills columns that this task lacks, or refuses it; ``encode`` checks conditional ones."""
+    """Fills the columns that a task lacks; raises an error if a value is required.
+
+    ``encode`` checks conditional parameters.
+    """
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
         column = parameter.name
@@ -530,9 +544,9 @@ def _fill(
             runs[column] = values[column].to_numpy()
         elif parameter.active_if is None:
             raise InputDataError(
-                f"Task {name!r} has no values of parameter {column!r}: give the value that it had "
-                f"by missing={{{column!r}: ...}}, drop the task, or take the parameter out of the "
-                "search space."
+                f"Task {name!r} has no values of parameter {column!r}: give the value that the "
+                f"parameter had by missing={{{column!r}: ...}}, drop the task, or take the "
+                "parameter out of the search space."
             )
     return runs
 
@@ -540,13 +554,13 @@ def _fill(
 def unknown_values(parameter: Parameter, n: int, seed: str) -> DataFrame:
     """Draws values of a parameter for runs that do not record it.
 
-    Each run gets another value, spread over the range. Whatever is learned from such runs then does
-    not depend on the parameter.
+    Each run gets another value, spread over the range. A model of such runs then does not depend on
+    the parameter.
 
     Args:
         parameter: The parameter.
         n: The number of runs.
-        seed: What the draws depend on.
+        seed: Text that seeds the random numbers.
 
     Returns:
         A table with ``n`` rows and the columns of the parameter.
@@ -559,7 +573,7 @@ def unknown_values(parameter: Parameter, n: int, seed: str) -> DataFrame:
 
 
 def _counted(values: Iterable[Any]) -> str:
-    """Returns the most frequent values with their numbers, and how many others there are."""
+    """Lists the most frequent values with their counts, and counts the remaining values."""
     counts = Counter("empty" if isna(value) else repr(plain(value)) for value in values)
     common = [f"{value} ({number:,})" for value, number in counts.most_common(MAX_COUNTED)]
     more = len(counts) - len(common)
@@ -567,12 +581,12 @@ def _counted(values: Iterable[Any]) -> str:
 
 
 def _some(runs: Sequence[tuple[str, Any]]) -> str:
-    """Returns the tasks of runs, and the first row."""
+    """Lists the tasks of runs, and the first row."""
     return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
 
 def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
-    """Returns whether the median task's best loss is a small part of its median loss."""
+    """Returns whether best losses are much smaller than median losses in half of the tasks."""
     if min(map(np.min, losses), default=0.0) <= 0:
         return False
     return bool(np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES)
@@ -585,18 +599,18 @@ def _log_outcomes(
     without: Sequence[str],
     tasks: Mapping[str, SupervisedDataset],
 ) -> None:
-    """Logs runs without an outcome, and advises logarithms where losses differ by factors."""
+    """Logs runs without an outcome; recommends logarithms if losses differ by large factors."""
     if count := int((~is_finite).sum()):
-        treatment = "those that failed get their task's worst one" if keep else "left out"
+        treatment = "failed runs get the worst outcome of their task" if keep else "left out"
         message = f"{count:,} of {len(is_finite):,} runs have no finite outcome {outcome.name!r}"
         message += f": {treatment}"
         if without:
-            message += f"; left out without any finite outcome: {', '.join(map(repr, without))}"
+            message += f"; tasks without any, left out: {', '.join(map(repr, without))}"
         logger.log(logging.WARNING if without else logging.INFO, message)
     losses = [-data.Y[:, 0].numpy() for data in tasks.values()]
     if outcome.goal == "min" and not outcome.log and _differ_by_factors(losses):
         logger.info(
-            "The best %r of old tasks is less than a tenth of the median one: consider log=True "
+            "The best %r of old tasks is less than a tenth of the median: consider log=True "
             "(--log)",
             outcome.name,
         )

@@ -1,10 +1,11 @@
-"""Finds columns of old runs that are likely in another unit than the search space or other tasks.
+"""Finds columns of old runs that likely have another unit than the search space or other tasks.
 
-The rule: a task is named if more than a third of its values lie outside of a parameter's range, or
-if they differ much from most tasks' values, and one of the usual conversions makes them fit. The
-values of a task are summed up by their 10 % and 90 % quantiles. The reference are the medians of
-these over the tasks within the range, or the quantiles of the range itself if there are fewer than
-three such tasks. Differences from it are in units of its width.
+A task is reported if more than a third of its values lie outside of a parameter's range, or if its
+values differ much from the values of most tasks. One of the usual conversions must make the values
+fit. The 10 % and 90 % quantiles summarize the values of a task. They are compared with reference
+quantiles: the medians over the tasks within the range, or the quantiles of the range if fewer than
+three tasks are within the range. Differences are relative to the distance between the two reference
+quantiles.
 """
 
 from __future__ import annotations
@@ -34,36 +35,36 @@ CONVERSIONS = {
 """Factors and offsets of the usual conversions."""
 
 MAX_OUTSIDE = 1 / 3
-"""The largest share of a task's values that may lie outside of a range."""
+"""Largest share of a task's values that may lie outside of a range."""
 
 DIFFERENT, ALIKE = 0.9, 0.25
-"""Quantiles are different if they are off by more widths of the reference than the first, and alike
-if a conversion leaves less of that than the second."""
+"""Least relative difference from the reference that is reported, and the largest share of the
+difference that may remain after a conversion."""
 
 QUANTILES = [0.1, 0.9]
 """Quantiles that summarize the values of a task."""
 
 MAX_LOOKED_AT = 1_000
-"""Of more tasks, this many are looked at."""
+"""Maximum number of tasks that are checked."""
 
 MIN_VALUES, MIN_TASKS = 4, 3
-"""Fewer values of a task, or fewer tasks, say too little to be compared."""
+"""Least number of values of a task, and of tasks, for a comparison."""
 
 MAX_CHANCE = 0.05
-"""Largest probability that outcomes in per cent are all at most 1 by chance."""
+"""Probability that outcomes in per cent are all at most 1 by chance, below which a log warns."""
 
 
 def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
     """Finds tasks with values that are likely in another unit.
 
     Args:
-        frame: Old runs, one row a run.
+        frame: Old runs, one row per run.
         space: The search space.
         task: The column that names the task.
 
     Returns:
-        A sentence for each column and conversion. It names the column, the tasks, and the
-        conversion that makes the values fit, if there is one.
+        A sentence for each column and conversion. The sentence names the column, the tasks, and the
+        conversion that makes the values fit.
 
     Example:
         >>> from botorch_transfer.search_space import FloatParameter
@@ -93,18 +94,18 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
 def wrong_outcomes(
     history: DataFrame | None, runs: DataFrame | None, name: str, within: Range | None = None
 ) -> str | None:
-    """Finds out whether outcomes are in fractions where they should be in per cent, or vice versa.
+    """Checks whether outcomes are fractions that should be in per cent, or vice versa.
 
     Args:
-        history: Old runs, maybe none.
-        runs: The runs of this study, maybe none.
+        history: Old runs, or ``None``.
+        runs: The runs of this study, or ``None``.
         name: The column of the outcome, which a table may lack.
-        within: The least and the largest value that it can have.
+        within: The least and the largest possible value of the outcome.
 
     Returns:
-        A sentence if more than a third of the outcomes lie outside of what they can be. Or if at
-        least two outcomes of one table are between 0 and 1, the outcomes of the other table between
-        0 and 100, and so many of the latter would hardly be so small by chance.
+        A sentence if more than a third of the outcomes lie outside of ``within``, or if the tables
+        likely have different units: all outcomes of one table are between 0 and 1, and most
+        outcomes of the other table are between 1 and 100. ``None`` otherwise.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
@@ -129,11 +130,11 @@ def wrong_outcomes(
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
-    """Finds the tasks whose values are likely in another unit, with the likely conversion."""
+    """Yields the tasks whose values are likely in another unit, and a description."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
-    # Nobody gives temperatures a logarithmic scale, where an offset can make anything alike.
+    # On a logarithmic scale, an offset can make any values fit; temperatures have no such scale.
     likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
@@ -148,17 +149,18 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         reference = np.median(ends, axis=0)
         for name, found in zip(compared, likely(ends, reference, DIFFERENT, ALIKE), strict=True):
             if found is not None:
-                yield name, f"differs from that of most tasks: {found} it is alike"
+                yield name, f"differs from the values of most tasks: {found} it fits them"
     together = np.concatenate([*strange.values(), []])
     if len(together) >= MIN_VALUES:
-        # Together they cover the range best. That something is wrong is sure: no need to be strict.
+        # All strange values together cover the range best. They are wrong for sure, so the
+        # conversion need not fit as closely.
         found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
         for name in strange if found else ():
             yield name, f"lies outside of its range: {found} it fits"
 
 
 def _quantiles(values: Array) -> Array:
-    """Computes quantiles as NumPy does; NumPy takes ten times as long for few values."""
+    """Computes the same quantiles as ``numpy.quantile``, ten times as fast for few values."""
     places = np.array(QUANTILES) * (len(values) - 1)
     return np.interp(places, np.arange(len(values)), np.sort(values))
 
@@ -166,9 +168,10 @@ def _quantiles(values: Array) -> Array:
 def _likely_conversions(
     ends: Array, reference: Array, different: float, alike: float, without_offsets: bool
 ) -> list[str | None]:
-    """Finds the conversion that makes two quantiles like the reference's, if they differ much.
+    """Finds the conversion that moves a task's quantiles closest to the reference quantiles.
 
-    Factors are compared on a logarithmic scale. The quantiles are ``m x 2``.
+    ``None`` if the quantiles do not differ much, or if no conversion fits. Conversions by a factor
+    are compared on a logarithmic scale. ``ends`` are the ``m x 2`` quantiles of ``m`` tasks.
     """
     names = [name for name, (_, offset) in CONVERSIONS.items() if not (offset and without_offsets)]
     shares = []

@@ -1,7 +1,7 @@
-"""The tuning history that ships with the package: four search spaces, measured by this project.
+"""The tuning history of four search spaces that ships with the package.
 
-The datasheet is `README.md` beside this file; `benchmarks/measure_history.py` measured the table.
-`tuning_spaces.json` is the one place where the four spaces are defined.
+The datasheet is `README.md` in this folder. `benchmarks/measure_history.py` measured the table.
+`tuning_spaces.json` defines the four spaces.
 """
 
 from __future__ import annotations
@@ -32,37 +32,38 @@ def tuning_search_space(space: str) -> SearchSpace:
         space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`.
 
     Returns:
-        The space, to encode the history with and to tune in.
+        The search space, which encodes the history.
 
     Raises:
-        ValueError: If there is no space of that name.
+        ValueError: If the history has no space of this name.
 
     Example:
         >>> [p.name for p in tuning_search_space("svm").parameters]
         ['C', 'gamma']
     """
     if space not in _SPACES:
-        raise ValueError(f"There is no space {space!r}; choose one of {', '.join(_SPACES)}.")
+        raise ValueError(f"There is no space {space!r}: choose one of {', '.join(_SPACES)}.")
     return _SPACES[space]
 
 
 def load_tuning_history(space: str | None = None) -> pd.DataFrame:
-    """Cross-validation results of scikit-learn classifiers: a real history to try transfer with.
+    """Loads cross-validation results of scikit-learn classifiers, a real history of old runs.
 
-    Use it for examples, tests and quick comparisons. On each of its 18 tasks, 150 configurations
-    of each space were measured, other ones on every task.
+    Use them for examples, tests and quick comparisons. On each of 18 tasks, 150 configurations of
+    each space were measured. Each task has different configurations.
 
     Args:
-        space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`; all of them together by default.
+        space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`; all spaces by default.
 
     Returns:
-        One row a run. `space` and `task` are names; then the parameters, NaN where they are
-        inactive or belong to another space; `log_loss` (nats a sample, to minimize) and `accuracy`
-        (0 to 1, to maximize), NaN in runs that failed; `fit_seconds`, the processor time of the
-        whole cross-validation. For one space, only the columns and rows of that space.
+        A table with one row per run. `space` and `task` are names. The columns of parameters are
+        NaN for inactive parameters and for parameters of other spaces. `log_loss` (nats per sample,
+        minimized) and `accuracy` (0 to 1, maximized) are NaN for failed runs. `fit_seconds` is the
+        processor time of the whole cross-validation. With `space`, the table has only the columns
+        and rows of this space.
 
     Raises:
-        ValueError: If there is no space of that name.
+        ValueError: If the history has no space of this name.
 
     Example:
         >>> history = load_tuning_history("svm")
@@ -79,36 +80,36 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
 
 
 def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame:
-    """Next to other spaces' rows, whole numbers were read as floats; ordinal values are whole."""
+    """Converts integers and ordinals to whole numbers; rows of other spaces made them floats."""
     kinds = IntegerParameter, OrdinalParameter
     whole = [p.name for p in space.parameters if isinstance(p, kinds) and p.name in frame]
     return frame.astype(dict.fromkeys(whole, "int64"))
 
 
 def load_learning_curves(space: str) -> pd.DataFrame:
-    """Learning curves of scikit-learn classifiers on the tasks of the tuning history.
+    """Loads learning curves of scikit-learn classifiers on the tasks of the tuning history.
 
-    Use them to try predictions of runs that stop early. On each of the 18 tasks, 40 configurations
-    of the MLP were trained for 30 epochs, and 20 of the gradient boosting for 80 stages; the loss
-    is that on the half of the rows that was held out.
+    Use them to test early stopping. On each of the 18 tasks, 40 configurations of the MLP were
+    trained for 30 epochs, and 20 configurations of gradient boosting for 80 stages. The loss is
+    evaluated on a held-out half of the rows.
 
     Args:
         space: `"mlp"` or `"gbm"`.
 
     Returns:
-        One row a step: `task`, `run` (its number on the task), the parameters (but for
-        `n_estimators`), `step`, and `log_loss` (nats a sample, to minimize), NaN from where
-        training diverged.
+        A table with one row per step: `task`, `run` (the number of the run on the task), the
+        parameters (without `n_estimators`), `step`, and `log_loss` (nats per sample, minimized).
+        `log_loss` is NaN after training diverged.
 
     Raises:
-        ValueError: If there are no curves of that space.
+        ValueError: If there are no learning curves of this space.
 
     Example:
         >>> int(load_learning_curves("mlp")["step"].max())
         30
     """
     if space not in ("gbm", "mlp"):
-        raise ValueError(f"There are no curves of the space {space!r}; choose 'mlp' or 'gbm'.")
+        raise ValueError(f"There are no curves of the space {space!r}: choose 'mlp' or 'gbm'.")
     with as_file(files(__package__) / "learning_curves.csv.gz") as path:
         runs = pd.read_csv(path, low_memory=False).query("space == @space")
     runs = runs.assign(log_loss=runs["losses"].str.split())

@@ -1,4 +1,4 @@
-"""Search spaces: from tables of runs to the inputs of models, and back."""
+"""Search spaces convert tables of runs to model inputs, and model inputs to tables."""
 
 from botorch_transfer.search_space.cells import read_table
 from botorch_transfer.search_space.guess import guess_space

@@ -1,6 +1,6 @@
-"""Cells as people write them: files of spreadsheets, decimal commas, and numbers with a unit.
+"""Reads cells as people write them: spreadsheet files, decimal commas, and numbers with a unit.
 
-Read this for what is accepted in a table besides plain numbers and text.
+Read this to see what a table may contain besides plain numbers and text.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ logger = logging.getLogger(__name__)
 UNIT = r"(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
 NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
-"""A number and maybe its unit: one word that does not begin with a digit."""
+"""A number, optionally with a unit. A unit is one word that does not begin with a digit."""
 
 DECIMAL_COMMA = (
     rf"^(\s*(?:[<>≤≥~=]+\s*)?[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*[*†‡]*\s*)$"
 )
-"""The same with a comma for the point, maybe as a bound or with a mark: the parts around it."""
+"""A number with a decimal comma, optionally a bound or with a mark. The groups are the parts before
+and after the comma."""
 
 
 SCALES = {
@@ -49,21 +50,21 @@ SCALES = {
     "C": ("K", 1.0, 273.15),
     "°F": ("K", 5 / 9, 459.67 * 5 / 9),
 }
-"""Units that can be converted: the unit behind each, the factor and the offset."""
+"""Units that can be converted: the base unit, the factor and the offset of each unit."""
 
 MAX_SLIPS = 0.1
-"""The largest share of cells that may be something else in a column that is taken for numbers."""
+"""Largest share of cells without a number in a column that is read as numbers."""
 
 
 @contextmanager
 def errors_in(place: str) -> Iterator[None]:
-    """Lets an error about a table's cells begin with which table it is.
+    """Adds a prefix to the message of an ``InputDataError`` that is raised in the context.
 
     Args:
-        place: Where the cells are.
+        place: The prefix, such as the name of the table.
 
     Raises:
-        InputDataError: If one is raised inside, with the place before its message.
+        InputDataError: If an ``InputDataError`` is raised in the context.
 
     Example:
         >>> with errors_in("In the runs"):
@@ -76,13 +77,13 @@ def errors_in(place: str) -> Iterator[None]:
 
 
 def decoded(path: str | PathLike[str]) -> tuple[str, str]:
-    r"""Reads a text file in UTF-8, with or without a mark of byte order, UTF-16 or Windows' cp1252.
+    r"""Reads a text file in UTF-8, with or without a byte order mark, UTF-16 or Windows' cp1252.
 
     Args:
         path: The file.
 
     Returns:
-        The text, and the encoding.
+        The text, and the name of the encoding.
 
     Example:
         >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n", encoding="utf-16")
@@ -99,10 +100,11 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
 
 
 def separator(text: str) -> str:
-    r"""Finds what stands between the cells of a text file: a comma, a semicolon or a tab.
+    r"""Finds the separator of a text file: a comma, a semicolon or a tab.
 
     Args:
-        text: The text; the line of column names has the separator most often.
+        text: The text. The separator is the most frequent of these characters in the line of column
+            names.
 
     Returns:
         The separator.
@@ -118,22 +120,22 @@ def separator(text: str) -> str:
 
 
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
-    r"""Reads a file with a table as the command does.
+    r"""Reads a table from a file, like the command line.
 
-    In text and in columns of ``choices`` only an empty cell is empty: "None" and "nan" are words.
-    In a text file, cells are separated by commas, or by semicolons or tabs; a comma in a number is
-    then a point. Rows have the numbers that a spreadsheet gives them, and empty rows are left out.
+    In columns of text and in ``choices``, "None" and "nan" are words, not empty cells. Cells of a
+    text file are separated by commas, semicolons or tabs. With semicolons or tabs, numbers may have
+    a decimal comma. The index has the row numbers of a spreadsheet. Empty rows are left out.
 
     Args:
-        path: A text file, or the first sheet of an Excel file (``.xlsx``, with openpyxl).
+        path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
         choices: Columns that hold choices, not numbers.
 
     Returns:
         The table.
 
     Raises:
-        ValueError: If the file is empty or no table, or a row has more or fewer cells than there
-            are column names.
+        ValueError: If the file is empty or is no table, or if the number of cells in a row differs
+            from the number of column names.
 
     Example:
         >>> _ = Path("runs.csv").write_text("solvent;time;yield\nTHF;1,5;80\n")
@@ -167,19 +169,20 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 
 
 def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, list[str]]:
-    """Splits a text file into cells, and drops empty cells behind the last column.
+    """Splits a text file into cells, and drops empty cells after the last column.
 
     Args:
         path: The file, for messages.
-        content: Its text.
+        content: The text of the file.
         sep: The separator.
 
     Returns:
-        The cells by row of a spreadsheet, first the column names; without empty rows.
+        Mapping from row numbers of a spreadsheet to cells. The first row has the column names.
+        Empty rows are left out.
 
     Raises:
-        ValueError: If the file is empty or no table, a column name is there twice, or a row has
-            more or fewer cells than there are column names.
+        ValueError: If the file is empty or is no table, if two columns have the same name, or if
+            the number of cells in a row differs from the number of column names.
     """
     try:
         rows = list(csv.reader(StringIO(content), delimiter=sep, skipinitialspace=True))
@@ -193,7 +196,7 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         if len(line) < width or any(map(str.strip, line[width:])):
             raise ValueError(
                 f"{path} has {len(line)} cells in row {row} and {width} column names: put text "
-                f"that contains {sep!r} in quotation marks, and separate empty cells, too."
+                f"that contains {sep!r} in quotation marks, and separate empty cells by {sep!r}, too."
             )
         found[row] = line[:width]
     if not found:
@@ -220,25 +223,26 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
 
 
 def stripped(cell: Any) -> Any:
-    """Returns text without blanks around it; other cells as they are."""
+    """Strips blanks from text; returns other cells unchanged."""
     return cell.strip() if isinstance(cell, str) else cell
 
 
 def is_text(column: Series) -> bool:
-    """Returns whether a column may have text in its cells."""
+    """Returns whether a column may contain text."""
     return is_object_dtype(column.dtype) or is_string_dtype(column.dtype)
 
 
 def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:
-    """Reads cells such as ``"110 °C"`` as numbers, and logs their unit.
+    """Converts cells such as ``"110 °C"`` to numbers, and logs the unit.
 
-    If a column has several units, all numbers are converted to the first of them.
+    If a column has several units, all numbers are converted to the first unit.
 
     Args:
-        frame: A table; it may lack the columns.
-        columns: Those that hold numbers. Other text in them stays as it is.
-        whole: Whether to read only columns of such numbers. A few other cells count as empty, which
-            is logged. If units cannot be converted, it stays text.
+        frame: A table; it may lack some of the columns.
+        columns: Columns that hold numbers. Text without a number does not change.
+        whole: Whether to convert a column only if almost all cells are numbers in one unit. The few
+            other cells are then replaced by empty cells, which is logged. Any other column stays
+            text.
 
     Returns:
         A table with the numbers.
@@ -285,7 +289,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         if named:
             units.append(f"{name!r} in {' and (converted) '.join(named)}")
         if len(slips):
-            text = "%r is no such number in %d rows, as %r in row %s: correct it or empty the cell"
+            text = "%r has no number in %d rows, as %r in row %s: correct or empty such cells"
             logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])
     if units:
         logger.info("Read as numbers: %s", ", ".join(units))
@@ -296,10 +300,10 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
     """Finds the rows of each task.
 
     Args:
-        column: The column of the tasks' names, which are compared as text.
+        column: The column of task names, which are compared as text.
 
     Returns:
-        The positions of each task's rows, in order of first appearance.
+        Mapping from task names, in order of first appearance, to the positions of the rows.
 
     Raises:
         InputDataError: If a row has no task.
@@ -313,7 +317,8 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
         others = int(column.isna().sum()) - 1
         more = f" (and {others:,} other rows)" if others else ""
         raise InputDataError(
-            f"Row {row}{more} has no task in the column {column.name!r}: name it or drop the row."
+            f"Row {row}{more} has no task in the column {column.name!r}: name the task, or drop "
+            "the row."
         )
     names = column.map(stripped).astype(str).to_numpy()
     positions = Series(np.arange(len(names)))

@@ -1,8 +1,9 @@
-"""A search space guessed from a table of runs, as a start to edit.
+"""Guesses a search space from a table of runs, as a draft to edit.
 
-What a table cannot say is guessed: whether a scale is logarithmic (if the values' median is nearer
-to the middle of it), whether few numbers are all there are (an ordinal parameter) or some of a
-range, and when a parameter with empty cells is active.
+A table does not determine the whole space, so some properties are guessed. A scale is logarithmic
+if the median of the values is nearer to the middle of a logarithmic scale than of a linear scale.
+A few distinct numbers are the levels of an ordinal parameter, many numbers are a range. A parameter
+with empty cells is conditional if the values of another parameter determine the empty cells.
 """
 
 from __future__ import annotations
@@ -37,30 +38,30 @@ from botorch_transfer.search_space.space import SearchSpace, check_table
 logger = logging.getLogger(__name__)
 
 LOG_RATIO = 10
-"""On a logarithmic scale, the largest number is at least this many times the smallest."""
+"""Least ratio of the largest to the smallest number for a logarithmic scale."""
 
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
-"""Numbers are levels of an ordinal parameter if they are that few, and each is found that often."""
+"""Maximum number of levels of an ordinal parameter, and least mean number of runs per level."""
 
 MAX_CHOICES = 100
-"""A column of text with more different values than this holds something else than choices."""
+"""Maximum number of distinct values in a column of text that holds choices."""
 
 MANY_EMPTY = 0.05
-"""If so large a share of a choice's cells is empty, or half as many as the other choices have on
-average, an empty cell is a choice, too."""
+"""Least share of empty cells for which an empty cell counts as a choice. Half the mean share of the
+other choices also suffices."""
 
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
     r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
 )
-"""A column named by these words only has the place, time or number of a run."""
+"""Names of columns that hold the place, time or number of a run: they consist of these words."""
 
 STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
-"""Names of columns that have the step of a learning curve."""
+"""Names of columns that hold the step of a learning curve."""
 
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
-"""Words in the names of outcomes that are to be maximized, and to be minimized."""
+"""Words in the names of maximized outcomes, and of minimized outcomes."""
 
 MEASURES = re.compile(
     r"(?i)((val(idation)?|test|train(ing)?|mean|best|final|balanced|top_?[15])_?)?("
@@ -68,10 +69,10 @@ MEASURES = re.compile(
     r"(fit|train|training|score|eval)_?(seconds|time)|run_?time|wall_?(clock_?)?time|elapsed|"
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
-"""A column with such a name is measured; units in brackets and per cent do not count."""
+"""Names of measured columns, without units in brackets and per cent signs."""
 
 ALMOST_THE_OUTCOME = 0.99
-"""Rank correlation with the outcome from which on a column may be another measure."""
+"""Rank correlation with the outcome above which a column may be another measure."""
 
 DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"
 
@@ -85,26 +86,34 @@ def guess_space(
     step: str | None = None,
     run: str | None = None,
 ) -> SearchSpace:
-    """Guesses the search space of a table of runs; look it over before you use it.
+    """Guesses the search space of a table of runs; check the result before you use it.
 
-    No parameters are columns with a single value, or one within each task; text that hardly
-    repeats, such as comments; numbers, places and dates of runs; columns with the name of a
-    measure, such as ``accuracy``, or that change within a run; and columns of text that name each
-    value of another one in another way, as a CAS number does: of these, the one with most letters
-    is kept. The log names them with the reason. Ranges are the table's.
+    Some columns are left out, because they are no parameters. The log names these columns with the
+    reason:
+
+    - columns with a single value, or with a single value in each task;
+    - text that hardly repeats, such as comments;
+    - numbers, places and dates of runs;
+    - columns with the name of a measure, such as ``accuracy``;
+    - columns that change within a run;
+    - columns of text with other names for the values of another column, such as CAS numbers. Of
+      these columns, the one with most letters is kept.
+
+    The range of a parameter is the range of its column.
 
     Args:
-        frame: The table, one row a run. Text such as ``"110 °C"`` is read as a number.
-        leave_out: Columns that are no parameters: the task's, the outcomes'.
+        frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
+        leave_out: Columns that are no parameters, such as the task and the outcomes.
         task: The column that names the task.
-        outcome: The outcomes, which are no parameters. A column that has the same order in each
-            task is kept, with a warning.
-        step: The column of the step, in a table with one row a step.
+        outcome: The outcomes, which are no parameters. A column whose rank correlation with an
+            outcome is almost one in each task is kept, with a warning.
+        step: The column of the step, in a table with one row per step.
         run: The column whose value is the same in all rows of a run. By default, a new run starts
-            where the step does not grow.
+            where the step does not increase.
 
     Returns:
-        The space, parents of conditional parameters first, otherwise in the order of the columns.
+        The space. Parents of conditional parameters come first. Otherwise parameters have the order
+        of the columns.
 
     Raises:
         InputDataError: If no column is left.
@@ -136,19 +145,21 @@ def guess_space(
     copies = _copies(frame, [name for name in columns if name not in unused])
     if copies:
         listed = "; ".join(f"{name!r} {reason}" for name, reason in copies.items())
-        logger.warning("Left out, as these columns have other names for the same: %s", listed)
+        logger.warning(
+            "Left out, as these columns have other names for the same values: %s", listed
+        )
     left = [name for name in columns if name not in (*unused, *copies)]
     for name in left if step is None else ():
         if STEPS.fullmatch(name):
-            message = "%r looks like the step of a learning curve: if it is, name it by step="
+            message = "%r may be the step of a learning curve: if it is, name the column by step="
             logger.warning(message, name)
     for name in left:
         for other in [other for other in outcomes if other in frame]:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "%r has almost the order of %r: leave it out if it is measured, too"
+                message = "%r is ordered almost like %r: leave it out if it is a measure"
                 logger.warning(message, name, other)
     found: dict[str, Parameter] = {}
-    # Complete columns first: they may say where others are filled.
+    # Complete columns first: they may be parents of columns with empty cells.
     for name in sorted(left, key=lambda name: frame[name].hasnans):
         known, column = list(found.values()), frame[name]
         condition = find_condition(frame, name, known) if column.hasnans else None
@@ -168,7 +179,7 @@ def guess_space(
             for value in getattr(guessed, "values", ()):
                 other = spellings.setdefault(str(value).casefold(), value)
                 if other != value:
-                    message = "%r has both %r and %r: if they mean the same, write them alike"
+                    message = "%r has both %r and %r: if they mean the same, use one spelling"
                     logger.warning(message, name, other, value)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
@@ -188,24 +199,24 @@ def is_measure(name: str) -> bool:
 
 
 def words_of(name: str) -> set[str]:
-    """Splits the name of a column into words, in lower case; ``"%"`` is one, too."""
+    """Splits the name of a column into words in lower case; ``"%"`` counts as a word."""
     return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
 
 
 def usual_goal(name: str) -> str:
-    """Returns ``"min"``, ``"max"`` or nothing, as the words of an outcome's name suggest."""
+    """Returns the goal that the name of an outcome suggests: ``"min"``, ``"max"`` or ``""``."""
     kinds = {"min": f"cost|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
     found = (goal for goal, named in kinds.items() if words_of(name) & {*named.split("|")})
     return next(found, "")
 
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
-    """Returns the reason why a column describes a run or a task, and is no parameter."""
+    """Returns why a column describes runs or tasks, or ``None`` if it may be a parameter."""
     text = column.dropna().astype(str) if is_text(column) else Series(dtype=str)
     if is_datetime64_any_dtype(column.dtype) or (len(text) and text.str.fullmatch(DATE).all()):
         return "holds dates"
     if NOTES.fullmatch(str(column.name)):
-        return "says which run it was"
+        return "identifies a run"
     if is_measure(str(column.name)):
         return "has the name of a measure"
     if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
@@ -215,7 +226,7 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
 
 
 def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None) -> Series:
-    """Numbers the runs of a table with several rows a run."""
+    """Numbers the runs of a table with several rows per run."""
     keys = [frame[name] for name in (task, run) if name is not None]
     if run is not None or step is None:
         return frame.groupby([key.to_numpy() for key in keys], dropna=False).ngroup()
@@ -226,7 +237,7 @@ def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None)
 
 
 def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
-    """Whether a column has almost the order of an outcome in each task, or the opposite one."""
+    """Returns whether a column and an outcome have a rank correlation near ±1 in each task."""
     both = DataFrame({"a": to_numeric(column, "coerce"), "b": to_numeric(outcome, "coerce")})
     both = both.replace([np.inf, -np.inf], np.nan).dropna()
     groups = [both] if tasks is None else [g for _, g in both.groupby(tasks[both.index])]
@@ -236,8 +247,8 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
 
 
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Finds columns of text that name each value of another one in another way."""
-    distinct = frame[columns].drop_duplicates()  # replicates are one setting
+    """Finds columns of text that have other names for the values of another column."""
+    distinct = frame[columns].drop_duplicates()  # counts replicates once
     same: dict[bytes, list[str]] = {}
     for name in columns:
         codes, levels = factorize(distinct[name])
@@ -247,7 +258,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
     for names in same.values():
         kept = max(names, key=lambda name: _share_of_letters(frame[name]))
         text = [name for name in names if name != kept and not is_numeric_dtype(frame[name])]
-        reasons |= dict.fromkeys(text, f"goes with {kept!r}")
+        reasons |= dict.fromkeys(text, f"renames the values of {kept!r}")
     return reasons
 
 
@@ -257,13 +268,13 @@ def _share_of_letters(column: Any) -> float:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses a parameter from filled cells of a column; else returns the reason why not."""
+    """Guesses a parameter from the filled cells of a column, or returns why it is none."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"
     if is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype):
         if to_numeric(column, errors="coerce").notna().any():
-            # Beside numbers it is no choice, such as two layers' sizes.
+            # Next to numbers, text such as "9,5" is a number, not a choice such as "64,32".
             refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
         choices = sorted((plain(value) for value in values), key=str)
         once = [text for text, number in Counter(map(str, column)).items() if number == 1]
@@ -288,7 +299,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
 
 
 def find_condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dict[str, Any] | None:
-    """Finds the parameter whose values say where a column has values, if there is one."""
+    """Finds the parent parameter whose values determine where a column has values."""
     filled = frame[name].notna()
     for parent in parents:
         if isinstance(parent, CategoricalParameter | OrdinalParameter):
@@ -315,7 +326,7 @@ def _is_run(numbers: NDArray[Any]) -> bool:
 
 
 def _is_geometric(numbers: NDArray[Any]) -> bool:
-    """Returns whether three numbers or more have one ratio, as powers of two have."""
+    """Returns whether at least three numbers have a constant ratio, such as powers of two."""
     if len(numbers) < 3 or numbers[0] <= 0:
         return False
     ratios = numbers[1:] / numbers[:-1]

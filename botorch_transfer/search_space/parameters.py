@@ -1,7 +1,7 @@
 """The parameters of a search space: floats, integers, ordinals and categoricals.
 
-Read this for how a parameter reads its column of a table and where it places them in the unit
-cube, or to add a kind of parameter: :class:`Parameter` is their interface.
+Read this to see how a parameter encodes a column of a table in the unit cube. Read it also to add a
+kind of parameter: a subclass of :class:`Parameter`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ActiveIf = Mapping[str, Any]
 
 
 class Parameter(ABC):
-    """One parameter: a column of a table of runs, and its place in the unit cube.
+    """Base class of parameters: a column of a table of runs, and its encoding in the unit cube.
 
-    A parameter knows nothing about the others. The search space decides in which rows it is active,
-    and hands over active rows only.
+    A parameter does not depend on other parameters. The search space passes only those rows in
+    which the parameter is active.
     """
 
     name: str
@@ -40,24 +40,24 @@ class Parameter(ABC):
     log: bool | Literal["1-x"] = False
 
     def __post_init__(self) -> None:
-        """Refuses impossible arguments, and writes the condition with tuples of values."""
+        """Raises an error for invalid arguments; converts the values of ``active_if`` to tuples."""
         for problem in self._problems():
             raise ValueError(f"Parameter {self.name!r} {problem}.")
         if self.active_if is not None:
             self._set(active_if={k: _as_tuple(v) for k, v in self.active_if.items()})
 
     def _problems(self) -> Iterator[str]:
-        """Problems of the arguments; the first one is raised."""
+        """Yields the problems of the arguments; the first problem is raised."""
         given = {} if self.active_if is None else self.active_if
         is_empty = self.active_if is not None and not given
         if is_empty or not isinstance(given, Mapping) or not all(map(_as_tuple, given.values())):
             yield (
                 f"has the active_if {given!r}: give a dictionary of parent parameters with at "
-                "least one value each, {'parent': [values]}, or leave active_if out"
+                "least one value for each parent, {'parent': [values]}, or leave active_if out"
             )
 
     def _set(self, **fields: Any) -> None:
-        """Replaces fields of a new object by their normal form."""
+        """Sets fields of a new, frozen object."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -68,7 +68,7 @@ class Parameter(ABC):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether an empty cell is a value, too."""
+        """Whether an empty cell is a valid value."""
         return False
 
     @property
@@ -91,28 +91,29 @@ class Parameter(ABC):
         """Places the values in ``frame`` in the unit cube.
 
         Args:
-            frame: ``n`` rows with at least the column of this parameter, none of its cells missing.
+            frame: A table with ``n`` rows and the column of this parameter, which has no empty
+                cells.
 
         Returns:
-            An ``n x w`` array in the unit cube, ``w`` the number of feature names.
+            An ``n x w`` array in the unit cube, where ``w`` is the number of feature names.
         """
 
     def place(self, frame: DataFrame) -> Array:
-        """Places values of an earlier search space, which may have had other bounds or choices.
+        """Encodes values of an earlier search space with other bounds or choices.
 
         Args:
             frame: As in ``encode``.
 
         Returns:
-            An ``n x w`` array: as ``encode``, but numbers outside of the range keep their place
-            outside of the unit interval, numbers between the values keep their place between
-            them, and values that have no place are NaN.
+            An ``n x w`` array. It differs from ``encode`` for values that are not in the space.
+            Numbers outside of the range are extrapolated beyond the unit interval. Numbers between
+            two values of a list are interpolated. Values that have no place are NaN.
         """
         return self.encode(frame)
 
     @abstractmethod
     def decode(self, unit: Array) -> DataFrame:
-        """Finds the values nearest to points of the unit cube.
+        """Returns the parameter's values that are nearest to points of the unit cube.
 
         Args:
             unit: An ``n x w`` array in the unit cube.
@@ -122,7 +123,7 @@ class Parameter(ABC):
         """
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, ``size x w``; only for finite parameters.
+        """Returns the ``size x w`` encodings of all values of a finite parameter.
 
         Raises:
             NotImplementedError: If the parameter is continuous.
@@ -133,8 +134,8 @@ class Parameter(ABC):
         """Draws points whose decoded values are uniform on the parameter's scale.
 
         Args:
-            n: How many.
-            rng: NumPy's generator of random numbers.
+            n: The number of points.
+            rng: NumPy's random number generator.
 
         Returns:
             An ``n x w`` array in the unit cube.
@@ -142,7 +143,7 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Returns whether a value is one of this parameter's; never true for a continuous one.
+        """Returns whether the parameter can have a value; ``False`` for continuous parameters.
 
         Args:
             value: A value in the ``active_if`` of another parameter.
@@ -151,23 +152,23 @@ class Parameter(ABC):
 
 
 def _as_tuple(values: Any) -> tuple[Any, ...]:
-    """Returns several values, or one."""
+    """Returns a tuple of values; a single value becomes a tuple of one."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return (values,) if is_one else tuple(values)
 
 
 def read_values(column: Series) -> Series:
-    """Reads a column as plain objects or numbers; refuses missing values."""
+    """Reads a column as plain objects or numbers; raises an error for missing values."""
     problem = (
-        "which needs one there: fill it in or drop the row; a parameter that some runs do without "
-        "has an active_if"
+        "but the parameter is active there: fill in the value, or drop the row. If some runs do "
+        "not have the parameter, give it an active_if"
     )
     refuse_where(column.isna().to_numpy(), column, problem)
     return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
 
 
 def read_numbers(column: Series) -> Array:
-    """Reads a column as an array of ``n`` float64; refuses missing values and text."""
+    """Reads a column as ``n`` float64 numbers; raises an error for missing values and text."""
     column = read_values(column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     refuse_where(np.isnan(numbers), column, "not a number: correct the cell, or empty it")
@@ -175,24 +176,24 @@ def read_numbers(column: Series) -> Array:
 
 
 def relative_tolerance(column: Series) -> float:
-    """Returns the largest relative error of a value that counts as a rounding error."""
+    """Returns the largest relative difference that counts as a rounding error."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
 def is_none(value: Any) -> bool:
-    """Returns whether a value is the word "none", which is what an empty cell of a choice means."""
+    """Returns whether a value is "none" in any case; an empty cell of a choice means "none"."""
     return isinstance(value, str) and value.casefold() == "none"
 
 
 def has_decimal_comma(column: Series) -> NDArray[np.bool_]:
-    """Finds text such as ``"9,5"`` in a column of ``n`` values; an ``n`` array."""
+    """Returns a mask of the ``n`` cells that are text such as ``"9,5"``."""
     values = column.tolist()
     found = [isinstance(v, str) and re.fullmatch(r"\s*[-+]?\d+,\d+\s*", v) for v in values]
     return np.array(found, dtype=np.bool_)
 
 
 def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
-    """Raises an ``InputDataError`` about the first row where ``bad`` is true, if there is one."""
+    """Raises an ``InputDataError`` about the first row where ``bad`` is true, if any."""
     if not bad.any():
         return
     first, others = int(np.argmax(bad)), int(bad.sum()) - 1
@@ -204,17 +205,17 @@ def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value of Python's own type in place of NumPy's."""
+    """Converts a NumPy scalar to a Python object."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _ratio(part: Array, whole: Array) -> Array:
-    """Returns the part of a whole; a half in a range of one value, which has no width."""
+    """Divides a part by the whole; returns 0.5 where the whole is zero, as in a constant range."""
     return np.divide(part, whole, out=np.full_like(part, 0.5), where=whole > 0)
 
 
 class _RangeParameter(Parameter):
-    """Base class of parameters with a range: checks the range, and reads columns within it."""
+    """Base class of parameters with a range: checks the range, and scales columns."""
 
     lower: float
     upper: float
@@ -227,10 +228,10 @@ class _RangeParameter(Parameter):
         if not (are_numbers and -math.inf < lower <= upper < math.inf):
             yield (
                 f"has the lower bound {lower!r} and the upper bound {upper!r}: give finite "
-                "numbers, the lower one below the upper one or equal to it"
+                "numbers, the lower bound not above the upper bound"
             )
         if self.log is True and lower <= 0:
-            yield f"has log=True and the lower bound {lower}: a logarithm needs a positive one"
+            yield f"has log=True and the lower bound {lower}: give a positive lower bound"
 
     def encode(self, frame: DataFrame) -> Array:
         """Scales values to the unit interval; see ``Parameter.encode``."""
@@ -243,17 +244,17 @@ class _RangeParameter(Parameter):
         return unit
 
     def place(self, frame: DataFrame) -> Array:
-        """Goes on beyond the range on the parameter's scale; see ``Parameter.place``.
+        """Scales numbers, and extrapolates beyond the range; see ``Parameter.place``.
 
-        Rounding errors at the bounds are no change of the range. They are relative to the larger
-        bound (-1e-17 is a rounded 0), or to each bound by itself, as bounds of a logarithmic scale
-        may be many orders of magnitude apart.
+        Numbers within a rounding error of a bound are clipped. The rounding error is relative to
+        the larger bound, because -1e-17 may be a rounded 0. On a logarithmic scale, it is relative
+        to the nearer bound, because the bounds may be many orders of magnitude apart.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)
         sizes = np.abs(inside) if self.log is True else np.abs(bounds).max()
         is_near = np.abs(numbers - inside) <= relative_tolerance(frame[self.name]) * sizes
-        with np.errstate(invalid="ignore", divide="ignore"):  # where the scale does not reach
+        with np.errstate(invalid="ignore", divide="ignore"):  # such as logarithms of 0
             beyond = self._scale(numbers) - self._scale(inside)
             beyond /= np.diff(self._scale(bounds))
         unit = self._inside(inside) + np.where(is_near, 0.0, beyond)
@@ -265,7 +266,7 @@ class _RangeParameter(Parameter):
         return np.log(values) if self.log else values
 
     def _unscale(self, unit: Array) -> Array:
-        """Brings points of the unit interval back to the parameter's range."""
+        """Scales points of the unit interval to the parameter's range."""
         start, end = self._ends
         scaled = start + unit * (end - start)
         if self.log == "1-x":
@@ -273,40 +274,42 @@ class _RangeParameter(Parameter):
         return np.exp(scaled) if self.log else scaled
 
     def _inside(self, values: Array) -> Array:
-        """Scales values of the range to the unit interval."""
+        """Scales values in the range to the unit interval."""
         start, end = self._ends
         return _ratio(self._scale(values) - start, end - start).clip(0.0, 1.0)
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, which are equally far apart in a table, ``size x 1``."""
+        """Returns the ``size x 1`` encodings of all values, which are equally spaced in a table."""
         if self.size is None:
             return super().unit_grid()
         return self._inside(np.linspace(self.lower, self.upper, self.size))[:, None]
 
     @property
     def _ends(self) -> Array:
-        """Ends of the unit interval on the parameter's scale."""
+        """Bounds of the parameter's range on its scale, with a margin."""
         return self._scale(np.array([self.lower - self._margin, self.upper + self._margin]))
 
 
 @dataclass(frozen=True)
 class FloatParameter(_RangeParameter):
-    """A real number in a range; use ``log=True`` where the order of magnitude matters.
+    """A real number in a range.
+
+    Use ``log=True`` for a parameter whose order of magnitude matters, such as a learning rate.
 
     Args:
         name: Column of the table that holds the parameter.
         lower: Smallest value.
         upper: Largest value.
         log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, which
-            suits momentum-like parameters: 0.9, 0.99 and 0.999 are equally far apart.
-        active_if: Mapping from the name of a parent parameter, defined earlier in the space, to the
-            values of the parent for which this parameter is active; several parents must all agree.
-        step: Suggested values are multiples of it, and the range begins and ends with one. Other
-            values in a table keep their place.
+            suits parameters such as a momentum: 0.9, 0.99 and 0.999 are equally spaced.
+        active_if: Mapping from names of parent parameters to values. This parameter is active if
+            each parent has one of its values. Parents come earlier in the space.
+        step: Step size. Suggested values are multiples of the step, and so are the bounds after
+            construction. Other values in a table keep their place between the multiples.
 
     Raises:
-        ValueError: If the range is empty or not finite, or is not positive on a logarithmic scale,
-            or has no multiple of the step.
+        ValueError: If the range is empty, is not finite, has no multiple of the step, or is not
+            positive on a logarithmic scale.
 
     Example:
         >>> FloatParameter("learning_rate", 1e-5, 1e-1, log=True).name
@@ -334,7 +337,7 @@ class FloatParameter(_RangeParameter):
         yield from super()._problems()
         step, log = self.step, self.log
         if step is not None and not (isinstance(step, Real) and 0 < step < math.inf):
-            yield f"has the step {step!r}: give one above 0"
+            yield f"has the step {step!r}: give a step above 0"
         if step is not None and operator.gt(*self._steps):
             yield (
                 f"has no multiple of its step {step} in its range [{self.lower}, {self.upper}]: "
@@ -343,10 +346,7 @@ class FloatParameter(_RangeParameter):
         if log not in (True, False, "1-x"):
             yield f"has log={log!r}: use True, False or '1-x'"
         if log == "1-x" and self.upper >= 1:
-            yield (
-                f"has log='1-x' and the upper bound {self.upper}: the logarithm of 1 - x needs one "
-                "below 1"
-            )
+            yield (f"has log='1-x' and the upper bound {self.upper}: give an upper bound below 1")
 
     @property
     def _steps(self) -> tuple[int, int]:
@@ -356,13 +356,13 @@ class FloatParameter(_RangeParameter):
 
     @property
     def size(self) -> int | None:
-        """``None``: continuous, unless there is a step, or the range has one value."""
+        """Number of values with a step, 1 for a constant; ``None`` for a continuous parameter."""
         if self.step is not None:
             return round((self.upper - self.lower) / self.step) + 1
         return 1 if self.lower == self.upper else None
 
     def decode(self, unit: Array) -> DataFrame:
-        """Scales back to the parameter's range; see ``Parameter.decode``."""
+        """Scales points to the parameter's range; see ``Parameter.decode``."""
         values = self._unscale(unit[:, 0])
         if self.step is not None:
             values = _multiples(np.rint(values / self.step), self.step)
@@ -370,7 +370,7 @@ class FloatParameter(_RangeParameter):
 
 
 def _multiples(numbers: Array, step: float) -> Array:
-    """Multiples of a step, with as many decimals as it has: 3 times 0.1 is 0.3."""
+    """Returns multiples of a step, rounded to the step's decimals: 3 times 0.1 is 0.3."""
     exponent = Decimal(str(step)).as_tuple().exponent
     return np.round(numbers * step, max(0, -int(exponent)))
 
@@ -379,27 +379,28 @@ def _multiples(numbers: Array, step: float) -> Array:
 class IntegerParameter(_RangeParameter):
     r"""A whole number in a range.
 
-    Every integer ``k`` owns a cell ``[b_k, b_{k+1})`` of the unit interval. Cells have equal widths
-    or, with ``log=True``, the widths of ``[k - 1/2, k + 1/2)`` on the logarithmic scale. Decoding
-    looks up the cell, so uniform points give every integer its share, the end values included.
-    Encoding places ``k`` inside its own cell at
+    Every integer ``k`` has a cell ``[b_k, b_{k+1})`` of the unit interval. All cells have the same
+    width. With ``log=True``, its width is proportional to the width of ``[k - 1/2, k + 1/2)`` on
+    the logarithmic scale. Decoding looks up the cell of a point, so uniform points are decoded to
+    each integer in proportion to its cell, including the bounds. Encoding places ``k`` in its cell
+    at
 
         u_k = b_k / (b_k + 1 - b_{k+1}),
 
-    the fraction of the remaining cells below it. The end values are then exactly 0 and 1, as
-    BoTorch's mixed optimizer requires, and equal cells give ``(k - lower) / (upper - lower)``.
+    the total width of the cells below divided by the total width of all other cells. The bounds are
+    then exactly 0 and 1, as BoTorch's mixed optimizer requires. Cells of equal widths give
+    ``(k - lower) / (upper - lower)``.
 
     Args:
         name: Column of the table that holds the parameter.
         lower: Smallest value.
         upper: Largest value.
         log: Whether the scale is logarithmic.
-        active_if: Mapping from the name of a parent parameter to the values for which this one is
-            active.
+        active_if: See :class:`FloatParameter`.
 
     Raises:
-        ValueError: If the bounds are not integers, the range is empty, or not positive with
-            ``log=True``, or ``log`` is neither true nor false.
+        ValueError: If the bounds are not integers, the range is empty, ``log=True`` and the range
+            is not positive, or ``log`` is not a boolean.
 
     Example:
         >>> IntegerParameter("max_depth", 1, 12).size
@@ -417,11 +418,11 @@ class IntegerParameter(_RangeParameter):
         yield from super()._problems()
         if self.lower != int(self.lower) or self.upper != int(self.upper):
             yield (
-                f"has the bounds {self.lower} and {self.upper}: an integer parameter needs whole "
-                "numbers; use FloatParameter otherwise"
+                f"has the bounds {self.lower} and {self.upper}: give whole numbers, or use "
+                "FloatParameter"
             )
         if self.log not in (True, False):
-            yield f"has log={self.log!r}: an integer parameter has True or False"
+            yield f"has log={self.log!r}: use True or False for an integer parameter"
 
     @property
     def size(self) -> int:
@@ -443,7 +444,7 @@ class IntegerParameter(_RangeParameter):
         """Looks up the integers in whose cells the points lie; see ``Parameter.decode``."""
         u = unit[:, 0]
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
-        # An integer may lie within a rounding error of its cell's edge: take it if it is that near.
+        # A cell's integer may be within a rounding error of the cell's edge: snap to such integers.
         nearby = np.stack([integers - 1, integers, integers + 1]).clip(self.lower, self.upper)
         distances = np.abs(self._inside(nearby) - u)
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
@@ -451,7 +452,7 @@ class IntegerParameter(_RangeParameter):
         return DataFrame({self.name: snapped.astype(np.int64)})
 
     def contains(self, value: Hashable) -> bool:
-        """Returns whether ``value`` is an integer of the range."""
+        """Returns whether ``value`` is an integer in the range."""
         if not isinstance(value, Real):  # NumPy's numbers are real, too
             return False
         return bool(self.lower <= value <= self.upper and value == int(value))
@@ -477,12 +478,12 @@ class _ListedParameter(Parameter):
         yield from super()._problems()
         values = self.values
         if not isinstance(values, tuple):
-            yield f"has {values!r} as its values: give a list of them"
+            yield f"has the values {values!r}: give a list of values"
         if not values:
-            yield "has no values: give at least one"
+            yield "has no values: give at least one value"
         for rank, value in enumerate(values):
             if value in values[:rank]:
-                yield f"repeats the value {value!r}: list it once"
+                yield f"repeats the value {value!r}: list each value once"
 
     @property
     def size(self) -> int:
@@ -497,31 +498,31 @@ class _ListedParameter(Parameter):
         """Looks values up in the list; see ``Parameter.encode``."""
         ranks, column = self._ranks(frame[self.name]), frame[self.name]
         listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
-        problem = f"not one of {listed}: add it to the search space or drop these rows"
+        problem = f"not one of {listed}: add the value to the search space, or drop these rows"
         refuse_where(ranks < 0, column, problem)
         return self.unit_grid()[ranks]
 
     def place(self, frame: DataFrame) -> Array:
-        """Leaves values that are not in the list without a place; see ``Parameter.place``."""
+        """Looks values up in the list; NaN for values not in the list; see ``Parameter.place``."""
         ranks = self._ranks(frame[self.name])
         return np.where(ranks[:, None] < 0, np.nan, self.unit_grid()[ranks])
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """Returns the position in the list of each of ``n`` values; -1 for others."""
+        """Returns the positions of ``n`` values in the list; -1 for values not in the list."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up each of ``n`` cells; blanks around a cell count only where places have them."""
+        """Looks up ``n`` cells; strips blanks around a cell if the unstripped cell is unknown."""
         cells = self._cells(column)
         return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
 
     def _cells(self, column: Series) -> Series:
-        """Returns the cells as values, as far as they are; refuses empty ones."""
+        """Returns the cells as plain objects; raises an error for empty cells."""
         return read_values(column)
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
-        """Returns the values of these ranks, each of its own Python type."""
+        """Returns the values at positions in the list, with their Python types."""
         lookup = np.empty(self.size, dtype=object)
         lookup[:] = self.values
         return DataFrame({self.name: Series(lookup[ranks], dtype=object)})
@@ -531,20 +532,19 @@ class _ListedParameter(Parameter):
 class OrdinalParameter(_ListedParameter):
     """One of a list of ordered values, such as batch sizes, or ``("low", "medium", "high")``.
 
-    Values are equally spaced from 0 to 1 by rank, whatever their size; with ``log=True`` they lie
-    at their scaled logarithms. Decoding picks the value in whose cell a point lies. Equally spaced
-    values have cells of equal size, the first and the last one included.
+    Values are equally spaced from 0 to 1 by rank. With ``log=True``, numbers are placed at their
+    scaled logarithms. Decoding returns the value in whose cell a point lies. Equally spaced values
+    have cells of equal size, including the first and the last value.
 
     Args:
         name: Column of the table that holds the parameter.
-        values: All values in order; numbers must increase by more than rounding errors (1e-9).
-        log: Whether to place the values, which must be positive numbers, by their logarithms.
-        active_if: Mapping from the name of a parent parameter to the values for which this one is
-            active.
+        values: All values in order. Numbers must increase by more than rounding errors (1e-9).
+        log: Whether to place values by their logarithms. All values must be positive numbers then.
+        active_if: See :class:`FloatParameter`.
 
     Raises:
-        ValueError: If there are no values, repeated ones, decreasing numbers, or ``log=True`` with
-            values that aren't positive numbers.
+        ValueError: If the list is empty, repeats a value, or has decreasing numbers. If
+            ``log=True`` and a value isn't a positive number.
 
     Example:
         >>> OrdinalParameter("batch_size", (8, 16, 32, 64), log=True).size
@@ -562,13 +562,10 @@ class OrdinalParameter(_ListedParameter):
         if not (np.diff(numbers) > 1e-9 * np.abs(numbers[1:])).all():
             yield (
                 f"has the values {self.values}: list numbers in increasing order and further apart "
-                "than rounding errors, or use CategoricalParameter if they have no order"
+                "than rounding errors, or use CategoricalParameter for values without an order"
             )
         if self.log and not (self.is_numeric and numbers[0] > 0):
-            yield (
-                f"has log=True and the values {self.values}: a logarithmic scale needs positive "
-                "numbers"
-            )
+            yield f"has log=True and the values {self.values}: give positive numbers"
 
     def decode(self, unit: Array) -> DataFrame:
         """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""
@@ -578,13 +575,13 @@ class OrdinalParameter(_ListedParameter):
         return self._take(ranks)
 
     def place(self, frame: DataFrame) -> Array:
-        """Interpolates or extrapolates other numbers linearly; see ``Parameter.place``."""
+        """Looks values up; interpolates or extrapolates other numbers; see ``Parameter.place``."""
         placed = super().place(frame)
         if not self.is_numeric or self.size == 1:
             return placed
         numbers, values, positions = read_numbers(frame[self.name]), self._numbers, self._positions
         if self.log:
-            with np.errstate(invalid="ignore", divide="ignore"):  # where the scale does not reach
+            with np.errstate(invalid="ignore", divide="ignore"):  # such as logarithms of 0
                 numbers, values = np.log(numbers), np.log(values)
         gap = np.searchsorted(values[1:-1], numbers)
         slopes = np.diff(positions) / np.diff(values)
@@ -592,7 +589,7 @@ class OrdinalParameter(_ListedParameter):
         return np.where(np.isnan(placed) & np.isfinite(other), other, placed)
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, ``size x 1``."""
+        """Returns the ``size x 1`` encodings of all values."""
         return self._positions[:, None]
 
     @property
@@ -613,11 +610,11 @@ class OrdinalParameter(_ListedParameter):
 
     @property
     def _edges(self) -> Array:
-        """Borders between the cells of successive values; shape ``size - 1``.
+        """Edges between the cells of successive values; shape ``size - 1``.
 
-        Edges lie halfway between the values, on a scale that goes on by half a gap at both ends.
-        They are then scaled back to the unit interval, and kept between their two values where gaps
-        are very unequal.
+        Edges lie halfway between the values, on a scale that is extended by half a gap at both
+        ends. The scale is then mapped to the unit interval. If gaps are very unequal, an edge is
+        clipped to lie between its two values.
         """
         if self.size == 1:
             return np.empty(0)
@@ -629,12 +626,12 @@ class OrdinalParameter(_ListedParameter):
         return edges.clip(positions[:-1] + margin, positions[1:] - margin)
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """The position of each of ``n`` values, or -1; forgives numbers their rounding errors."""
+        """Returns the positions of ``n`` values, or -1; numbers may have rounding errors."""
         if not self.is_numeric:
             return super()._ranks(column)
         numbers, values = read_numbers(column), self._numbers
         ranks = np.searchsorted((values[:-1] + values[1:]) / 2, numbers)
-        # Errors are relative to the value, and to the smallest step where the value is near zero.
+        # Errors are relative to the value, or to the smallest gap if the gap is larger.
         size = np.maximum(np.abs(values), np.diff(values).min() if self.size > 1 else 0.0)
         wrong = np.abs(numbers - values[ranks]) > relative_tolerance(column) * size[ranks]
         return np.where(wrong, -1, ranks)
@@ -642,26 +639,26 @@ class OrdinalParameter(_ListedParameter):
 
 @dataclass(frozen=True)
 class CategoricalParameter(_ListedParameter):
-    """One of a list of values without an order; one column of the encoding for each (one-hot).
+    """One of a list of values without an order, encoded one-hot or by descriptors.
 
-    If one of the values is ``"none"``, in upper or lower case, empty cells have that value.
+    If ``"none"`` is one of the values, in upper or lower case, empty cells have this value.
 
-    With ``descriptors``, numbers that describe the values, these are the encoding instead, each
-    scaled to the unit interval. Values with similar numbers are then near to one another, and a
-    value that no run has is no stranger.
+    Descriptors are numbers that describe the values. With ``descriptors``, the encoding of a value
+    is its descriptors, each scaled to the unit interval, in place of one-hot columns. Values with
+    similar descriptors then have similar encodings, so models can predict values without runs.
 
     Args:
         name: Column of the table that holds the parameter.
-        values: All values: text, numbers, booleans. Text and numbers differ: "1" isn't 1. With
-            descriptors it may be left out: the descriptors' features.
-        active_if: Mapping from the name of a parent parameter to the values for which this one is
-            active.
-        descriptors: A table of numbers indexed by the values, or with a column of them that is
-            named like the parameter. Old runs may have values of it that are no longer choices.
+        values: All values: text, numbers, booleans. Text and numbers differ: "1" isn't 1. By
+            default, all values in the table of descriptors.
+        active_if: See :class:`FloatParameter`.
+        descriptors: A table of numbers, one row per value. The index has the values, or a column
+            with the parameter's name has them. The table may have values of old runs that are no
+            longer choices.
 
     Raises:
-        ValueError: If there are no values or repeated ones; or if a value has no descriptors, has
-            the same as another one, or one that is no finite number.
+        ValueError: If the list of values is empty or repeats a value. If a value has no
+            descriptors, the same descriptors as another value, or a descriptor that is not finite.
 
     Example:
         >>> CategoricalParameter("kernel", ("rbf", "poly")).feature_names
@@ -688,19 +685,19 @@ class CategoricalParameter(_ListedParameter):
 
     @property
     def feature_names(self) -> list[str]:
-        """One name a value, or a descriptor."""
+        """One name per value, or per descriptor."""
         if self.descriptors is None:
             return [f"{self.name}={value}" for value in self.values]
         return [f"{self.name}: {column}" for column in list(self.descriptors)[1:]]
 
     @property
     def neutral(self) -> Array:
-        """The mean of all places: equal shares."""
+        """Mean of the encodings of all values."""
         return np.asarray(self.unit_grid().mean(axis=0))
 
     @property
     def is_numeric(self) -> bool:
-        """False: numbers in the list are names."""
+        """``False``: numbers in the list are names."""
         return False
 
     @property
@@ -709,26 +706,26 @@ class CategoricalParameter(_ListedParameter):
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:
-        """Values that are no choices have a place if they have descriptors."""
+        """Looks up encodings; values that are no choices need descriptors; NaN otherwise."""
         nowhere = np.full(len(self.feature_names), np.nan)
         return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
     def decode(self, unit: Array) -> DataFrame:
-        """Takes the nearest value: that with the largest share; see ``Parameter.decode``."""
+        """Returns the values with the nearest encodings; see ``Parameter.decode``."""
         grid = self.unit_grid()
         return self._take((unit @ grid.T - np.square(grid).sum(axis=1) / 2).argmax(axis=1))
 
     def unit_grid(self) -> Array:
-        """Encodings of all values, ``size x w``."""
+        """Returns the ``size x w`` encodings of all values."""
         return np.array([self._points[value] for value in self.values])
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draws ``n`` of the values, each as often; see ``Parameter.sample``."""
+        """Draws ``n`` values with equal probabilities; see ``Parameter.sample``."""
         return self.unit_grid()[rng.random((n, self.size)).argmax(axis=1)]
 
     @cached_property
     def _points(self) -> dict[Any, Array]:
-        """The places of the values, and of others that have descriptors."""
+        """Encodings by value, including other values that have descriptors."""
         if self.descriptors is None:
             return dict(zip(self.values, np.eye(self.size), strict=True))
         levels, *columns = {**self.descriptors}.values()
@@ -738,7 +735,7 @@ class CategoricalParameter(_ListedParameter):
         return dict(zip(levels, points, strict=True))
 
     def _cells(self, column: Series) -> Series:
-        """The cells, with ``"none"`` or a value that is never in the list for empty ones."""
+        """Returns the cells; empty cells become ``"none"``, or an object that is in no list."""
         no_value = next((value for value in self.values if is_none(value)), object())
         return column.astype(object).where(column.notna(), no_value)
 
@@ -746,14 +743,17 @@ class CategoricalParameter(_ListedParameter):
 def _read_descriptors(
     name: str, table: DataFrame, values: Sequence[Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """The columns of a table whose index has the values, these first; refuses wrong numbers."""
+    """Returns the values and the columns of a table of descriptors; raises an error if invalid.
+
+    The index of the table has the values.
+    """
     numbers = table.apply(to_numeric, errors="coerce").astype(np.float64)
     missing = [value for value in values if value not in table.index]
     wrong = table.index[~np.isfinite(numbers.to_numpy()).all(axis=1)]
     own = numbers[table.index.isin(values)]
     for bad, problem in (
         (table.index[table.index.duplicated()], "two rows of descriptors"),
-        ([*missing, *wrong], "a descriptor that is no finite number, or none"),
+        ([*missing, *wrong], "a descriptor that is no finite number, or no descriptors"),
         (own.index[own.duplicated()], "the same descriptors as another value"),
     ):
         if len(bad):

@@ -1,7 +1,7 @@
-"""Search spaces: from a table of old runs to model inputs, and from candidates to new runs.
+"""Search spaces convert tables of runs to model inputs, and candidates to tables of new runs.
 
-A ``SearchSpace`` is a list of parameters. ``encode`` places a table's rows in the unit cube, where
-the models of this package and BoTorch's optimizers work; ``decode`` turns points of the cube into a
+A ``SearchSpace`` is a list of parameters. ``encode`` maps the rows of a table to points of the unit
+cube, the inputs of models and of BoTorch's optimizers. ``decode`` maps points of the unit cube to a
 table of configurations.
 """
 
@@ -34,22 +34,22 @@ from botorch_transfer.search_space.parameters import (
 )
 
 MAX_LISTED_VALUES = 1_000
-"""Integers with more values than this are left out of ``SearchSpace.discrete_dims``."""
+"""Maximum number of values of an integer parameter in ``SearchSpace.discrete_dims``."""
 
 
 def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
-    """Refuses what is no table, and a table with several columns of one name.
+    """Raises an error unless a value is a table without duplicate columns.
 
     Args:
         frame: The table.
-        columns: Names of the columns that are read; others may occur twice.
+        columns: Names of the columns that must not occur twice.
 
     Raises:
-        InputDataError: If it is no ``DataFrame``, or has such a column more than once.
+        InputDataError: If ``frame`` is no ``DataFrame``, or has one of the columns more than once.
     """
     if not isinstance(frame, DataFrame):
         raise InputDataError(
-            f"The table is a {type(frame).__name__}: make a pandas DataFrame of it, one row a run."
+            f"The table is a {type(frame).__name__}: make a pandas DataFrame with one row per run."
         )
     names = list(frame.columns)
     for name in columns:
@@ -61,20 +61,22 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Parameters in a fixed order, with their place in the unit cube.
+    """A list of parameters, which encodes tables of runs in the unit cube and decodes points.
 
-    A parameter with an ``active_if`` is active in a row where each parent named there is active and
-    has one of the values given. Where it is inactive, its table cell is ignored by ``encode`` (it
-    is usually empty) and left empty by ``decode`` (NaN, None or <NA>), and its encoding is neutral:
-    0.5, or equal shares.
+    Use it to describe the parameters that you tune.
+
+    A parameter with an ``active_if`` is active in a row if each of its parents is active and has
+    one of the given values. If the parameter is inactive, ``encode`` ignores its cell, which is
+    usually empty, and ``decode`` leaves its cell empty (NaN, None or <NA>). The encoding of an
+    inactive parameter is neutral: 0.5, or the mean encoding of all choices.
 
     Args:
-        parameters: The parameters; parents come before their dependents.
+        parameters: The parameters; parents precede their dependent parameters.
 
     Raises:
-        ValueError: If there are no parameters, a name or column is used twice, or an ``active_if``
-            names a parameter that isn't defined earlier, is continuous, or can't have the values
-            asked for.
+        ValueError: If there are no parameters, or two parameters have the same name or column. If
+            an ``active_if`` names a parameter that isn't earlier in the list, is continuous, or
+            doesn't have one of the values.
 
     Example:
         >>> from pandas import DataFrame
@@ -104,31 +106,32 @@ class SearchSpace:
         wrong = [part for part in given if not isinstance(part, Parameter)] if is_list else [given]
         if wrong:
             raise TypeError(
-                f"A search space takes a list of parameters, not {wrong[0]!r}: put "
-                "FloatParameter(name, lower, upper) or others of their kind into a list; for a "
-                "dictionary, use SearchSpace.from_dict."
+                f"A search space takes a list of parameters, not {wrong[0]!r}: give a list of "
+                "parameters such as FloatParameter(name, lower, upper). For a dictionary, use "
+                "SearchSpace.from_dict."
             )
         object.__setattr__(self, "parameters", tuple(given))
         if not self.parameters:
-            raise ValueError("The search space has no parameters: give at least one.")
+            raise ValueError("The search space has no parameters: give at least one parameter.")
         _check_names(self.parameters)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank], self.parameters[rank:])
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> SearchSpace:
-        """Makes a space of nested dictionaries, as JSON gives them.
+        """Makes a space from nested dictionaries, such as the content of a JSON file.
 
         Args:
-            spec: Mapping from parameter names to dictionaries, or a mapping with such a mapping
-                under ``"params"``. Each dictionary has a ``"type"``: ``"float"`` or ``"int"`` (with
-                ``"low"``, ``"high"``, maybe ``"log"``, for floats maybe ``"step"``), ``"ordinal"``
-                (``"values"``, maybe ``"log"``) or ``"categorical"`` (``"choices"``, maybe
-                ``"descriptors"``). It may have an ``"active_if"``, ``{"kernel": ["rbf"]}`` or
-                ``"kernel==rbf"``, and a ``"note"``, which is ignored.
+            spec: Mapping from parameter names to dictionaries, or a mapping that has such a mapping
+                under the key ``"params"``. Each dictionary has a ``"type"``. ``"float"`` and
+                ``"int"`` need ``"low"`` and ``"high"``. ``"ordinal"`` needs ``"values"``, and
+                ``"categorical"`` needs ``"choices"``. Optional entries are ``"log"`` (not for
+                categorical parameters), ``"step"`` (for floats), ``"descriptors"`` (for categorical
+                parameters), ``"active_if"``, such as ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``,
+                and ``"note"``, which is ignored.
 
         Returns:
-            The space, parameters in the order of the mapping.
+            The space, with parameters in the order of the mapping.
 
         Raises:
             ValueError: If an entry is missing, unknown or invalid.
@@ -141,7 +144,7 @@ class SearchSpace:
         if not isinstance(spec, Mapping):
             raise TypeError(
                 f"The description of a search space is a {type(spec).__name__}: give a dictionary "
-                "of parameters by name, as 'python -m botorch_transfer space' guesses it."
+                "from names to parameters, such as 'python -m botorch_transfer space' writes."
             )
         parameters: dict[str, Parameter] = {}
         for name, entries in spec.get("params", spec).items():
@@ -170,14 +173,13 @@ class SearchSpace:
             raise ValueError(f"{path} is no JSON file: {error}.") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Writes the space as nested dictionaries, for JSON; the inverse of ``from_dict``.
+        """Converts the space to nested dictionaries, for JSON; the inverse of ``from_dict``.
 
         Returns:
             The dictionary that ``from_dict`` takes.
 
         Raises:
-            ValueError: If the space has a parameter of a kind of your own, or
-                a conditional one.
+            ValueError: If a parameter has a class of your own.
 
         Example:
             >>> SearchSpace([IntegerParameter("depth", 1, 9)]).to_dict()
@@ -195,12 +197,12 @@ class SearchSpace:
 
     @property
     def bounds(self) -> Tensor:
-        """A ``2 x d`` tensor: the unit cube's bounds, as BoTorch's optimizers take them."""
+        """Bounds of the unit cube for BoTorch's optimizers, ``2 x d``."""
         return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, self.dim)
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the table."""
+        """Columns of the table, one per parameter."""
         return [parameter.name for parameter in self.parameters]
 
     @property
@@ -215,7 +217,7 @@ class SearchSpace:
 
     @property
     def feature_indices(self) -> dict[str, list[int]]:
-        """Columns of the encoding that belong to each parameter."""
+        """Mapping from each parameter to its columns of the encoding."""
         return {p.name: list(range(s.start, s.stop)) for p, s in self._places}
 
     @property
@@ -225,12 +227,12 @@ class SearchSpace:
 
     @property
     def discrete_dims(self) -> dict[int, list[float]]:
-        """Allowed values, in the unit cube, of columns of integers, ordinals, floats with a step.
+        """Encoded values of integers, ordinals and floats with a step, by column of the encoding.
 
-        This is what ``optimize_acqf_mixed_alternating(discrete_dims=...)`` takes. One-hot columns
-        aren't in it, because that optimizer moves one column at a time: fix them by
-        ``fixed_features_list``. Integers with more than ``MAX_LISTED_VALUES`` values aren't either;
-        treat them as continuous, as BoTorch does from 20 values on, and ``round`` the candidates.
+        Pass the mapping to ``optimize_acqf_mixed_alternating(discrete_dims=...)``. It has no
+        one-hot columns, because this optimizer moves one column at a time: fix one-hot columns by
+        ``fixed_features_list``. It has no parameters with more than ``MAX_LISTED_VALUES`` values.
+        Treat these as continuous, as BoTorch does from 20 values on, and ``round`` the candidates.
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
@@ -240,40 +242,42 @@ class SearchSpace:
         }
 
     def encode(self, frame: DataFrame) -> Tensor:
-        """Places the rows of a table in the unit cube.
+        """Maps the rows of a table to points of the unit cube.
 
         Args:
             frame: A table with ``n`` rows and a column for each parameter; other columns are
-                ignored. Values that are outside of a range by a rounding error (1e-9, relative;
-                1e-6 in single precision) are clipped.
+                ignored. Values that are outside of a range by a rounding error are clipped: 1e-9,
+                or 1e-6 in single precision, relative.
 
         Returns:
             An ``n x d`` tensor in double precision.
 
         Raises:
             InputDataError: If a column is missing, or an active parameter's value is missing,
-                outside of its range or not one of its values; the message names the parameter, the
-                value and the row.
+                outside of its range or not in its list of values. The message names the parameter,
+                the value and the row.
         """
         return torch.from_numpy(self._encode(frame, lambda parameter: parameter.encode)[0])
 
     def place(self, frame: DataFrame, within: float | None = None) -> Tensor:
-        """Places the runs of an earlier search space, which may have had other bounds or choices.
+        """Encodes runs of an earlier search space, which may have had other bounds or choices.
 
         Args:
             frame: As in ``encode``.
-            within: The largest distance from the unit cube in any column; a value further outside,
-                or without a place, is refused as in ``encode``. ``None`` refuses no such value.
+            within: Largest allowed distance from the unit cube in any column. A value further
+                outside or without a place raises an error, as in ``encode``. With ``None``, such
+                values raise no error.
 
         Returns:
-            An ``n x d`` tensor in double precision: as ``encode``, but numbers outside of their
-            range keep their place, outside of the unit cube, and numbers between the values of an
-            integer, ordinal or stepped parameter keep their place between them. Rows that have no
-            place are NaN: rows with a choice that is no longer one, or with a number that the scale
-            does not reach, as 0 on a logarithmic one.
+            An ``n x d`` tensor in double precision. It differs from ``encode`` for values that are
+            not in the space. Numbers outside of a range are extrapolated beyond the unit cube.
+            Numbers between two values of an integer, ordinal or stepped parameter are interpolated.
+            A row is NaN if one of its values has no place: a choice that no longer exists, or a
+            number that is not on the scale, such as 0 on a logarithmic scale.
 
         Raises:
-            InputDataError: If a column or value is missing, or is of another kind or refused.
+            InputDataError: If a column or value is missing, a value has a wrong type, or ``within``
+                excludes a value.
 
         Example:
             >>> from pandas import DataFrame
@@ -290,13 +294,13 @@ class SearchSpace:
         return torch.from_numpy(self._encode(frame, how)[0])
 
     def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
-        """Finds the values because of which rows have no place; see ``place``.
+        """Finds the values that have no place in the space; see ``place``.
 
         Args:
             frame: As in ``encode``.
 
         Returns:
-            For each such row, the first column with such a value, and the value.
+            The column and the value. Each row contributes its first value without a place.
 
         Example:
             >>> from pandas import DataFrame
@@ -319,8 +323,8 @@ class SearchSpace:
                 continue
             if (name := parameter.name) not in frame.columns:
                 raise InputDataError(
-                    f"The table has no column {name!r} of parameter {name!r}: add it, or take the "
-                    "parameter out of the search space."
+                    f"The table has no column {name!r} for parameter {name!r}: add the column, or "
+                    "take the parameter out of the search space."
                 )
             rows = frame if active.all() else frame[active]
             placed = how(parameter)(rows)
@@ -333,7 +337,7 @@ class SearchSpace:
         return unit, reasons
 
     def decode(self, X: Tensor) -> DataFrame:
-        """Turns points of the unit cube into configurations; the inverse of ``encode``.
+        """Maps points of the unit cube to configurations; the inverse of ``encode``.
 
         Discrete parameters are rounded to an allowed value, so any point of the cube decodes to a
         valid configuration.
@@ -342,22 +346,22 @@ class SearchSpace:
             X: An ``n x d`` tensor in the unit cube, of any floating-point type and on any device.
 
         Returns:
-            A table with ``n`` rows. Integers that can be inactive have pandas' nullable type
-            ``Int64``.
+            A table with ``n`` rows. Conditional integers have pandas' nullable type ``Int64``.
 
         Raises:
-            ValueError: If ``X`` is no ``n x d`` tensor, or leaves the unit cube by more than 1e-6.
+            ValueError: If ``X`` is no ``n x d`` tensor, or is outside of the unit cube by more than
+                1e-6.
         """
         if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[-1] != self.dim:
             found = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
             raise ValueError(
-                f"X is {found}: decode takes an n x {self.dim} tensor, one column for each of "
+                f"X is {found}: give an n x {self.dim} tensor, one column for each of "
                 "feature_names."
             )
         unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
         if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
             raise ValueError(
-                "X has values outside of the unit cube: scale it to space.bounds first."
+                "X has values outside of the unit cube: scale X to space.bounds first."
             )
         unit = unit.clip(0.0, 1.0)
         decoded: dict[Any, Series] = {}
@@ -370,7 +374,7 @@ class SearchSpace:
         return DataFrame(decoded)
 
     def round(self, X: Tensor) -> Tensor:
-        """Moves points of the unit cube to the encoding of the configuration that they decode to.
+        """Moves points of the unit cube to the encoding of the nearest configuration.
 
         Use it as ``optimize_acqf(..., post_processing_func=space.round)``.
 
@@ -386,7 +390,7 @@ class SearchSpace:
         """Draws valid random configurations, uniform on each parameter's scale.
 
         Args:
-            n: How many.
+            n: The number of configurations.
             seed: Seed of the random numbers.
 
         Returns:
@@ -405,7 +409,7 @@ class SearchSpace:
         """Lists all configurations of a finite space, for ``optimize_acqf_discrete``.
 
         Args:
-            max_rows: Largest table to make.
+            max_rows: Maximum number of configurations.
 
         Returns:
             A table of distinct configurations; the last parameter varies fastest.
@@ -419,13 +423,13 @@ class SearchSpace:
     def fixed_features_list(self, max_rows: int = 10_000) -> list[dict[int, float]]:
         """Lists the combinations of unordered choices, for ``optimize_acqf_mixed``.
 
-        Each one fixes the one-hot columns, the parents of conditional parameters and, at their
-        neutral value, the parameters that are inactive then. What stays free is ordered: floats,
-        integers and ordinals, to be rounded by ``post_processing_func=space.round``. A space
-        without unordered choices gives ``[{}]``.
+        Each combination fixes the one-hot columns and the parents of conditional parameters. It
+        fixes the parameters that are inactive for these values at their neutral encoding. The
+        optimizer varies the remaining floats, integers and ordinals: round its candidates by
+        ``post_processing_func=space.round``. A space without unordered choices gives ``[{}]``.
 
         Args:
-            max_rows: Largest number of combinations.
+            max_rows: Maximum number of combinations.
 
         Returns:
             A list of mappings from columns of the encoding to values.
@@ -438,14 +442,14 @@ class SearchSpace:
     def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
         """Finds the combination of unordered choices of each point; see ``fixed_features_list``.
 
-        Use it where there are too many combinations to list: optimize over the ones of the points
-        where the acquisition is largest.
+        Use it if there are too many combinations to list: optimize only over the combinations of
+        the points with the largest acquisition values.
 
         Args:
             X: An ``n x d`` tensor in the unit cube, rounded by ``round``.
 
         Returns:
-            For each point a mapping from columns of the encoding to values.
+            For each point, a mapping from columns of the encoding to values.
 
         Example:
             >>> kernel = CategoricalParameter("kernel", ("rbf", "linear"))
@@ -461,7 +465,7 @@ class SearchSpace:
 
     @property
     def _chosen(self) -> list[Parameter]:
-        """Parameters whose values are combined: unordered ones, parents, and constants."""
+        """Parameters whose values are combined: categorical ones, parents, and constants."""
         parents = {name for p in self.parameters for name in p.active_if or ()}
         return [
             p
@@ -471,15 +475,15 @@ class SearchSpace:
 
     @property
     def _places(self) -> list[tuple[Parameter, slice]]:
-        """Each parameter with its columns of the encoding."""
+        """Pairs of a parameter and its columns of the encoding."""
         ends = np.cumsum([len(parameter.feature_names) for parameter in self.parameters]).tolist()
         return list(zip(self.parameters, map(slice, [0, *ends[:-1]], ends), strict=True))
 
     def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
         """Finds the rows of the encoding in which a parameter is active.
 
-        It reads the columns of the parameter's ancestors only, so rows may be filled in from left
-        to right.
+        It reads only the columns of the parameter's ancestors, so the columns to their right may be
+        unset.
         """
         active = np.ones(len(unit), dtype=np.bool_)
         for name, values in (parameter.active_if or {}).items():
@@ -491,8 +495,8 @@ class SearchSpace:
     def _combinations(self, chosen: Sequence[Parameter], max_rows: int) -> Array:
         """Encodes all combinations of the values of the chosen parameters, ``m x d``.
 
-        Parents of conditional parameters must be among the chosen. Columns of the other parameters
-        are NaN where they are active.
+        All parents of conditional parameters must be chosen. Parameters that are not chosen are NaN
+        where they are active.
         """
         unit = np.full((1, self.dim), np.nan)
         for parameter, columns in self._places:
@@ -508,7 +512,7 @@ class SearchSpace:
 
 
 def _place_near(parameter: Parameter, within: float, frame: DataFrame) -> Array:
-    """Places the values of a parameter; encodes, and so refuses, values too far outside."""
+    """Places the values of a parameter; ``encode`` raises an error for values far outside."""
     unit = parameter.place(frame)
     is_far = ~np.asarray(((-unit <= within) & (unit - 1 <= within)).all(axis=1))
     unit[is_far] = parameter.encode(frame[is_far])
@@ -516,7 +520,7 @@ def _place_near(parameter: Parameter, within: float, frame: DataFrame) -> Array:
 
 
 def _fixed(unit: Array) -> list[dict[int, float]]:
-    """Returns the values of each row that are not NaN, by column."""
+    """Returns, for each row, a mapping from columns to the values that are not NaN."""
     return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in unit]
 
 
@@ -530,7 +534,7 @@ def _blank(column: Series, inactive: NDArray[np.bool_]) -> Series:
 def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
     if parameter.size is None:
         raise ValueError(
-            f"Parameter {parameter.name!r} is continuous, and only finite spaces have a grid: use "
+            f"Parameter {parameter.name!r} is continuous, but only finite spaces have a grid: use "
             "sample."
         )
     if active.sum() * parameter.size + (~active).sum() > max_rows:
@@ -541,7 +545,7 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
 
 
 def _check_names(parameters: Sequence[Parameter]) -> None:
-    """Refuses parameters that share a name, a column of the table or a column of the encoding."""
+    """Raises an error if parameters share a name or a column of the encoding."""
     for kind, names in (
         ("parameter", [parameter.name for parameter in parameters]),
         ("feature", [name for parameter in parameters for name in parameter.feature_names]),
@@ -549,32 +553,32 @@ def _check_names(parameters: Sequence[Parameter]) -> None:
         for rank, name in enumerate(names):
             if name in names[:rank]:
                 raise ValueError(
-                    f"The search space has more than one {kind} {name!r}: names must differ."
+                    f"The search space has more than one {kind} {name!r}: use different names."
                 )
 
 
 def _check_condition(
     parameter: Parameter, earlier: Sequence[Parameter], later: Sequence[Parameter]
 ) -> None:
-    """Refuses an ``active_if`` with an unknown, later or unsuitable parent, or wrong values."""
+    """Raises an error if ``active_if`` has invalid parents or values."""
     parents = {parent.name: parent for parent in earlier}
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
             defined_later = any(p.name == name for p in later)
             reason = "is not defined before it" if defined_later else "is not in the search space"
             raise ValueError(
-                f"Parameter {parameter.name!r} is active for certain values of {name!r}, which "
+                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}, which "
                 f"{reason}: list parents first."
             )
         if isinstance(parents[name], FloatParameter):
             raise ValueError(
-                f"Parameter {parameter.name!r} depends on {name!r}, which is continuous: only "
-                "categorical, ordinal and integer parameters can switch others on."
+                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}, which is "
+                "continuous: use a categorical, ordinal or integer parameter as parent."
             )
         if unknown := [value for value in values if not parents[name].contains(value)]:
             raise ValueError(
                 f"Parameter {parameter.name!r} is active if {name!r} is {unknown[0]!r}, which "
-                f"is not one of its values: correct the active_if of {parameter.name!r}."
+                f"is not a value of {name!r}: correct the active_if of {parameter.name!r}."
             )
 
 
@@ -584,8 +588,8 @@ _FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
     "ordinal": (OrdinalParameter, {"values": "values"}, {"log"}),
     "categorical": (CategoricalParameter, {"choices": "values"}, {"descriptors"}),
 }
-"""By ``"type"`` in a dictionary: the class, its required entries with their fields, and optional
-entries, which are named like their fields."""
+"""Formats of dictionaries by ``"type"``: the class, required entries with the fields that they set,
+and optional entries, which have the names of the fields."""
 
 
 def _read_parameter(
@@ -612,12 +616,12 @@ def _read_parameter(
 
 
 def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
-    """Returns the entries of a dictionary that describe a parameter."""
+    """Describes a parameter as a dictionary; the inverse of ``_read_parameter``."""
     kinds = {make: (kind, needed, more) for kind, (make, needed, more) in _FORMATS.items()}
     if type(parameter) not in kinds:
         raise ValueError(
-            f"Parameter {parameter.name!r} cannot be written as a dictionary: it is a "
-            f"{type(parameter).__name__}."
+            f"Parameter {parameter.name!r} is a {type(parameter).__name__}, which cannot be "
+            "written as a dictionary: use a parameter class of this package."
         )
     kind, required, optional = kinds[type(parameter)]
     given = {"type": kind} | {key: getattr(parameter, name) for key, name in required.items()}
@@ -631,7 +635,7 @@ def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
 def _read_condition(
     name: str, condition: Any, earlier: Mapping[str, Parameter]
 ) -> Mapping[str, Any] | None:
-    """Reads ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``, text matched with the parent's values."""
+    """Reads ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``; matches text with the parent's values."""
     if condition is None or isinstance(condition, Mapping):
         return condition
     parent, equals, text = (part.strip() for part in str(condition).partition("=="))

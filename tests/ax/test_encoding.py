@@ -58,7 +58,7 @@ def test_runs_outside_the_new_bounds_are_kept():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": ["d", "e", "d"]}, "No run is left, as all have a value"),
+        ({"kind": ["d", "e", "d"]}, "No run is left: each run has a value"),
         ({"depth": ["deep", 2, 3]}, "'depth' is 'deep' in row 0, not a number"),
         (
             {"loss_sem": [0.1, -0.2, 0.1]},
@@ -203,7 +203,7 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog)
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data = encoded_runs(mixed_space(), RUNS.assign(**changes))
     assert caplog.messages == [
-        f"1 runs have a value that the search space has no place for, as {cell} (1): left out "
+        f"1 runs have a value that has no place in the search space, as {cell} (1): left out "
         "(task 'monday' (1), from row 1 on)"
     ]
     assert sum(len(task[0]) for task in data.values()) == 2
@@ -222,7 +222,7 @@ def test_no_value_is_taken_for_another_choice(values, choices, kind, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         X = encode_choice(values, choices, kind, is_ordered=False)
     assert len(X) == 1
-    assert "1 runs have a value that the search space has no place for" in caplog.text
+    assert "1 runs have a value that has no place in the search space" in caplog.text
 
 
 def test_rounded_numbers_are_the_choices_that_they_were():

@@ -44,7 +44,9 @@ def test_a_mapping_names_its_datasets():
 def test_the_parts_of_a_multi_task_dataset_are_a_mapping():
     joint = MultiTaskDataset([dataset("a"), dataset("b")], target_outcome_name="b")
     assert task_names(as_datasets(joint.datasets)) == ["a", "b"]
-    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset.* pass those in its"):
+    with pytest.raises(
+        InputDataError, match=r"'b' is a MultiTaskDataset.* pass the source tasks in its"
+    ):
         as_datasets([joint])
 
 
@@ -85,7 +87,7 @@ BAD_TASKS = {
     "X is b x n x d": ((X[None], Y[None]), r"'bad': X has the shape \(1, 4, 2\)"),
     "no inputs": ((X[:, :0], Y), r"'bad': X has the shape \(4, 0\)"),
     "zero Yvar": ((X, Y, Y * 0), "'bad': Yvar has a value that is not positive"),
-    "negative Yvar": ((X, Y, -Y), "'bad': Yvar has a value that is not positive: raise it"),
+    "negative Yvar": ((X, Y, -Y), "'bad': Yvar has a value that is not positive: replace it"),
     "integer X": ((X.long(), Y), r"'bad': X has the type torch.int64: convert it by .double"),
     "integer Y": ((X, Y.long()), "'bad': Y has the type torch.int64"),
     "half precision": ((X.half(), Y.half()), "'bad': X has the type torch.float16"),
@@ -137,7 +139,7 @@ def test_no_tasks_are_refused(nothing):
 
 @pytest.mark.parametrize("one", [(X, Y), X, dataset()])
 def test_one_task_instead_of_a_sequence_is_refused(one):
-    with pytest.raises(InputDataError, match=r"are one task, .* put it into a list"):
+    with pytest.raises(InputDataError, match=r"are one task, .* put the task into a list"):
         as_datasets(one)
 
 
@@ -158,7 +160,7 @@ def test_what_is_to_be_read_first_is_refused(sources, message):
     [
         (None, "give a list or a mapping of tasks"),
         (7, "are a int: give a list or a mapping of tasks"),
-        ({1: tensors(), "1": tensors()}, "have the same name once it is text"),
+        ({1: tensors(), "1": tensors()}, "have the same name as text"),
     ],
 )
 def test_what_is_no_collection_of_tasks_is_refused(sources, message):
@@ -170,7 +172,7 @@ def test_too_many_points_for_a_joint_model_are_refused():
     check_joint_size(10_000, torch.float64)
     with pytest.raises(
         InputDataError,
-        match=r"20,000 points together, .* about 29.8 GiB of memory .the limit is 8.0 GiB.: use a "
+        match=r"20,000 points together\. .* about 29.8 GiB of memory .the limit is 8.0 GiB.: use a "
         "modular model such as ScaMLGP",
     ):
         check_joint_size(20_000, torch.float64)

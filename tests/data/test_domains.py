@@ -57,7 +57,7 @@ def test_an_unfit_context_is_refused(context):
 
 @pytest.mark.parametrize("index", [3, -4])
 def test_a_dimension_that_is_not_there_is_refused(index):
-    with pytest.raises(ValueError, match=f"names the input {index}, but there are only 3"):
+    with pytest.raises(ValueError, match=f"has the index {index}, but there are only 3"):
         Domain(tasks(), discrete_dims=[index])
 
 

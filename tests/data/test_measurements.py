@@ -75,7 +75,7 @@ def test_text_with_digits_that_is_no_number_is_refused(cell):
     with pytest.raises(InputDataError) as caught:
         read(["5", cell])
     assert str(caught.value) == (
-        f"The column 'y' {problem} for a decimal comma), or empty the cell."
+        f"The column 'y' {problem} in place of a decimal comma), or empty the cell."
     )
 
 
@@ -196,7 +196,7 @@ def test_an_unknown_word_of_status_is_warned_of_once(caplog):
     assert frame[FATE].tolist() == ["", "", "failed", "", ""]
     (warned,) = caplog.messages
     assert warned.startswith("The status has an unknown word in 3 rows, as 'blue' in row 1 of task")
-    assert "write 'failed' if it" in warned
+    assert "write 'failed' if the run" in warned
 
 
 def test_the_status_may_have_another_name_or_be_absent():

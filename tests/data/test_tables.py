@@ -74,8 +74,8 @@ def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
     assert datasets["b"].Y[2].item() == worst
     assert len(datasets["b"].X) == 3
     assert caplog.messages == [
-        "1 of 5 runs have no finite outcome 'accuracy': those that failed get their task's worst "
-        "one"
+        "1 of 5 runs have no finite outcome 'accuracy': failed runs get the worst outcome "
+        "of their task"
     ]
 
 
@@ -127,7 +127,7 @@ def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
     assert list(read(frame, failed=failed)) == ["a"]
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("3 of 5 runs have no finite outcome 'accuracy'")
-    assert caplog.messages[0].endswith("left out without any finite outcome: 'b'")
+    assert caplog.messages[0].endswith("tasks without any, left out: 'b'")
     assert caplog.records[0].levelno == logging.WARNING
 
 
@@ -162,7 +162,7 @@ def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
     torch.testing.assert_close(data["b"].Yvar[:, 0], torch.tensor([0.01, 0.05, 0.09]).double())
     torch.testing.assert_close(data["a"].Yvar[:, 0], torch.tensor([0.01, 0.01]).double())
     assert caplog.messages == [
-        "2 runs without a standard error in 'sem' get the pooled one of the other runs"
+        "2 runs have no standard error in 'sem': they get the task's pooled standard error"
     ]
 
 
@@ -214,28 +214,28 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     data = read(frame)
     assert data["a"].X.max().item() == pytest.approx(1.5)
     assert caplog.messages == [
-        "1 runs lie outside of the search space, and are kept where they are: check its ranges, or "
-        "say changed=True (task 'a' (1), from row 3 on)"
+        "1 runs lie outside of the search space, and their values are kept: check the ranges, or "
+        "give changed=True (task 'a' (1), from row 3 on)"
     ]
     caplog.clear()
     read(frame, changed=True)
     assert caplog.messages == []
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         read(frame, changed=True)
-    assert caplog.messages[0].endswith("check its ranges (task 'a' (1), from row 3 on)")
+    assert caplog.messages[0].endswith("check the ranges (task 'a' (1), from row 3 on)")
 
 
 def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]
     assert caplog.messages == [
-        "1 runs have a value that the search space has no place for, as 'C' is -1.0 (1): "
+        "1 runs have a value that has no place in the search space, as 'C' is -1.0 (1): "
         "left out (task 'a' (1), from row 3 on)"
     ]
 
 
 def test_a_renamed_column_is_found():
-    with pytest.raises(InputDataError, match="but one of 'c': if they are the same, say rename"):
+    with pytest.raises(InputDataError, match="a column 'c': if they are the same, give rename"):
         read(table().rename(columns={"C": "c"}))
 
 
@@ -244,13 +244,13 @@ def test_a_renamed_column_is_found():
     [
         ({"goal": "minimize"}, ValueError, "goal is 'minimize': use 'max' or 'min'"),
         ({"failed": "keep"}, ValueError, "failed is 'keep': use 'drop' or 'worst'"),
-        ({"missing": {"c": 1}}, ValueError, "missing names 'c', .* use one of kernel, C, deg"),
-        ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing one by noise="),
+        ({"missing": {"c": 1}}, ValueError, "missing= names 'c', .* use one of kernel, C, deg"),
+        ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing column by noise="),
         ({"noise": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": {"accuracy"}}, TypeError, r"outcome is {'accuracy'}: give the name"),
         ({"task": None}, TypeError, "task is None: give the name"),
-        ({"task": "accuracy"}, InputDataError, "'accuracy' is both what outcome="),
+        ({"task": "accuracy"}, InputDataError, "'accuracy' is both the column of outcome="),
         ({"missing": ["C"]}, TypeError, "missing is .*: give a dict"),
         ({"rename": ["C"]}, TypeError, "rename is .*: give a dict"),
         ({"space": {"C": (0, 1)}}, TypeError, "space is a dict: make a SearchSpace"),
@@ -351,9 +351,9 @@ def test_values_outside_of_a_changed_space(caplog):
     assert caplog.messages == [
         "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of its range: divided by "
         "100 it fits",
-        "2 runs have a value that the search space has no place for, as 'kind' is 'b' (2): "
+        "2 runs have a value that has no place in the search space, as 'kind' is 'b' (2): "
         "left out (task 'a' (1), 'b' (1), from row 0 on)",
-        "10 runs lie outside of the search space, and are kept where they are: check its ranges "
+        "10 runs lie outside of the search space, and their values are kept: check the ranges "
         "(task 'a' (5), 'b' (5), from row 2 on)",
     ]
     assert [len(task.X) for task in data.values()] == [11, 11]
@@ -369,7 +369,7 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     data = read(frame, LINE, changed=True)
     assert [len(task.X) for task in data.values()] == [10, 11]
     assert all(task.X.isfinite().all() for task in data.values())
-    assert "3 runs have a value that the search space has no place for" in caplog.text
+    assert "3 runs have a value that has no place in the search space" in caplog.text
     told = "as 'x' is empty (2); 'wd' is empty (2): left out (task 'a' (2), 'b' (1), from row 2 on)"
     assert told in caplog.text
     caplog.clear()
@@ -393,7 +393,7 @@ def test_renamed_columns():
     assert data["a"].X[0, 1].item() == pytest.approx(0.6)
     with pytest.raises(
         InputDataError,
-        match=r"no column of parameter 'wd', but one of 'weight_decay'.*"
+        match=r"no column for parameter 'wd', but it has a column 'weight_decay'.*"
         r"rename=\{'weight_decay': 'wd'\}",
     ):
         read(frame, LINE, changed=True)
@@ -454,7 +454,7 @@ def test_empty_cells_of_choices_are_counted(caplog):
     )
     assert len(source["a"].X) == 2
     assert caplog.messages == [
-        "1 runs have a value that the search space has no place for, as 'kind' is empty "
+        "1 runs have a value that has no place in the search space, as 'kind' is empty "
         "(1): left out (task 'a' (1), from row 2 on)"
     ]
     space = SearchSpace([CategoricalParameter("kind", ("x", "y", "none"))])
@@ -502,7 +502,7 @@ def test_very_bad_outcomes_are_limited_or_warned_of(goal, caplog):
     data = {}
     told = "1 outcomes 'accuracy' are far worse than a task's median"
     for robust, level, line in (
-        (True, "INFO", f"{told}, and count as just bad (task 'b' (1))"),
+        (True, "INFO", f"{told}, and are raised to a limit (task 'b' (1))"),
         (False, "WARNING", f"{told}: consider robust=True (task 'b' (1))"),
         (None, None, None),
     ):

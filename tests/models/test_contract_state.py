@@ -91,7 +91,7 @@ def test_the_only_outcome_can_be_selected(representative, n):
         assert subset is not model
         assert_same_posterior(subset.posterior(TEST_X), model.posterior(TEST_X))
     for indices in ([1], [0, 0], []):
-        with pytest.raises(ValueError, match="one outcome: idcs"):
+        with pytest.raises(ValueError, match="one outcome, but idcs"):
             model.subset_output(indices)
 
 

@@ -123,10 +123,10 @@ def test_what_a_person_would_leave_out(caplog):
     assert space.columns == ["base", "base number", "plate temperature", "time"]
     assert caplog.messages == [
         "Read as numbers: 'time' in min",
-        "Left out, as these columns have other names for the same: 'Base_CAS' goes with 'base'; "
-        "'base SMILES' goes with 'base'",
+        "Left out, as these columns have other names for the same values: "
+        "'Base_CAS' renames the values of 'base'; 'base SMILES' renames the values of 'base'",
         "No parameters: 'halide' has one value in each task; 'mass' has one value in each task; "
-        "'Plate' says which run it was; 'rowID' says which run it was; 'started at' holds dates; "
+        "'Plate' identifies a run; 'rowID' identifies a run; 'started at' holds dates; "
         "'day' holds dates",
     ]
 
@@ -168,9 +168,7 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    assert caplog.messages == [
-        "'time' has almost the order of 'y': leave it out if it is measured, too"
-    ]
+    assert caplog.messages == ["'time' is ordered almost like 'y': leave it out if it is a measure"]
 
 
 def test_one_finite_value_is_no_range():
@@ -202,7 +200,7 @@ def test_slips_of_a_log_are_told(caplog):
     bake, proof = space.parameters
     assert isinstance(bake, IntegerParameter)
     assert isinstance(proof, FloatParameter)
-    slip = "is no such number in {} rows, as {!r} in row {}: correct it or empty the cell"
+    slip = "has no number in {} rows, as {!r} in row {}: correct or empty such cells"
     assert caplog.messages == [
         "'bake' " + slip.format(2, "40 minutes", 7),
         "'proof' " + slip.format(1, "?", 9),
@@ -215,7 +213,7 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
     runs = pd.DataFrame({"cat": ["Pd", "pd ", "Ni", " Ni ", "Pd", "Ni"], "loss": 0.1})
     space = guess_space(runs, ["loss"])
     assert space.parameters == (CategoricalParameter("cat", ("Ni", "Pd", "pd")),)
-    told = "'cat' has both 'Pd' and 'pd': if they mean the same, write them alike"
+    told = "'cat' has both 'Pd' and 'pd': if they mean the same, use one spelling"
     assert caplog.messages == [told]
     assert space.place(runs).argmax(dim=1).tolist() == [1, 2, 0, 0, 1, 0]
     assert space.encode(runs).tolist() == space.place(runs).tolist()

@@ -137,7 +137,7 @@ def test_categories_are_read_from_any_column_type():
         (lambda: CategoricalParameter("p", []), "'p' has no values: give at least one"),
         (lambda: OrdinalParameter("p", (1, 2, 1)), "'p' repeats the value 1"),
         (lambda: CategoricalParameter("p", ("a", "a")), "'p' repeats the value 'a'"),
-        (lambda: CategoricalParameter("p", "ab"), "'p' has 'ab' as its values"),
+        (lambda: CategoricalParameter("p", "ab"), "'p' has the values 'ab'"),
         (lambda: OrdinalParameter("p", (2, 1)), "'p' .* list numbers in increasing order"),
         (lambda: OrdinalParameter("p", (1, 1 + 1e-12)), "further apart than rounding errors"),
         (lambda: OrdinalParameter("p", (1, float("nan"))), "'p' .* list numbers in increasing"),
@@ -160,7 +160,7 @@ def test_unknown_categories_are_refused():
 
 def test_long_lists_of_values_are_cut_in_messages():
     parameter = CategoricalParameter("p", list(range(100)))
-    with pytest.raises(InputDataError, match=r"10, 11, \.\.\.: add it"):
+    with pytest.raises(InputDataError, match=r"10, 11, \.\.\.: add the value"):
         encode(parameter, 100)
 
 

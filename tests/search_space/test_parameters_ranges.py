@@ -94,16 +94,16 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
         (lambda: FloatParameter("p", 0.0, np.inf), "give finite numbers"),
         (lambda: FloatParameter("p", np.nan, 1.0), "give finite numbers"),
         (lambda: FloatParameter("p", 0.0, 1.0, log=True), "log=True and the lower bound 0.0"),
-        (lambda: FloatParameter("p", 0.0, 1.0, log="1-x"), "needs one below 1"),
+        (lambda: FloatParameter("p", 0.0, 1.0, log="1-x"), "give an upper bound below 1"),
         (lambda: FloatParameter("p", 0.1, 1.0, log="ln"), "log='ln': use True, False or '1-x'"),
-        (lambda: FloatParameter("p", 0, 1, step=0), "'p' has the step 0: give one above 0"),
+        (lambda: FloatParameter("p", 0, 1, step=0), "'p' has the step 0: give a step above 0"),
         (
             lambda: FloatParameter("p", 0.1, 0.4, step=0.5),
             "no multiple of its step 0.5 in its range",
         ),
         (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
         (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
-        (lambda: IntegerParameter("p", 0.5, 3), "needs whole numbers"),
+        (lambda: IntegerParameter("p", 0.5, 3), "give whole numbers"),
     ],
 )
 def test_impossible_ranges_are_refused(make, message):

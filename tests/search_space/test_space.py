@@ -189,7 +189,7 @@ def test_the_index_and_other_columns_do_not_matter():
 def test_an_absent_column_is_fine_where_it_is_never_active():
     frame = pd.DataFrame({"kernel": ["linear"], "C": [1.0]})
     assert SVM.encode(frame)[0].tolist() == pytest.approx([0, 0, 1, 0.5, 0.5, 0.5])
-    with pytest.raises(InputDataError, match="no column 'gamma' of parameter 'gamma': add it"):
+    with pytest.raises(InputDataError, match="no column 'gamma' for parameter 'gamma': add"):
         SVM.encode(frame.assign(kernel="rbf"))
 
 
@@ -202,7 +202,7 @@ def test_errors_name_the_parameter_the_value_and_the_row():
         SVM.encode(frame)
     frame["degree"] = frame["degree"].astype(float)
     frame.loc["run7", "degree"] = np.nan
-    with pytest.raises(InputDataError, match="'degree' has no value in row run7, which needs one"):
+    with pytest.raises(InputDataError, match="'degree' has no value in row run7, but"):
         SVM.encode(frame)
     with pytest.raises(
         InputDataError, match=r"'kernel' is 'sigmoid' in row run0 .*not one of 'rbf"
@@ -211,7 +211,7 @@ def test_errors_name_the_parameter_the_value_and_the_row():
 
 
 def test_points_of_another_shape_or_scale_are_refused():
-    with pytest.raises(ValueError, match=r"X is \(3, 5\): decode takes an n x 6"):
+    with pytest.raises(ValueError, match=r"X is \(3, 5\): give an n x 6"):
         SVM.decode(torch.rand(3, 5))
     with pytest.raises(ValueError, match="outside of the unit cube"):
         SVM.decode(torch.full((1, 6), 1.1))
@@ -229,27 +229,27 @@ def test_points_of_another_shape_or_scale_are_refused():
         ([FloatParameter("a", 0, 1, active_if={"b": 1})], "'a' .* 'b', which is not in the search"),
         (
             [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
-            "'a' is active for certain values of 'b', which is not defined before it: list parents",
+            "'a' has an active_if with the parent 'b', which is not defined before it: list",
         ),
         (
             [IntegerParameter("a", 0, 1, active_if={"a": 1})],
-            "'a' is active for certain values of 'a', which is not defined before it",
+            "'a' has an active_if with the parent 'a', which is not defined before it",
         ),
         (
             [FloatParameter("a", 0, 1), FloatParameter("b", 0, 1, active_if={"a": 1.0})],
-            "'b' depends on 'a', which is continuous",
+            "'b' has an active_if with the parent 'a', which is continuous",
         ),
         (
             [CategoricalParameter("a", ("x", "y")), FloatParameter("b", 0, 1, active_if={"a": 1})],
-            "'b' is active if 'a' is 1, which is not one of its values",
+            "'b' is active if 'a' is 1, which is not a value of 'a'",
         ),
         (
             [FloatParameter("a=x", 0, 1), CategoricalParameter("a", ("x", "y"))],
-            "more than one feature 'a=x': names must differ",
+            "more than one feature 'a=x': use different names",
         ),
         (
             [IntegerParameter("a", 0, 3), FloatParameter("b", 0, 1, active_if={"a": (1, 4)})],
-            "'b' is active if 'a' is 4, which is not one of its values",
+            "'b' is active if 'a' is 4, which is not a value of 'a'",
         ),
     ],
 )
@@ -348,7 +348,7 @@ def test_each_type_is_read():
         ),
         (
             {"k": EXAMPLE["kernel"], "q": {**EXAMPLE["C"], "active_if": "k==rfb"}},
-            "'q' is active if 'k' is 'rfb', which is not one of its values",
+            "'q' is active if 'k' is 'rfb', which is not a value of 'k'",
         ),
     ],
 )
@@ -386,22 +386,22 @@ TWICE = pd.concat([ROW, ROW[["C"]]], axis=1)
         (lambda: SVM.place({"C": 0.1}), InputDataError, "a dict: make"),
         (lambda: SVM.place(TWICE), InputDataError, "several columns 'C'"),
         (lambda: SVM.decode([[0.1] * 6]), ValueError, "is list: decode takes"),
-        (lambda: SVM.decode(torch.rand(6)), ValueError, "decode takes an n x 6"),
+        (lambda: SVM.decode(torch.rand(6)), ValueError, "give an n x 6"),
         (lambda: SVM.sample(-1, 0), ValueError, "n is -1: give a whole number"),
         (lambda: SVM.sample(2.5, 0), ValueError, "n is 2.5: give a whole number"),
         (lambda: SearchSpace("lr"), TypeError, "takes a list of parameters, not 'lr': pu"),
         (lambda: SearchSpace(None), TypeError, "takes a list of parameters, not None"),
         (lambda: SearchSpace([("lr", 0, 1)]), TypeError, "put FloatParameter"),
         (lambda: SearchSpace({"C": (0, 1)}), TypeError, r"use SearchSpace\.from_dict"),
-        (lambda: SearchSpace(SVM.parameters[0]), TypeError, "into a list"),
+        (lambda: SearchSpace(SVM.parameters[0]), TypeError, "give a list of"),
         (lambda: SearchSpace.from_dict([1]), TypeError, "is a list: give a dictionary"),
         (lambda: SearchSpace.from_dict({"a": 3}), ValueError, "use one of float"),
         (lambda: FloatParameter("a", "0", 1), ValueError, "'0' and the upper bound 1: give finite"),
         (lambda: IntegerParameter("a", None, 3), ValueError, "None and the upper bound 3: give"),
-        (lambda: IntegerParameter("a", 0, 1, log="1-x"), ValueError, "parameter has True or False"),
+        (lambda: IntegerParameter("a", 0, 1, log="1-x"), ValueError, "use True or False"),
         (lambda: FloatParameter("a", 0, 1, active_if="b"), ValueError, "'b': give a dictionary"),
         (lambda: CategoricalParameter("a", 3), ValueError, "give a list of"),
-        (lambda: OrdinalParameter("a", 3), ValueError, "3 as its values: give"),
+        (lambda: OrdinalParameter("a", 3), ValueError, "the values 3: give"),
     ],
 )
 def test_misuse_is_refused(misuse, error, message):
@@ -475,5 +475,5 @@ def test_what_a_dictionary_cannot_hold_is_refused():
     class OwnParameter(FloatParameter):
         pass
 
-    with pytest.raises(ValueError, match="'a' cannot be written as a dictionary: it is a Own"):
+    with pytest.raises(ValueError, match="'a' is a Own, which cannot be written as a dictionary"):
         SearchSpace([OwnParameter("a", 0.0, 1.0)]).to_dict()

@@ -80,8 +80,8 @@ def test_bounds_are_learned_once_and_said(caplog) -> None:
     caplog.set_level("INFO")
     transform = Normalize(2)
     prior = fit(input_transform=transform)
-    assert [r.message for r in caplog.records if "is fixed by" in r.message] == [
-        f"Normalize is fixed by the {int(prior.num_points.sum())} inputs of the source tasks."
+    assert [r.message for r in caplog.records if "is fitted to" in r.message] == [
+        f"Normalize is fitted to the {int(prior.num_points.sum())} inputs of the source tasks."
     ]
     assert transform.learn_coefficients
 

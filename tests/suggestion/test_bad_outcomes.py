@@ -145,7 +145,7 @@ def test_a_standard_error_of_zero_is_inferred(of_runs, of_old, caplog):
     with caplog.at_level(logging.INFO):
         rows = suggest(LINE, old, runs, "score", "max", noise="sem", model=ScaMLGP)
     assert_new(LINE, rows, runs)
-    told = [message for message in caplog.messages if "without a standard error" in message]
+    told = [message for message in caplog.messages if "have no standard error" in message]
     assert [int(message.split()[0]) for message in told] == [4, 2]
     tables = read_study(LINE, old, runs, "score", "max", noise="sem")
     pooled = np.mean(np.square([0.94, 0.55, 0.53, 0.91]))

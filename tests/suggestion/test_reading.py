@@ -91,8 +91,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             ValueError,
             "noise is 'sem' for 2 outcomes",
         ),
-        ({"missing": {"wd": 3}}, ValueError, "missing names 'wd'"),
-        ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "but one of 'dept'"),
+        ({"missing": {"wd": 3}}, ValueError, "missing= names 'wd'"),
+        ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "a column 'dept'"),
         ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
         (
             {"constraints": {"u": ">= 0"}, "log": ["u"]},
@@ -109,7 +109,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         (
             {"runs": RUNS.rename(columns={"loss": "Loss "})},
             InputDataError,
-            "no column 'loss', but one of 'Loss '",
+            "no column 'loss', but they have a column 'Loss '",
         ),
         (
             {"runs": RUNS.assign(sem=[0.1, -0.2]), "noise": "sem"},
@@ -173,8 +173,7 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
     assert tables.runs.X[0, 0] == pytest.approx(1.04)
     assert caplog.messages == [
         "Read as numbers: 'T' in °C",
-        "1 of the runs lie slightly outside of the search space, and are kept where they are "
-        "(row 0)",
+        "1 of the runs lie slightly outside of the search space: their values are kept (row 0)",
     ]
     for name, cell in (("T", 135.0), ("n", 7.5), ("T", None)):
         wrong = runs.assign(T=20.0, n=1).astype({name: float})
@@ -260,7 +259,7 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
     old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
     read_study(space, old)
     (line,) = [m for m in caplog.messages if "temperature" in m]
-    assert "old runs have 'T' with such values: if they are the same, say rename=" in line
+    assert "old runs have a column 'T' with values in its range: if they are the same, give" in line
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
@@ -280,7 +279,7 @@ def test_warnings_about_old_runs_come_with_each_call(caplog):
     old = _old().assign(lr=[0.0] + [0.1] * 35)
     for number in (1, 2):
         read_study(space, old)
-        assert len([m for m in caplog.messages if "has no place for" in m]) == number
+        assert len([m for m in caplog.messages if "has no place in" in m]) == number
 
 
 def test_tasks_that_agree_with_the_study_stay():
