@@ -107,7 +107,7 @@ def test_a_state_of_other_tasks_is_refused(kept: Callable[..., Any]) -> None:
     theirs, ours = Sequential(Named("a", "b")), Sequential(Named("a", "c"))
     before = ours[0].data.clone()
     state = kept(theirs.state_dict())
-    with pytest.raises(RuntimeError, match="is of 'b' where this Named has 'c'"):
+    with pytest.raises(RuntimeError, match="has the name 'b' where this Named has 'c'"):
         ours.load_state_dict(state)
     assert torch.equal(ours[0].data, before)
     assert list(state) == ["0.data"]  # no further key: earlier versions load it
