@@ -39,11 +39,9 @@ from botorch_transfer.gp.stationary import PriorKernel
 MIN_WEIGHT = 1e-6
 
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-"""With more than ``FEW_POINTS`` source points, acquisitions skip sources of tiny weights.
-
-The skipped sources together change the mean and the standard deviation of any candidate by at most
-the share ``NEGLIGIBLE`` of the prior's standard deviation.
-"""
+"""With more source points than the first number, acquisitions skip sources of tiny weights. The
+skipped sources together change the mean and the standard deviation of any candidate by at most the
+second number, a share of the prior's standard deviation."""
 
 
 class SourceWeights(Module, ABC):

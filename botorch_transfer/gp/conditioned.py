@@ -245,11 +245,8 @@ class Conditioned(ABC):
 
 
 MAX_ELEMENTS, MAX_ELEMENTS_ON_DEVICE = 2**22, 2**27
-"""Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once.
-
-The first number is for the CPU. The second one is for other devices, where each block adds the
-overhead of its kernel launches.
-"""
+"""Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once. Other
+devices than a CPU have a larger maximum, because each block adds the overhead of its calls."""
 
 
 def max_elements(x: Tensor) -> int:

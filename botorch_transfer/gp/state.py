@@ -149,16 +149,12 @@ class NamedState(Module):
     """
 
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
-    """Buffers whose values a loaded state must match: pairs of a buffer's name and labels.
-
-    If there are labels, the buffer is an index into them. Messages then quote the label.
-    """
+    """Buffers whose values a loaded state must match: pairs of a buffer's name and labels. If there
+    are labels, the buffer is an index into them, and messages quote the label."""
 
     task_names: Sequence[str] = ()
-    """The names of the tasks in the buffers, in order; for a hyperprior, of the search spaces.
-
-    They are stored in the ``state_dict``, and a loaded ``state_dict`` must have the same names.
-    """
+    """The names of the tasks in the buffers, in order; for a hyperprior, of the search spaces. The
+    ``state_dict`` stores the names, and a loaded ``state_dict`` must have the same names."""
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
