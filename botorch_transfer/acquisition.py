@@ -1,8 +1,8 @@
 """Acquisition functions for transfer models.
 
 :class:`PriorUpperConfidenceBound` needs no outcome: the transferred prior alone can suggest the
-first points. :func:`noisy_improvement` is exact under a sharp prior, where samples are not.
-:class:`AveragedImprovement` averages what several models expect.
+first points. :func:`noisy_improvement` stays exact under a sharp prior, where Monte Carlo estimates
+fail. :class:`AveragedImprovement` averages the expected improvements of several models.
 
 .. [Desautels2014parallelizing]
     T. Desautels, A. Krause and J. Burdick. Parallelizing Exploration-Exploitation Tradeoffs in
@@ -36,32 +36,34 @@ from botorch_transfer.average.transfer import TransferGP, member_shares
 from botorch_transfer.model import TargetGP, predicted_moments
 
 PENDING_BETA = 1.0
-"""The weight of the variance where something is pending, while there is no outcome."""
+"""Default ``β`` of :class:`PriorUpperConfidenceBound` with pending inputs."""
 
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
-    r"""The upper confidence bound of the objectives, and the probability that constraints are met.
+    r"""Upper confidence bound of objectives, plus the log probability of feasibility.
 
-    It needs no outcome, so the transferred prior alone can suggest the first trials:
+    Use it for the first trials, before there is an outcome: the transferred prior alone suggests
+    them. The value is
 
     .. code-block:: text
 
-        mean over objectives of (μ + √β σ) / scale + sum over constraints of log P(it is met)
+        mean over objectives of (μ + √β σ) / scale + sum over constraints of log P(feasible)
 
-    Pending trials shrink σ as if their outcomes were the expected ones
-    [Desautels2014parallelizing]_. Of an ensemble of models, μ and σ are the mixture's moments.
+    Pending trials shrink σ as if their outcomes were equal to their predicted means
+    [Desautels2014parallelizing]_. For an ensemble, μ and σ are the moments of the mixture.
 
     Args:
-        model: A model of ``m`` outcomes, with one model an outcome if ``m`` is not one.
-        objective_weights: A ``k x m`` tensor, a row for each objective, that is to be maximized. Of
-            a single outcome, it may be omitted.
+        model: A model of ``m`` outcomes. For several outcomes, a ``ModelList`` with one model for
+            each outcome.
+        objective_weights: A ``k x m`` tensor with the weights of the outcomes in each of ``k``
+            maximized objectives. It may be omitted for a single outcome.
         outcome_constraints: ``(A, b)`` for constraints ``A f(x) <= b``.
-        X_pending: A ``p x d`` tensor of inputs that are being evaluated.
-        beta: ``β`` in ``μ + √β σ``. By default zero, so that the first trial is where the sources
-            are best, and one as soon as something is pending, so that others spread around it.
-        X_reference: An ``n x d`` tensor of inputs all over the search space. Each objective's scale
-            is its standard deviation over them, so that objectives and constraints are comparable.
-            If omitted, scales are one.
+        X_pending: A ``p x d`` tensor of pending inputs.
+        beta: ``β`` in ``μ + √β σ``. By default zero without pending inputs, so that the first trial
+            has the best predicted mean, and one otherwise, so that further trials spread out.
+        X_reference: An ``n x d`` tensor of inputs all over the search space. An objective's scale
+            is its standard deviation over these inputs, so that objectives and constraints are
+            comparable. If omitted, scales are one.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -84,8 +86,8 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         if objective_weights is None:
             if model.num_outputs != 1:
                 raise ValueError(
-                    f"The model has {model.num_outputs} outcomes: say by objective_weights which "
-                    "of them are to be maximized."
+                    f"The model has {model.num_outputs} outcomes: give objective_weights= with a "
+                    "row of outcome weights for each objective."
                 )
             objective_weights = torch.ones(1, 1)
         _check_weights(objective_weights)
@@ -98,17 +100,17 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         self.set_X_pending(X_pending)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Sets the points that are being evaluated.
+        """Sets the pending points.
 
         Args:
-            X_pending: A ``p x d`` tensor of inputs; none of them is the same as ``None``.
+            X_pending: A ``p x d`` tensor of inputs. An empty tensor is the same as ``None``.
         """
         nothing = X_pending is None or len(X_pending) == 0
         super().set_X_pending(None if nothing else X_pending)
 
     @torch.no_grad()
     def _spread(self, X: Tensor) -> Tensor:
-        """Each objective's standard deviation over the inputs, by the law of total variance."""
+        """Computes each objective's standard deviation over inputs (law of total variance)."""
         mean, variance = self._all_moments(X.unsqueeze(-2))
         weights = self.objective_weights.to(mean)
         of_means = (mean @ weights.T).var(dim=0, correction=0)
@@ -144,7 +146,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         return torch.stack(means, dim=-1), torch.stack(variances, dim=-1)
 
     def _moments(self, model: Any, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of one outcome; the variance is also given the pending inputs."""
+        """Returns mean and variance of one outcome. Pending inputs reduce the variance."""
         if self.X_pending is None:
             mean, variance = (part[..., 0] for part in predicted_moments(model.posterior(X)))
         else:
@@ -153,7 +155,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean, and variance as if the outcomes at the pending inputs were known."""
+    """Returns the mean, and the variance given outcomes at the pending inputs."""
     inputs = torch.cat([X, X_pending.expand(*X.shape[:-2], *X_pending.shape)], dim=-2)
     mvn = model.posterior(inputs).distribution
     mean, covariance = mvn.mean, mvn.covariance_matrix
@@ -162,27 +164,27 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
     factor = torch.linalg.cholesky_ex(inner + 1e-4 * scale * torch.eye(len(X_pending)).to(X)).L
     reduction = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
     mean, variance = mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
-    if is_ensemble(model):  # the moments of a mixture
+    if is_ensemble(model):  # moments of the mixture
         variance = variance.mean(dim=-1) + mean.var(dim=-1, correction=0)
         mean = mean.mean(dim=-1)
     return mean, variance
 
 
 TOGETHER, TOGETHER_ON_DEVICE = 64, 2048
-"""At how many candidates a joint posterior is evaluated, on a CPU and on other devices; covariances
-among the candidates are not used, but each evaluation costs the time of its calls."""
+"""Number of candidates in one joint posterior, on a CPU and on other devices. Larger numbers need
+fewer calls, but compute more covariances among candidates, which are not used."""
 
 
 class SingleInputs:
-    """A Gaussian posterior at single inputs, and its covariances with some that stay.
+    """Gaussian posterior at single inputs, with covariances to a fixed set of inputs.
 
-    Exact GPs of stationary kernels are evaluated at the cost of the arithmetic, hyperparameters and
-    data as they are when the object is made (:meth:`TargetGP.frozen`); others by ``posterior``.
+    Exact GPs with stationary kernels use the fast path of :meth:`TargetGP.frozen`, with the
+    hyperparameters and data at construction. All other models use ``posterior``.
 
     Args:
         model: The model.
-        X: An ``n x d`` tensor of the inputs that stay.
-        posterior_transform: Turns the model's outcomes into one, if there are several.
+        X: An ``n x d`` tensor of the fixed inputs.
+        posterior_transform: A transform from several outcomes to one, if there are several.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -220,7 +222,7 @@ class SingleInputs:
         return mean, variance, covariance
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # Together, they share what the model computes of the inputs that stay.
+        # In one joint posterior, candidates share the model's computations at the fixed inputs.
         inputs, p = torch.cat([x, self._X]), len(x)
         posterior: Any = self._model.posterior(inputs, posterior_transform=self._transform)
         mvn = posterior.distribution
@@ -229,17 +231,19 @@ class SingleInputs:
 
 
 class NoiselessFantasies(Model):
-    """An ensemble of a model, each member conditioned on noiseless outcomes at some inputs.
+    """Ensemble of fantasy models, each conditioned on sampled noiseless outcomes at ``X``.
 
-    BoTorch's ``LogNoisyExpectedImprovement`` conditions a ``SingleTaskGP`` that it builds anew.
-    This class conditions the joint posterior of any model whose posterior is Gaussian.
+    Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
+    ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
+    posterior of any model with a Gaussian posterior.
 
     Args:
         model: The model.
         X: An ``n x d`` tensor of inputs.
-        posterior_transform: Turns the model's outcomes into one, if there are several.
-        num_fantasies: The number of members.
-        seed: The seed of their outcomes, quasi-random draws from the model's posterior at ``X``.
+        posterior_transform: A transform from several outcomes to one, if there are several.
+        num_fantasies: Number of members.
+        seed: The seed of the sampled outcomes, which are quasi-random draws from the model's
+            posterior at ``X``.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -279,15 +283,15 @@ class NoiselessFantasies(Model):
 
         Args:
             X: A ``batch_shape x 1 x d`` tensor of inputs.
-            *args: The other arguments of BoTorch's ``posterior`` are ignored.
-            **kwargs: They are ignored, too.
+            *args: Other arguments of BoTorch's ``posterior`` are ignored.
+            **kwargs: Other arguments of BoTorch's ``posterior`` are ignored.
 
         Returns:
-            Their posterior, of moments ``batch_shape x num_fantasies x 1 x 1``.
+            The members' posterior, with moments ``batch_shape x num_fantasies x 1 x 1``.
         """
         means, variances = self.moments(X.reshape(-1, X.shape[-1]))
         mean, variance = means.reshape(*X.shape[:-2], -1), variances.reshape(X.shape[:-2])
-        # Below this bound GPyTorch rounds up to it as well, but warns.
+        # GPyTorch clips variances to the same bound, but with a warning.
         variance = variance.clamp_min(min_variance.value(variance.dtype))
         variance = variance[..., None, None, None].expand(*mean.shape, 1, 1)
         return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), variance))
@@ -302,8 +306,8 @@ class NoiselessFantasies(Model):
 def _check_weights(objective_weights: Tensor) -> None:
     if objective_weights.dim() != 2:
         raise ValueError(
-            f"objective_weights has the shape {tuple(objective_weights.shape)}: give a row of the "
-            "outcomes' weights for each objective."
+            f"objective_weights has the shape {tuple(objective_weights.shape)}: give a row of "
+            "outcome weights for each objective."
         )
 
 
@@ -314,25 +318,26 @@ def noisy_improvement(
     seed: int = 0,
     X_reference: Tensor | None = None,
 ) -> AcquisitionFunction | None:
-    """Makes the analytic logarithm of noisy expected improvement over the observed inputs.
+    """Makes the analytic log noisy expected improvement over the observed inputs.
 
-    ``qLogNoisyExpectedImprovement`` estimates it from samples of candidates. Under a sharp prior,
-    one sample that is off by four standard deviations can dominate far from the optimum. Here the
-    expectation at a candidate is exact, and only the observed outcomes are sampled.
+    Use it for models with sharp priors. ``qLogNoisyExpectedImprovement`` samples the outcome of a
+    candidate. Under a sharp prior, a single sample four standard deviations from the mean can
+    dominate this estimate far from the optimum. Here, the expectation at a candidate is exact, and
+    only the observed outcomes are sampled.
 
     Args:
         model: The model.
-        objective_weights: A ``1 x m`` tensor of the weights of its outcomes; their weighted sum is
-            maximized.
+        objective_weights: A ``1 x m`` tensor of the weights of the model's outcomes, whose weighted
+            sum is maximized.
         X_observed: An ``n x d`` tensor of inputs.
         seed: The seed of samples.
-        X_reference: An ``m x d`` tensor of inputs all over the search space. With them, a
-            ``TransferGP`` has an :class:`AveragedImprovement` of its models' improvements, each in
-            units of its largest value at these and the observed inputs.
+        X_reference: An ``r x d`` tensor of inputs all over the search space. If given, a
+            ``TransferGP`` has an :class:`AveragedImprovement` of its members. Each member's
+            improvement is divided by its largest value at the reference and observed inputs.
 
     Returns:
-        The acquisition function of single inputs, which takes ``X_pending``; ``None`` if posteriors
-        are not Gaussian.
+        The acquisition function of single inputs, which supports ``X_pending``; ``None`` if
+        posteriors are not Gaussian.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -347,7 +352,7 @@ def noisy_improvement(
     if X_reference is not None and isinstance(model, TransferGP):
         given, shares = (objective_weights, X_observed, seed), model.improvement_shares.detach()
         each = [noisy_improvement(member, *given) for member in model.members.values()]
-        if bool(objective_weights[0, 0] < 0):  # the last improvement was the last lower outcome
+        if bool(objective_weights[0, 0] < 0):  # minimized: shares depend on negated outcomes
             shares = member_shares(-model.train_targets, shares.shape[-1])
         known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
@@ -363,15 +368,15 @@ def noisy_improvement(
 
 
 class _Improvement(LogExpectedImprovement):
-    """Log expected improvement on a value, and on the outcomes at inputs that are not known.
+    """Log expected improvement on a value and on unknown outcomes at baseline or pending inputs.
 
     Args:
         model: The model.
-        best_f: The value; minus infinity if only the outcomes count.
-        X_baseline: An ``n x d`` tensor of inputs whose outcomes are averaged over, besides pending
-            ones.
-        posterior_transform: Turns the model's outcomes into one, if there are several.
-        seed: The seed of the outcomes.
+        best_f: The value to improve on; minus infinity to improve on the unknown outcomes only.
+        X_baseline: An ``n x d`` tensor of inputs. Their outcomes, like the outcomes of pending
+            inputs, are sampled and averaged over.
+        posterior_transform: A transform from several outcomes to one, if there are several.
+        seed: The seed of the sampled outcomes.
     """
 
     def __init__(
@@ -416,7 +421,7 @@ class _Improvement(LogExpectedImprovement):
     def forward(self, X: Tensor) -> Tensor:
         if X.shape[-2] != 1:
             raise UnsupportedError(
-                f"This acquisition scores one candidate, but X has {X.shape[-2]}: give "
+                f"This acquisition evaluates one candidate, but X has {X.shape[-2]}: give "
                 "optimize_acqf the argument sequential=True."
             )
         (value,) = log_improvements([self], X)
@@ -424,11 +429,11 @@ class _Improvement(LogExpectedImprovement):
 
 
 MIN_VARIANCE = 1e-12
-"""Smallest variance of an improvement."""
+"""Lower bound of the variance in an improvement."""
 
 
 class _LogImprovements(torch.autograd.Function):
-    """Logarithms of expected improvements; the gradient is a closed form without branches."""
+    """Logarithms of expected improvements with a gradient in closed form."""
 
     @staticmethod
     def forward(ctx: Any, gap: Tensor, variance: Tensor) -> Tensor:
@@ -443,7 +448,8 @@ class _LogImprovements(torch.autograd.Function):
         gap, variance, result = ctx.saved_tensors
         sigma = variance.clamp_min(MIN_VARIANCE).sqrt()
         u = gap / sigma
-        # Far below, logarithms have rounding errors above one, and the improvement is σ φ(u) / u².
+        # If u is very negative, differences of logarithms have rounding errors above one. Then use
+        # the asymptotic improvement σ φ(u) / u².
         is_far = u < -(torch.finfo(u.dtype).eps ** (-1 / 3))
         in_gap = torch.where(is_far, -u / sigma, (log_ndtr(u) - result).exp())
         density = -0.5 * u.square() - 0.5 * math.log(2 * math.pi)
@@ -453,10 +459,10 @@ class _LogImprovements(torch.autograd.Function):
 
 
 def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
-    """Evaluates log expected improvements of several models at once, the means over fantasies.
+    """Evaluates log expected improvements of several models at once, averaged over fantasies.
 
     Args:
-        each: ``K`` improvements, with as many fantasies each.
+        each: ``K`` improvements with the same number of fantasies.
         X: A ``batch_shape x 1 x d`` tensor of inputs.
 
     Returns:
@@ -473,32 +479,35 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
 
 
 NEGLIGIBLE = 200.0
-"""Distance below the largest logarithm from which on a part's gradient is left out."""
+"""Distance below the largest logarithm from which on an average ignores a part's gradient."""
 
 
 BEYOND = 0.05
-"""Distance beyond the sources from which on improvements get the full discount."""
+"""Distance beyond the sources' inputs at which the discount of improvements is complete."""
 
 
 class AveragedImprovement(AcquisitionFunction):
-    r"""The logarithm of an average of improvements, each in units of its own largest value.
+    r"""Logarithm of a weighted average of improvements, each divided by its own largest value.
 
-    Models of the same target may differ in how much they expect by orders of magnitude: one that is
-    sure of itself expects next to nothing. Averaged as they are, one model decides alone. With the
-    acquisitions ``α_k`` and shares ``p_k``,
+    Use it to search with several models of the same target. Their expected improvements may differ
+    by orders of magnitude, because a confident model expects almost none. In a plain average, one
+    model would determine the maximum alone. With improvements ``α_k`` and shares ``p_k``, the value
+    is
 
     .. code-block:: text
 
         log Σ_k p_k α_k(x) / max over reference points of α_k
 
-    Beyond the sources' inputs all is uncertain, and looks promising for that alone. There, each
-    ``α_k`` is scaled by the smallest share over the largest.
+    Beyond the range of the sources' inputs, improvements are large only because predictions are
+    uncertain. There, each ``α_k`` is multiplied by the smallest share divided by the largest share.
 
     Args:
         acquisitions: Logarithms of improvements, one for each model.
-        shares: A tensor of one share for each; zeros are left out.
-        X_reference: An ``m x d`` tensor of inputs all over the search space.
-        model: The model that knows the range of its sources' inputs; if omitted, all counts.
+        shares: A tensor with one share for each acquisition. Acquisitions with a share of zero are
+            left out.
+        X_reference: An ``r x d`` tensor of inputs all over the search space.
+        model: The model whose sources determine the range of inputs. If omitted, improvements have
+            no discount.
 
     Raises:
         ValueError: If there is not one share for each acquisition.
@@ -527,16 +536,16 @@ class AveragedImprovement(AcquisitionFunction):
         Args:
             model: The model.
             best_f: The largest outcome so far.
-            X_reference: An ``m x d`` tensor of inputs all over the search space.
+            X_reference: An ``r x d`` tensor of inputs all over the search space.
 
         Returns:
             The acquisition function of single inputs. For several candidates, give
-            ``optimize_acqf`` the argument ``sequential=True``: each is to improve on what those
-            before it may turn out to be.
+            ``optimize_acqf`` the argument ``sequential=True``. Each candidate then improves on the
+            possible outcomes of the candidates before it.
 
         Raises:
-            ValueError: If the model is not a :class:`TransferGP`, or if ``best_f`` is not finite:
-                without outcomes, use :class:`PriorUpperConfidenceBound`.
+            ValueError: If the model is not a :class:`TransferGP`, or if ``best_f`` is not finite.
+                Without outcomes, use :class:`PriorUpperConfidenceBound`.
 
         Example:
             >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -547,13 +556,14 @@ class AveragedImprovement(AcquisitionFunction):
         """
         if not isinstance(model, TransferGP):
             raise ValueError(
-                f"Improvements are averaged over the models of a TransferGP, but this is a "
+                f"from_model averages over the members of a TransferGP, but this is a "
                 f"{type(model).__name__}: use LogExpectedImprovement."
             )
         best_f = torch.as_tensor(best_f).to(X_reference)
         if not bool(best_f.isfinite().all()):
             raise ValueError(
-                "best_f is not finite: while there is no outcome, use PriorUpperConfidenceBound."
+                f"best_f is {best_f.tolist()}, which is not finite: without outcomes, use "
+                "PriorUpperConfidenceBound."
             )
         improvements = [_Improvement(each, best_f) for each in model.members.values()]
         return cls(improvements, model.improvement_shares, X_reference, model)
@@ -585,10 +595,11 @@ class AveragedImprovement(AcquisitionFunction):
         self.X_pending: Any = getattr(self.acquisitions[0], "X_pending", None)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Sets the points that are being evaluated, for all acquisitions.
+        """Sets the pending points of all acquisitions.
 
-        BoTorch's analytic ones refuse; acquisitions of :meth:`from_model` and of
-        :func:`noisy_improvement` don't. The units of improvements stay.
+        BoTorch's analytic acquisitions raise an error. Acquisitions of :meth:`from_model` and
+        :func:`noisy_improvement` support pending points. The divisors of improvements do not
+        change.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.
@@ -598,7 +609,7 @@ class AveragedImprovement(AcquisitionFunction):
         super().set_X_pending(X_pending)
 
     def _of_place(self, X: Tensor) -> Tensor | float:
-        """Returns the logarithm of how much an improvement counts where the inputs are."""
+        """Computes the logarithm of the discount of improvements beyond the sources' inputs."""
         if self._range is None or self._transform is None:
             return 0.0
         X, (low, high) = self._transform(X), self._range
@@ -620,6 +631,6 @@ class AveragedImprovement(AcquisitionFunction):
             values = torch.stack([each(X) for each in self.acquisitions], dim=-1)
         values = values + self._offsets
         counts = values > values.detach().amax(dim=-1, keepdim=True) - NEGLIGIBLE
-        # What adds nothing has no gradient: subnormal numbers slow matrix products down tenfold.
+        # Negligible parts get no gradient: subnormal numbers slow matrix products down tenfold.
         average = torch.where(counts, values, values.detach()).logsumexp(dim=-1)
         return average + self._of_place(X)

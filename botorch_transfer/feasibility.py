@@ -1,10 +1,11 @@
-"""The model of failures, for tables, the Optuna sampler and Ax.
+"""Model of failures for tables, the Optuna sampler and Ax.
 
 :class:`FeasibilityModel` is a Gaussian process on success and failure with a probit link.
-:class:`FeasibleAcquisition` adds the logarithm of its probability to an acquisition function.
+:class:`FeasibleAcquisition` adds the log probability of success to an acquisition function.
 
-The posterior is approximated by expectation propagation [Rasmussen2006gaussian]_, with all sites
-updated at once. Laplace's approximation is simpler, but far too unsure after one or two failures.
+Expectation propagation approximates the posterior [Rasmussen2006gaussian]_, with parallel updates
+of all sites. Laplace's approximation is simpler, but its probabilities are far too uncertain after
+one or two failures.
 
 .. [Rasmussen2006gaussian]
     C. E. Rasmussen and C. K. I. Williams. Gaussian Processes for Machine Learning, section 3.6.
@@ -27,30 +28,30 @@ from torch.special import log_ndtr, ndtri
 from botorch_transfer.data.datasets import evenly_spaced
 
 SUCCESS_RATE, RATE_WEIGHT = 0.75, 1.0
-"""The success rate to expect where nothing is known, and how many runs that is worth."""
+"""Prior success rate, and its weight in runs."""
 
 OLD_WEIGHT = 4.0
-"""Largest weight of the old runs around a point, in runs of the study."""
+"""Maximum weight of the old runs around a point, in runs of the study."""
 
 MAX_OLD = 1_000
-"""The most old runs to look at; more are thinned evenly."""
+"""Maximum number of old runs. A longer history is thinned evenly."""
 
 JOINT_SHARE, JOINT_LENGTHSCALE = 0.2, 0.3
-"""Share of the variance and lengthscale over ``sqrt(d)`` of the kernel on all inputs, in units of
-the space's widths."""
+"""Kernel on all inputs: its share of the variance, and its lengthscale divided by ``sqrt(d)``, in
+units of the search space's widths."""
 
 SINGLE_LENGTHSCALE = 0.1
-"""The lengthscale of the kernels on single inputs: a tenth of a range may fail."""
+"""Lengthscale of the kernels on single inputs. A failing interval may be a tenth of a range."""
 
 VARIANCE = 64.0
-"""The variance of the latent function; large, as most failures depend on the inputs alone."""
+"""Variance of the latent function. It is large, because failures are mostly deterministic."""
 
 MAX_SWEEPS, DAMPING, TOLERANCE = 100, 0.7, 1e-6
-"""Iterations of expectation propagation, the share of a step to take, and when to stop."""
+"""Expectation propagation: maximum number of iterations, damping factor, and tolerance."""
 
 
 class Attempts(NamedTuple):
-    """Runs, and which of them succeeded.
+    """Inputs of runs with their success or failure.
 
     Args:
         X: An ``n x d`` tensor of inputs.
@@ -66,39 +67,40 @@ class Attempts(NamedTuple):
 
     @classmethod
     def of(cls, succeeded: Tensor, failed: Tensor) -> Attempts:
-        """Joins the inputs of runs that succeeded, ``n x d``, and that failed, ``f x d``."""
+        """Joins the ``n x d`` inputs of successful runs and the ``f x d`` inputs of failed runs."""
         X = torch.cat([succeeded, failed])
         return cls(X, torch.arange(len(X), device=X.device) < len(succeeded))
 
 
 class FeasibilityModel(torch.nn.Module):
-    r"""The probability that a run succeeds, never quite 0 or 1.
+    r"""Gaussian process classifier of success and failure.
 
-    A latent function ``f`` is a Gaussian process, and a run at ``x`` succeeds with probability
-    ``Φ(f(x))``. Its covariance has two parts: a kernel on all inputs, for regions that fail, and an
-    average of kernels on single inputs, for values of a parameter that fail whatever the others
-    are:
+    Use it if runs may fail without an outcome. The latent function ``f`` is a Gaussian process, and
+    a run at ``x`` succeeds with probability ``Φ(f(x))``, which is never quite 0 or 1. The
+    covariance of ``f`` has two parts. A kernel on all inputs models regions that fail. An average
+    of kernels on single inputs models values of a single parameter that always fail:
 
     .. code-block:: text
 
         k(x, x') = s² (α exp(-‖x - x'‖² / 2dℓ²) + (1 - α) / d · Σ_j exp(-(x_j - x'_j)² / 2λ²))
 
-    Old runs enter through the prior mean. With the sums ``S`` and ``F`` of the first kernel at
-    ``x`` over old successes and old failures, scaled down so that together they are worth at most
-    ``w`` runs, the prior probability of success is ``(S + ab) / (S + F + b)``, where ``a`` is a
-    success rate and ``b`` its weight. So a few runs of this study outweigh any number of old ones.
+    Old runs enter through the prior mean. ``S`` and ``F`` are the sums of the first kernel at ``x``
+    over old successes and old failures, scaled so that ``S + F`` is at most ``w`` runs. With a
+    success rate ``a`` of weight ``b``, the prior probability of success is
+    ``(S + ab) / (S + F + b)``. A few runs of this study therefore outweigh any number of old runs.
 
-    Runs that are pending or were abandoned are no failures: leave them out.
+    Pending and abandoned runs are not failures: leave them out.
 
     Args:
-        X: An ``n x d`` tensor of inputs that were tried, maybe none.
-        succeeded: An ``n`` boolean tensor: which of them succeeded.
+        X: An ``n x d`` tensor of inputs of finished runs; ``n`` may be zero.
+        succeeded: An ``n`` boolean tensor, true for runs that succeeded.
         old: Runs of other tasks.
-        bounds: A ``2 x d`` tensor, the bounds of the search space; the unit cube by default.
-        categorical: The indices of inputs that have no order; any two values are a width apart.
+        bounds: A ``2 x d`` tensor of bounds of the search space; the unit cube by default.
+        categorical: The indices of inputs without an order. Two different values of such an input
+            have the distance of a full width.
 
     Raises:
-        InputDataError: If the inputs and successes do not fit together, or an input is NaN.
+        InputDataError: If the shapes of inputs and successes differ, or if an input is not finite.
 
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
@@ -130,9 +132,9 @@ class FeasibilityModel(torch.nn.Module):
         for attempts in (Attempts(X, succeeded), old):
             if attempts.X.shape != (len(attempts.succeeded), d):
                 raise InputDataError(
-                    f"There are inputs of the shape {tuple(attempts.X.shape)}, and "
-                    f"{len(attempts.succeeded)} successes or failures: give one for each of n "
-                    f"inputs, all with {d} columns."
+                    f"The inputs have the shape {tuple(attempts.X.shape)}, but there are "
+                    f"{len(attempts.succeeded)} successes or failures: give n inputs with {d} "
+                    "columns, and n successes or failures."
                 )
             if not bool(attempts.X.isfinite().all()):
                 raise InputDataError("An input is NaN or infinite: give numbers.")
@@ -153,7 +155,7 @@ class FeasibilityModel(torch.nn.Module):
             self._fit(torch.where(succeeded.to(X) > 0, 1.0, -1.0).to(X))
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
-        """Returns half the squared differences of each input, in units of the widths."""
+        """Computes half the squared difference in each input, in units of the widths."""
         differences = (A.unsqueeze(-2) - B.unsqueeze(-3)) / self._width
         differences = torch.where(self._ordered, differences, (differences != 0).to(A))
         return differences.square() / 2
@@ -164,7 +166,7 @@ class FeasibilityModel(torch.nn.Module):
         return VARIANCE * (JOINT_SHARE * _joint(squares) + (1 - JOINT_SHARE) * single)
 
     def _mean(self, X: Tensor) -> Tensor:
-        """Returns the prior mean, by which success has the probability that old runs suggest."""
+        """Computes the prior mean from the success rate of old runs near each input."""
         near = _joint(self._squares(X, self._old_X))
         good = (near * self._old_succeeded).sum(dim=-1)
         total = near.sum(dim=-1)
@@ -173,7 +175,7 @@ class FeasibilityModel(torch.nn.Module):
         return math.sqrt(1 + VARIANCE) * ndtri(rate)
 
     def _fit(self, sign: Tensor) -> None:
-        """Finds sites ``N(f_i; ν_i / τ_i, 1 / τ_i)`` in place of ``Φ(±f_i)``."""
+        """Fits the sites ``N(f_i; ν_i / τ_i, 1 / τ_i)``, which approximate ``Φ(±f_i)``."""
         X = self._X
         K, mean = self._covariance(X, X), self._mean(X)
         tau, nu = torch.zeros_like(mean), torch.zeros_like(mean)
@@ -199,7 +201,7 @@ class FeasibilityModel(torch.nn.Module):
     def _posterior(
         K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns a root of ``(K + diag(1 / τ))^-1``, and the posterior's mean and variances."""
+        """Returns a root of ``(K + diag(1 / τ))^-1``, and the posterior mean and variances."""
         root = tau.sqrt()
         inner = torch.eye(len(tau)).to(K) + root.unsqueeze(-1) * K * root
         half = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), root.diag(), upper=False)
@@ -209,7 +211,7 @@ class FeasibilityModel(torch.nn.Module):
         return half, posterior_mean, K.diagonal() - explained.square().sum(dim=-2)
 
     def log_probability(self, X: Tensor) -> Tensor:
-        """The logarithm of the probability that a run succeeds, differentiable in its inputs.
+        """Computes the log probability that each run succeeds, differentiable in the inputs.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs.
@@ -223,7 +225,7 @@ class FeasibilityModel(torch.nn.Module):
         return log_ndtr(mean / (1 + VARIANCE - explained).clamp_min(1).sqrt())
 
     def forward(self, X: Tensor) -> Tensor:
-        """Returns the logarithm of the probability that all runs of a batch succeed.
+        """Computes the log probability that all runs of a batch succeed.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.
@@ -235,19 +237,19 @@ class FeasibilityModel(torch.nn.Module):
 
 
 def _joint(squares: Tensor) -> Tensor:
-    """Returns the kernel on all inputs."""
+    """Computes the kernel on all inputs."""
     return (-squares.mean(dim=-1) / JOINT_LENGTHSCALE**2).exp()
 
 
 class FeasibleAcquisition(PenalizedAcquisitionFunction):
-    """An acquisition function plus the logarithm of the probability that all its runs succeed.
+    """Acquisition function plus the log probability that all runs of a batch succeed.
 
-    Of the logarithm of an expected improvement, that is the logarithm of the improvement to expect
-    of runs that may fail. To a :class:`PriorUpperConfidenceBound`, it is added as the probabilities
-    of constraints are.
+    Use it if runs may fail. Added to a log expected improvement, the log probability gives the
+    logarithm of the expected improvement of runs that may fail. Added to a
+    :class:`PriorUpperConfidenceBound`, it acts like the log probability of a constraint.
 
     Args:
-        acquisition: Another acquisition function, a logarithm or in units of order one.
+        acquisition: An acquisition function that is a logarithm or has units of order one.
         feasibility: The model of success.
 
     Example:

@@ -1,7 +1,7 @@
 """Plots of transfer models: weights, slices, calibration and curves (extra ``plot``).
 
-Colours come from Okabe and Ito (and a grey), which most colour-blind readers can distinguish. The
-target is blue.
+Colours are the palette of Okabe and Ito and a grey, which most colour-blind readers can
+distinguish. The target is blue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DASHES = "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1))
 SOURCE_LINES = tuple(zip((GREEN, PURPLE, VERMILLION, SKY, ORANGE), DASHES, strict=True))
-"""Colour and line style of source tasks, one after another."""
+"""Colours and line styles of source tasks, in drawing order."""
 
 WIDTH_95 = 1.96
 
@@ -44,10 +44,9 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     """Draws the weight of each source task in a model.
 
     Args:
-        model: A fitted model with source weights, or an average that has such a member, without a
-            batch.
-        ax: Where to draw; new axes if omitted.
-        max_tasks: The most tasks to show: the ones with the largest weights.
+        model: A fitted, non-batched model with source weights, or an average with such a member.
+        ax: The axes to draw on; new axes if omitted.
+        max_tasks: Maximum number of tasks to show. Tasks with the largest weights come first.
 
     Returns:
         The axes.
@@ -63,7 +62,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     weighted = model.member_on_sources
     if weighted is None or bool(weighted.weights.isnan().any()):
         raise ValueError(
-            f"{type(model).__name__} has no weights of source tasks: draw what it makes of them by "
+            f"{type(model).__name__} has no weights of source tasks: draw its predictions with "
             "plot_slice."
         )
     named = zip(weighted.weights.tolist(), weighted.prior.task_names, strict=True)
@@ -88,26 +87,27 @@ def plot_slice(
     outcome_name: str = "outcome",
     goal: Literal["max", "min"] = "max",
 ) -> Axes:
-    """Draws posteriors along one input: the target's, and its source tasks' where there are any.
+    """Draws the posteriors of the target and of source tasks along one input.
 
-    With a search space the axis has the parameter's name, its values and its scale. Bands are
-    central 95 % intervals of the latent function. At least half of the axis is the target's: a
-    source task with few runs, or with odd ones, may go beyond. Target points are shown only where
-    there is a single input: of several inputs, the points do not lie on the slice.
+    With a search space, the axis has the parameter's name, values and scale. Bands are central 95 %
+    intervals of the latent function. The target's band fills at least half of the outcome axis, so
+    that the band of a source task may be cut off. Target points are shown only if the model has a
+    single input: with several inputs, the points do not lie on the slice.
 
     Args:
-        model: A model without a batch; any BoTorch model of one outcome.
+        model: A non-batched model; any BoTorch model of one outcome.
         bounds: The search space whose encoded rows are the model's inputs; or a ``2 x d`` tensor of
             lower and upper bounds of the inputs.
-        dimension: The parameter that varies, by name; or the index of an input.
-        anchor: A table with one row of the space, or a ``d`` tensor: the other inputs. By default
-            the best target point, or the middle of the bounds if there is none.
-        ax: Where to draw; new axes if omitted.
-        max_tasks: The most source tasks to show: the ones with the largest weights, or the first
-            ones.
-        num_points: The number of points along the slice.
-        outcome_name: What to call the outcome.
-        goal: ``"min"`` draws the negative of the model's outcomes, which are to be maximized: the
+        dimension: The name of the parameter that varies, or the index of the input that varies.
+        anchor: The values of all other inputs: a table with one row of the space, or a ``d``
+            tensor. By default the best target point, or without target points the middle of the
+            bounds.
+        ax: The axes to draw on; new axes if omitted.
+        max_tasks: Maximum number of source tasks to show, at most 5. Tasks with the largest weights
+            come first.
+        num_points: Number of points along the slice.
+        outcome_name: The label of the outcome axis.
+        goal: ``"max"`` draws the model's outcomes. ``"min"`` draws their negatives, which are the
             outcomes of a table that was read with ``goal="min"``.
 
     Returns:
@@ -115,8 +115,8 @@ def plot_slice(
 
     Raises:
         ImportError: If matplotlib is missing.
-        ValueError: If the model is a batch of models or has no such input or parameter, bounds or
-            anchor have another shape.
+        ValueError: If the model is a batch of models, if ``dimension`` is unknown, or if
+            ``bounds`` or ``anchor`` have the wrong shape.
 
     Example:
         >>> lr = FloatParameter("lr", 1e-4, 1.0, log=True)
@@ -145,8 +145,8 @@ def plot_slice(
     if anchor is not None and (not isinstance(anchor, Tensor) or anchor.shape != lower.shape):
         shape = tuple(anchor.shape) if isinstance(anchor, Tensor | DataFrame) else anchor
         raise ValueError(
-            f"anchor has the shape {shape}: give one value an input, {space.dim} in all, or a "
-            "table of one row with a search space."
+            f"anchor has the shape {shape}: give a tensor with one value for each of {space.dim} "
+            "inputs, or with a search space a table of one row."
         )
     ax = _axes(ax, figsize=(5.5, 3.6))
     X, Y = _target_points(model)
@@ -157,7 +157,7 @@ def plot_slice(
     start, width = lower[line.columns], (upper - lower)[line.columns]
     points[:, line.columns] = (start + width * line.values.to(start)).to(points)
     if space is bounds:
-        points = space.round(points)  # a choice may switch other parameters on and off
+        points = space.round(points)  # a choice may activate or deactivate parameters
     sign = 1.0 if goal == "max" else -1.0
     slices = _source_slices(model, points, min(max_tasks, len(SOURCE_LINES)))
     own: Any = [sign * Y] if space.dim == 1 else []
@@ -182,7 +182,7 @@ def plot_slice(
 
 
 def _limits(own: Tensor, every: Tensor) -> tuple[float, float]:
-    """Limits that hold the target, and of sources as much as leaves it half of the axis."""
+    """Returns limits of the outcome axis. The target's band fills at least half of the axis."""
     lower, upper = float(own.min()), float(own.max())
     room = 0.5 * (upper - lower) or 1.0
     least, most = max(float(every.min()), lower - room), min(float(every.max()), upper + room)
@@ -191,14 +191,14 @@ def _limits(own: Tensor, every: Tensor) -> tuple[float, float]:
 
 
 class Line(NamedTuple):
-    """The points of a slice: input columns and their values in the unit cube, and their places.
+    """Points of a slice along one parameter, in the unit cube and on the axis.
 
     Args:
-        name: The parameter.
-        columns: Its columns of the encoding.
+        name: The name of the parameter.
+        columns: The encoded columns of the parameter.
         values: A ``k x c`` tensor of values in these columns.
-        x: Their places on the axis.
-        ticks: Names of choices, which stand side by side; ``None`` for numbers.
+        x: The ``k`` positions on the axis.
+        ticks: Names of choices, which are drawn side by side; ``None`` for numbers.
         log: Whether the axis is logarithmic.
     """
 
@@ -211,19 +211,19 @@ class Line(NamedTuple):
 
 
 def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) -> Line:
-    """Lists the values of a parameter: a range, few steps, or choices side by side.
+    """Returns points along a parameter: over a range, at all steps, or at all choices.
 
     Args:
         space: The search space.
-        parameter: One of its parameters.
-        num_points: The number of points of a range. All choices are listed.
+        parameter: A parameter of the space.
+        num_points: Number of points of a range. Choices, and fewer steps than this, are all listed.
 
     Returns:
         The points of a slice along the parameter.
     """
     columns = space.feature_indices[parameter.name]
     if parameter.is_numeric and (parameter.size is None or parameter.size > num_points):
-        # Integers are rounded: their places are the values' places.
+        # Integers are rounded, so that positions on the axis match encoded values.
         unit = parameter.encode(parameter.decode(np.linspace(0.0, 1.0, num_points)[:, None]))
     else:
         unit = parameter.unit_grid()
@@ -237,7 +237,7 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
 
 
 def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
-    """The parameter that varies, by the name of it or of a column, or by the index of an input."""
+    """Finds a parameter by its name, by the name of a column, or by the index of an input."""
     key, places = dimension, space.feature_indices
     if isinstance(key, int) and -space.dim <= key < 0:
         key += space.dim
@@ -250,7 +250,7 @@ def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
 
 
 def leave_one_out(model: Any) -> tuple[Tensor, Tensor]:
-    """Means and variances of each target point by the others, ``n`` tensors, noise included."""
+    """Computes leave-one-out means and variances of the ``n`` target points, noise included."""
     own: Any = getattr(model, "loo_posterior", None)
     posterior: Any = loo_cv(model).posterior if own is None else own()
     mean, variance = predicted_moments(posterior)
@@ -261,15 +261,15 @@ def leave_one_out(model: Any) -> tuple[Tensor, Tensor]:
 def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
     """Draws leave-one-out predictions of the target points against their outcomes.
 
-    Bars are central 95 % intervals, observation noise included. Of a calibrated model, 19 out of 20
-    meet the diagonal. Those that miss it are drawn as crosses.
+    Bars are central 95 % intervals that include observation noise. If the model is calibrated, 19
+    out of 20 bars meet the diagonal. Points whose bar misses the diagonal are crosses.
 
     Args:
-        model: A fitted model with two or more target points, without a batch.
-        ax: Where to draw; new axes if omitted.
+        model: A fitted, non-batched model with two or more target points.
+        ax: The axes to draw on; new axes if omitted.
 
     Returns:
-        The axes; their title has the number of intervals that contain their outcome.
+        The axes. The title states how many intervals contain their outcome.
 
     Raises:
         ImportError: If matplotlib is missing.
@@ -280,7 +280,7 @@ def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
     """
     _check_single(model)
     if model.num_target_points < 2:
-        raise ValueError("Leave-one-out predictions need two target points or more.")
+        raise ValueError("Leave-one-out predictions need at least two target points: give more.")
     ax = _axes(ax, figsize=(4, 4))
     _, Y = _target_points(model)
     mean, variance = leave_one_out(model)
@@ -306,15 +306,15 @@ def plot_curves(
     task: str = "task",
     max_curves: int = 60,
 ) -> Axes:
-    """Draws learning curves so far with their predicted ends, and old curves behind them.
+    """Draws learning curves with their predicted final outcomes, and old curves behind them.
 
     Args:
-        prior: What old curves tell.
+        prior: The prior of final outcomes, fitted to old curves.
         runs: The runs of one task, one row a step, with the columns that the prior was fitted to.
-        history: Old runs as a table of the same kind; none are drawn if omitted.
-        ax: Where to draw; new axes if omitted.
+        history: A table of old runs with the same columns; without it, no old curves are drawn.
+        ax: The axes to draw on; new axes if omitted.
         task: The column of ``history`` that names the task.
-        max_curves: The most old curves to draw.
+        max_curves: Maximum number of old curves to draw.
 
     Returns:
         The axes. Bars at the full length are 90 % intervals of the final outcomes of partial runs.
@@ -354,9 +354,7 @@ def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib: pip install 'botorch_transfer[plot]'."
-        ) from error
+        raise ImportError("Plots need matplotlib: pip install 'botorch_transfer[plot]'.") from error
     if ax is None:
         _, ax = plt.subplots(figsize=figsize, layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
@@ -365,9 +363,9 @@ def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
 
 def _check_single(model: TransferModel) -> None:
     if not hasattr(model, "batch_shape"):
-        raise TypeError(f"This is a {type(model).__name__}: plot a model, as ScaMLGP.")
+        raise TypeError(f"model is a {type(model).__name__}: give a model such as ScaMLGP.")
     if model.batch_shape:
-        raise ValueError("The model is a batch of models: plot one at a time.")
+        raise ValueError("The model is a batch of models: plot one model at a time.")
 
 
 def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
@@ -376,7 +374,7 @@ def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
     (X,) = model.train().train_inputs
     model.train(training)
     Y = model.train_targets.unsqueeze(-1)
-    if is_ensemble(model):  # its members have the same points
+    if is_ensemble(model):  # all members have the same points
         X, Y = X[0], Y[0]
     transform: Any = getattr(model, "outcome_transform", None)
     return X, (Y if transform is None else transform.eval().untransform(Y)[0]).squeeze(-1)
@@ -408,10 +406,10 @@ def _band(
     mean, half = sign * mean, WIDTH_95 * variance.sqrt()
     if line.ticks is None:
         ax.plot(line.x, mean, color=color, linestyle=style, label=label)
-        # Bands of sources are light: several lie upon one another.
+        # The bands of sources are light, because several bands overlap.
         alpha = 0.25 if label == "target" else 0.08
         ax.fill_between(line.x, mean - half, mean + half, color=color, alpha=alpha, linewidth=0)
-    else:  # between choices there is nothing; side by side, not upon one another
+    else:  # choices have no values in between; the bars of tasks are drawn side by side
         x = line.x + 0.08 * (len(ax.containers) - 1)
         bars = ax.errorbar(x, mean, half, fmt="o", color=color, capsize=3, label=label)
         for bar in bars[2]:

@@ -301,11 +301,9 @@ class ConditionedPrior(TransferPrior):
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
         pooled = torch.stack([moments.mean, moments.spread])
-        noise = torch.zeros_like(num_points, dtype=data.noise.dtype)
-        noise.index_add_(0, data.task, data.noise)
         return {
             "num_points": num_points,
-            "task_noise": noise / num_points,
+            "task_noise": torch.bincount(data.task, data.noise, len(num_points)) / num_points,
             "pooled_moments": pooled,
             "input_range": torch.stack([data.X.amin(dim=0), data.X.amax(dim=0)]),
         }

@@ -1,15 +1,19 @@
-"""Diagnosis of sources: their parts of a prediction, and their agreement with the target.
+"""Diagnosis of sources: their share of a prediction, and their agreement with the target.
 
-The report answers two questions. What does the model use? Its prediction at the target's points is
-a sum of one part for each source and a rest, and the spread of each part measures its weight.
-Does a source resemble the target? The target's data are modelled as ``y = a + b μ_m(x) + g(x) + ε``
-with a source's posterior mean ``μ_m`` and its posterior covariance, an unknown level ``a``, a GP
-``g`` and noise ``ε``. The scale and lengthscale of ``g``, and the noise, are averaged over a grid.
-Marginal likelihoods with slopes ``b < 0`` and ``b > 0``, compared with the one at ``b = 0``,
-indicate whether a source resembles the target, is its opposite, or is unrelated. This is a question
-about the data, not about a model: the answer is the same for all models with the same sources. A
-verdict needs both answers: a source that the model hardly uses is not called helpful, and one that
-it uses without a test is said to be so.
+The report answers two questions:
+
+1. How much does the model use a source? The prediction at the target's points is a sum of one part
+   for each source and a rest. The spread of a part over these points measures its share.
+2. Does a source resemble the target? The model of the target's data is
+   ``y = a + b μ_m(x) + g(x) + ε`` with a source's posterior mean ``μ_m`` and its posterior
+   covariance, an unknown level ``a``, a GP ``g`` and noise ``ε``. The scale and lengthscale of
+   ``g``, and the noise, are averaged over a grid. Marginal likelihoods with slopes ``b < 0`` and
+   ``b > 0`` are compared with the marginal likelihood at ``b = 0``. They indicate whether a source
+   resembles the target, is its opposite, or is unrelated. This answer is the same for all models
+   with the same sources.
+
+A verdict depends on both answers. A source that the model hardly uses is not helpful, and a source
+that the model uses before the data can test it is ``"used, not yet tested"``.
 """
 
 from __future__ import annotations
@@ -34,22 +38,22 @@ from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.prior import ConditionedPrior
 
 CLEAR_FACTOR = 3.0
-"""The log Bayes factor from which a relation counts as real: odds of twenty to one."""
+"""Log Bayes factor above which a relation counts as real: odds of twenty to one."""
 
 NO_SIGN = 2.0
-"""The log Bayes factor up to which there is no sign of a relation: odds of seven to one."""
+"""Log Bayes factor up to which there is no sign of a relation: odds of seven to one."""
 
 POINTS_TO_JUDGE = 8
-"""The number of target points by which a source that resembles the target would have shown it."""
+"""Number of target points from which on the data are enough to call a source irrelevant."""
 
 FEW_POINTS = 5
-"""With fewer target points there is no verdict: a source can look like anything by chance."""
+"""Minimum number of target points for a finding. With fewer, any relation may be chance."""
 
 SMALL_SHARE = 0.05
-"""A source with a smaller share of the prediction is hardly used, and cannot be why it is right."""
+"""Minimum share of the prediction. A source with a smaller share is hardly used."""
 
 ENOUGH_SPREAD = 0.3
-"""The least spread of a source's predictions at the target's points, in standard deviations."""
+"""Minimum standard deviation of a source's predictions at the target's points, for a finding."""
 
 SLOPES = (0.25, 0.5, 1.0, 2.0)
 LENGTHSCALES = (0.15, 0.3, 0.6, 1.2)
@@ -64,33 +68,40 @@ REPORT_COLUMNS = ["prediction", "variance", "weight", "slope", "helpful", "inver
 
 @torch.no_grad()
 def transfer_report(model: TransferModel) -> pd.DataFrame:
-    """Tabulates what a model uses of each source task and of all, and whether this was borne out.
+    """Tabulates how much a model uses each source task, and whether each source resembles the data.
 
-    It is a method of the models on :class:`SourceGPs`, of :class:`TransferGP` and of
-    :class:`GuardedTransferGP`.
+    Use it to find out whether old runs help. It is also a method of models on :class:`SourceGPs`,
+    of :class:`TransferGP` and of :class:`GuardedTransferGP`.
 
     Args:
-        model: A model whose prior is a :class:`SourceGPs`, or one of whose members has such a
-            prior; or a :class:`GuardedTransferGP` of any.
+        model: A model whose prior is a :class:`SourceGPs`, a model with such a member, or any
+            :class:`GuardedTransferGP`.
 
     Returns:
-        One row a source task, the index its name, and a last row for all of them:
+        A table with one row for each source task, indexed by its name, and a last row for all
+        source tasks:
 
         - ``prediction``: the source's share of the prediction at the target's points, see
-          :func:`source_shares`; at the sources' points as long as the target has fewer than two.
-        - ``variance``: the share of the outcomes' variance that the source's part explains;
-          negative if the part runs against the outcomes.
-        - ``weight``: the source's weight in the model or its member, or the share of all transfer
-          models against the plain GP; NaN where there is none.
+          :func:`source_shares`. With fewer than two target points, it is evaluated at the sources'
+          points.
+        - ``variance``: the share of the outcomes' variance that the source's part explains. It is
+          negative if the part and the outcomes are negatively correlated.
+        - ``weight``: the source's weight in the model or its member; in the last row the weight of
+          all transfer models against the plain GP. It is NaN for models without weights.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
-          none.
-        - ``verdict``: for a source ``"helpful"``, ``"hardly used"`` (it resembles the target, but
-          has less than a twentieth of the prediction), ``"inverted"``, ``"irrelevant"``; as long as
-          points are too few or too close, ``"used, not yet tested"`` or, without a share,
-          ``"unclear"``. For all ``"helpful"`` if most are, ``"partly helpful"`` if some are, and
-          not by chance; else ``"misleading"`` if a quarter is inverted, and ``"irrelevant"`` if
-          most are and the data give no evidence for a helpful one.
+          a slope of zero.
+        - ``verdict``: a word.
+
+        A source's verdict is ``"helpful"``, ``"hardly used"`` (the source resembles the target, but
+        has less than a twentieth of the prediction), ``"inverted"`` or ``"irrelevant"``. While
+        points are too few or too close, it is ``"used, not yet tested"``, or ``"unclear"`` for a
+        source that is hardly used.
+
+        The verdict on all sources is ``"helpful"`` if most sources are helpful, and ``"partly
+        helpful"`` if some are helpful and this is not by chance. Otherwise it is ``"misleading"``
+        if a quarter of the sources is inverted, and ``"irrelevant"`` if most sources are irrelevant
+        and the data give no evidence for a helpful source.
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors.
@@ -100,7 +111,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         'used, not yet tested'
     """
     if len(model.batch_shape):
-        raise ValueError("The model is a batch of models: report on one at a time.")
+        raise ValueError("The model is a batch of models: report on one model at a time.")
     weight = model.transfer_share
     if model.member_on_sources is not None:
         return _report_on_sources(model, model.member_on_sources, weight)
@@ -119,7 +130,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
 
 
 def _report_on_sources(model: TransferModel, informed: OnSources, weight: float) -> pd.DataFrame:
-    """The report on a model one of whose members, or which itself, is on :class:`SourceGPs`."""
+    """Makes the report on a model with :class:`SourceGPs`, or on a model with such a member."""
     sources = informed.prior
     predicted, explained = source_shares(model, sources)
     findings, factors, slopes = _findings(model, sources)
@@ -137,19 +148,20 @@ def _report_on_sources(model: TransferModel, informed: OnSources, weight: float)
 
 
 def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tensor, Tensor]:
-    """Shares of a model's prediction, and of the outcomes' variance, by source.
+    """Computes each source's share of a model's prediction, and of the outcomes' variance.
 
-    A source's part is its term in the prior mean, see :meth:`TransferModel.source_parts`. What
-    remains of the prediction is the rest. A level counts nowhere: parts are compared by their
-    spread over the points.
+    A source's part of the prediction is its term in the prior mean, see
+    :meth:`TransferModel.source_parts`. The rest is the prediction minus all parts. Only the spread
+    of a part over the points counts, not its level.
 
     Args:
-        model: The model; evaluated at the sources' points as long as it has fewer than two.
+        model: The model. With fewer than two target points, it is evaluated at the sources' points.
         sources: The source GPs.
 
     Returns:
-        Two ``M`` tensors: the spread of each source's part over the spreads of all parts and the
-        rest; and its covariance with the outcomes over their variance, NaN without two points.
+        Two ``M`` tensors: the spread of each source's part, divided by the sum of the spreads of
+        all parts and the rest; and the covariance of the part with the outcomes, divided by the
+        outcomes' variance. The second tensor is NaN with fewer than two target points.
     """
     (X,), Y = model.eval().train_inputs, model.train_targets
     at_target = len(Y) > 1
@@ -171,7 +183,7 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
 
 
 def _findings(model: TransferModel, sources: ConditionedPrior) -> tuple[list[str], Tensor, Tensor]:
-    """Returns evidence on each source: the finding, two log Bayes factors and the slope."""
+    """Returns the findings on sources, their two log Bayes factors, and their slopes."""
     num_points, num_tasks = model.num_target_points, sources.num_tasks
     (X,), Y = model.eval().train_inputs, model.train_targets
     slopes = torch.full((num_tasks,), torch.nan)
@@ -193,11 +205,11 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
 
     Args:
         helpful: The log Bayes factor of a positive slope.
-        inverted: That of a negative one.
-        num_points: The number of target points.
-        spread: The standard deviation of the source's predictions at these points. If it is small,
-            as for points around an optimum, a source with a slightly shifted optimum would look
-            inverted; such points are not used.
+        inverted: The log Bayes factor of a negative slope.
+        num_points: Number of target points.
+        spread: The standard deviation of the source's predictions at these points. Points around an
+            optimum have a small spread, and a source with a slightly shifted optimum looks inverted
+            there. With a small spread, a source is neither inverted nor irrelevant.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -218,15 +230,15 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
 
 
 def source_verdict(finding: str, share: float) -> str:
-    """Judges a source by the data's evidence and by its part of the model's prediction.
+    """Judges a source by the data's evidence and by its share of the model's prediction.
 
     Args:
-        finding: That of :func:`source_finding`.
+        finding: The result of :func:`source_finding`.
         share: The source's share of the prediction.
 
     Returns:
-        The finding; but ``"hardly used"`` instead of ``"helpful"`` for a small share, and ``"used,
-        not yet tested"`` instead of ``"unclear"`` for one that is not small.
+        The finding, with two exceptions: ``"hardly used"`` replaces ``"helpful"`` if the share is
+        small, and ``"used, not yet tested"`` replaces ``"unclear"`` if the share is not small.
 
     Example:
         >>> source_verdict("helpful", share=0.4), source_verdict("helpful", share=0.01)
@@ -240,17 +252,17 @@ def source_verdict(finding: str, share: float) -> str:
 def history_verdict(
     findings: Sequence[str], helpful: Sequence[float], shares: Sequence[float]
 ) -> str:
-    """Sums up the findings on the sources.
+    """Combines the findings on all sources into one verdict.
 
-    Of many sources that are unrelated to the target, one or the other looks helpful by chance. So
-    few helpful ones count only if there is evidence for "at least one of all is helpful", whose
-    Bayes factor against none is the mean of theirs; and helpful ones count only if they have
-    together more than a small share of the prediction. Many small ones may so be helpful together.
-    All are irrelevant only if there is no evidence for any helpful one: runs near the old
-    tasks' optima differ too little to show that they follow them.
+    Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
+    sources therefore count only if there is evidence that one of all sources is helpful. The Bayes
+    factor of this hypothesis is the mean of the sources' Bayes factors. Helpful sources count only
+    if their total share of the prediction is not small, so that many small shares may help
+    together. The verdict ``"irrelevant"`` requires that there is no evidence for a helpful source,
+    because runs near the old tasks' optima vary too little to show a relation.
 
     Args:
-        findings: Those of :func:`source_finding`, at least one.
+        findings: The results of :func:`source_finding`, at least one.
         helpful: The sources' log Bayes factors of positive slopes.
         shares: The sources' shares of the prediction.
 
@@ -270,7 +282,7 @@ def history_verdict(
             return "helpful"
         if one_helps > CLEAR_FACTOR:
             return "partly helpful"
-    # Of many sources, one may look inverted by chance.
+    # Among many sources, a few may look inverted by chance.
     if 4 * findings.count("inverted") >= len(findings):
         return "misleading"
     if 2 * findings.count("irrelevant") > len(findings) and one_helps <= 0:
@@ -281,7 +293,7 @@ def history_verdict(
 def slope_evidence(
     gps: ConditionedBatch, X: Tensor, Y: Tensor, noise: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Compares negative and positive slopes with none, for every source.
+    """Computes the evidence for negative and positive slopes against a slope of zero, by source.
 
     Args:
         gps: The source GPs.
@@ -290,9 +302,9 @@ def slope_evidence(
         noise: An ``n`` tensor of known noise variances; averaged over a grid if omitted.
 
     Returns:
-        An ``M x 2`` tensor of log Bayes factors, of negative slopes and of positive ones against
-        none; and an ``M`` tensor of the slopes' posterior means, if negative, no and positive
-        slopes are equally likely beforehand.
+        An ``M x 2`` tensor of log Bayes factors, of negative and of positive slopes against a slope
+        of zero; and an ``M`` tensor of posterior means of slopes. The prior gives negative, zero
+        and positive slopes the same probability.
     """
     X, Y, noise = _standardized(X, Y, noise)
     residual = _residual_covariances(X, noise)
@@ -311,7 +323,7 @@ def slope_evidence(
 def _standardized(
     X: Tensor, Y: Tensor, noise: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Standardizes the target by itself, because its units may differ from its sources'."""
+    """Standardizes the target by its own outcomes, because sources may have other units."""
     # More points add little and cost O(n³).
     rows = evenly_spaced(len(Y), MAX_POINTS)
     X, Y = X[rows].double(), Y[rows].double()
@@ -322,7 +334,7 @@ def _standardized(
 
 
 def _residual_covariances(X: Tensor, noise: Tensor | None) -> Tensor:
-    """Covariances of level, residual and noise on a grid: ``G x n x n``."""
+    """Computes ``G x n x n`` covariances of level, residual and noise on a grid of ``G`` values."""
     distance = squared_distance(X, X)
     eye = torch.eye(len(X), dtype=X.dtype, device=X.device)
     noises = [value * eye for value in NOISES] if noise is None else [noise.diag()]

@@ -49,7 +49,7 @@ def test_from_a_table_to_suggestions(folder, capsys, caplog):
     assert SearchSpace.from_json("guessed.json").columns == ["C", "gamma"]
     assert main(["suggest", "guessed.json", "old.csv", "-n", "3", *LOSS, "--model", "ScaMLGP"]) == 0
     found = capsys.readouterr()
-    assert not [message for message in caplog.messages if "taken to be good" in message]
+    assert not [message for message in caplog.messages if "count as good" in message]
     assert len(found.out.splitlines()) == 4
 
 
@@ -397,7 +397,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': name an existing one by --step."),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost names 'price', which is no column of"),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome."),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: choose from"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         (
             [*COMMAND, *LOSS, "--candidates", "stock.csv", "--constraint", "cost<=10"],

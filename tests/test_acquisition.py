@@ -42,7 +42,9 @@ def prior_model(sign: float = 1.0) -> ScaMLGP:
 def test_weights_are_a_row_for_each_objective():
     model, weights = prior_model(), torch.ones(1, dtype=torch.double)
     for make in (PriorUpperConfidenceBound, lambda m, w: noisy_improvement(m, w, X)):
-        with pytest.raises(ValueError, match=r"has the shape \(1,\): give a row of the outcomes'"):
+        with pytest.raises(
+            ValueError, match=r"has the shape \(1,\): give a row of outcome weights"
+        ):
             make(model, weights)
 
 
@@ -71,7 +73,7 @@ def test_the_first_trial_is_where_the_sources_are_best_and_others_spread():
     options = {"num_restarts": 2, "raw_samples": 32, "sequential": True}
     several, _ = optimize_acqf(found, bounds, q=3, **options)
     assert torch.pdist(several).min() > 0.05
-    with pytest.raises(ValueError, match="has 2 outcomes: say by objective_weights"):
+    with pytest.raises(ValueError, match="has 2 outcomes: give objective_weights= with"):
         PriorUpperConfidenceBound(ModelListGP(model, model))
 
 
@@ -393,7 +395,7 @@ def test_candidates_of_an_average_one_after_the_other(sampled):
 def test_what_cannot_be_averaged_is_refused():
     with pytest.raises(ValueError, match="of a TransferGP, but this is a SingleTaskGP: use LogExp"):
         AveragedImprovement.from_model(SingleTaskGP(OBSERVED, Y), 0.5, OBSERVED)
-    with pytest.raises(ValueError, match="best_f is not finite: while there is no outcome"):
+    with pytest.raises(ValueError, match="which is not finite: without outcomes, use"):
         AveragedImprovement.from_model(average(0), -torch.inf, OBSERVED)
     found = AveragedImprovement.from_model(average(), 0.5, OBSERVED)
     with pytest.raises(UnsupportedError, match="one candidate, but X has 2: give optimize_acqf"):

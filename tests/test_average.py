@@ -23,6 +23,7 @@ from linear_operator.operators import SumLinearOperator
 
 from botorch_transfer import GuardedTransferGP, ScaMLGP, SourceGPs, SourcePopulation, TransferGP
 from botorch_transfer.average.base import PlainGP, mixed, mixed_moments
+from botorch_transfer.gp import conditioned, strategy
 from tests.families import ShiftedSines
 from tests.models.contract import assert_same_posterior
 
@@ -287,3 +288,20 @@ def test_without_points_known_noise_is_the_mean_of_the_members_stand_ins(build):
         for number, (share, scale) in enumerate(zip(model.shares.tolist(), scales, strict=True))
     )
     torch.testing.assert_close(noisy.variance, latent.variance + expected)
+
+
+def test_members_of_an_average_have_no_joint_covariance_of_many_points_each(monkeypatch) -> None:
+    model = TransferGP(*FAMILY.target(4), SOURCES).eval()
+    assert len(model.used_members) > 1
+    sizes = []
+    getitem = strategy.LargeCovariance._getitem
+    monkeypatch.setattr(strategy, "MAX_JOINT_POINTS", 5)
+    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 12)
+    monkeypatch.setattr(
+        strategy.LargeCovariance,
+        "_getitem",
+        lambda self, *index: sizes.append(getitem(self, *index).shape) or getitem(self, *index),
+    )
+    with torch.no_grad():
+        model.posterior(FAMILY.inputs(6)).rsample(torch.Size([2]))
+    assert {size[-2] for size in sizes} == {3}

@@ -55,7 +55,7 @@ def test_absence_of_an_extra_is_one_sentence(file, module, message, monkeypatch)
 
 def test_pictures_and_pages_name_what_they_need(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match="Pictures need matplotlib: pip install"):
+    with pytest.raises(ImportError, match="Plots need matplotlib: pip install"):
         plotting._axes(None, (1.0, 1.0))
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(ImportError, match="The page needs Plotly: pip install"):

@@ -94,7 +94,7 @@ def test_categories_and_bounds():
 @pytest.mark.parametrize(
     ("X", "succeeded", "message"),
     [
-        (tensor([0.1]), torch.tensor([True, False]), "2 successes or failures: give one for each"),
+        (tensor([0.1]), torch.tensor([True, False]), "2 successes or failures: give n inputs"),
         (tensor([torch.nan]), torch.tensor([True]), "An input is NaN or infinite"),
     ],
 )

@@ -255,7 +255,7 @@ def test_the_target_is_blue_and_no_source_is():
     [
         (UNIT, {"dimension": 2}, "There is no input 2: use one of input 0, input 1"),
         (UNIT, {"dimension": 1.5}, "use one of input 0"),
-        (UNIT, {"anchor": torch.zeros(3)}, "one value an input, 2 in all"),
+        (UNIT, {"anchor": torch.zeros(3)}, "one value for each of 2 inputs"),
         (None, {}, "NoneType: give a search space, or a 2 x d"),
         (UNIT[0], {}, "or a 2 x d tensor"),
     ],
@@ -287,7 +287,7 @@ def test_calibration_needs_points():
     model = _two_inputs(n=1)
     with pytest.raises(ValueError, match="two target points"):
         plot_calibration(model)
-    with pytest.raises(TypeError, match="SourceGPs: plot a model"):
+    with pytest.raises(TypeError, match="model is a SourceGPs: give a model such"):
         plot_calibration(model.prior)
 
 
@@ -326,7 +326,7 @@ def test_complete_runs_are_drawn_without_old_ones_and_without_bars() -> None:
     assert not ax.containers
 
 
-@pytest.mark.filterwarnings("ignore:The ensemble is worth only")
+@pytest.mark.filterwarnings("ignore:The effective sample size is only")
 def test_an_ensemble_has_the_points_of_its_members():
     X, Y = FAMILY.target(4)
     model = FullyBayesianHyperpriorGP(X, Y, hyperprior(), num_samples=32, num_members=4)

@@ -72,7 +72,7 @@ def test_a_history_for_each_outcome():
         models = transfer_models(X, BOTH, sources, model_class=ScaMLGP)
         for model, twin in zip(models.models, expected.models, strict=True):
             assert_same_posterior(model.posterior(TEST_X), twin.posterior(TEST_X))
-    with pytest.raises(InputDataError, match="histories of 1 outcomes, and train_Y has 2"):
+    with pytest.raises(InputDataError, match="histories of 1 outcomes, but train_Y has 2"):
         transfer_models(X, BOTH, {"err": histories["err"]})
     with pytest.raises(ValueError, match="There are 2 outcomes and 1 goals"):
         from_dataframe(old, space, ["err", "mem"], "task", ["min"])

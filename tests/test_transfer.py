@@ -307,7 +307,7 @@ def test_what_is_no_prior_of_the_members_is_refused():
         TransferGP(X, Y, {"population": PRIOR["scaml"], "scaml": PRIOR["scaml"]})
     with pytest.raises(ValueError, match="There are no members"):
         TransferGP(X, Y, PRIOR, members={})
-    with pytest.raises(ValueError, match="'plain' is the name of the plain GP"):
+    with pytest.raises(ValueError, match="'plain' is the plain GP's name"):
         TransferGP(X, Y, PRIOR["scaml"], members={PLAIN_MEMBER: ScaMLGP})
 
 

@@ -1,4 +1,4 @@
-r"""Base class of averages of posteriors: several models of the same target, a plain GP among them.
+r"""Base class of averages of posteriors: several models of the same target, one of them a plain GP.
 
 The prediction is the normal distribution with the moments of a mixture of the members' posteriors.
 """
@@ -27,7 +27,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import GP
 from gpytorch.settings import prior_mode, skip_posterior_variances
 from linear_operator import to_linear_operator
-from linear_operator.operators import DiagLinearOperator, RootLinearOperator
+from linear_operator.operators import DiagLinearOperator, LinearOperator, RootLinearOperator
 from torch import Tensor
 from torch.nn import ModuleDict, ModuleList
 
@@ -35,7 +35,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
 from botorch_transfer.gp.noise import DerivedNoise
 from botorch_transfer.gp.paths import ModelPath, in_users_units
-from botorch_transfer.gp.strategy import evaluated
+from botorch_transfer.gp.strategy import LargeCovariance, evaluated
 from botorch_transfer.model import OnSources, TargetGP, TransferModel, register_paths
 from botorch_transfer.report import transfer_report
 
@@ -54,33 +54,34 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
         shares: A ``batch_shape x K`` tensor that adds up to one.
 
     Returns:
-        A distribution whose covariance also counts how far the means are apart.
+        A distribution whose covariance includes the spread of the members' means.
     """
     parts = list(zip(members, shares.unsqueeze(-2).unbind(dim=-1), strict=True))
     mean = sum(share * member.mean for member, share in parts)
     if skip_posterior_variances.on():
         return MultivariateNormal(mean, members[0].lazy_covariance_matrix)
-    # A covariance may be a lazy operator. It has to stand to the left of the tensor that it is
-    # multiplied by, and the sum has to start with one of them rather than with zero.
-    first, *others = (
+    # A covariance may be a lazy operator, which has to be the left factor of a product.
+    covariances = [
         evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
-    )
-    covariance: Any = sum(others, start=first)
-    # The shares have no gradient, which the roots would make infinite at zero.
+    ]
+    # The shares have no gradient: the gradient of a root would be infinite at zero.
     apart = [share.sqrt() * (member.mean - mean) for member, share in parts]
-    between = evaluated(RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1)))
-    return MultivariateNormal(mean, to_linear_operator(covariance + between))
+    root = RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1))
+    covariances.append(evaluated(root))
+    if isinstance(covariances[-1], LinearOperator):
+        return MultivariateNormal(mean, LargeCovariance(*covariances))
+    return MultivariateNormal(mean, to_linear_operator(cast(Tensor, sum(covariances))))
 
 
 def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
-    """Returns the means and variances of a mixture, point by point.
+    """Returns the mean and variance of a mixture at each point.
 
     Args:
         members: ``K`` pairs of means and variances.
         shares: A ``batch_shape x K`` tensor that adds up to one.
 
     Returns:
-        Its means and variances.
+        The means and variances of the mixture.
     """
     means, variances = (torch.stack(list(each)) for each in zip(*members, strict=True))
     weights = shares.movedim(-1, 0).unsqueeze(-1)
@@ -89,11 +90,11 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
 
 
 class _AveragedNoise(DerivedNoise):
-    """An average's noise: setting it fixes the noise of its members."""
+    """Noise of an average. Setting the noise also fixes the noise of each member."""
 
     def __init__(self, average: AveragedGP, batch_shape: torch.Size) -> None:
         super().__init__(noise_constraint=Positive(), batch_shape=batch_shape)
-        self._average = (average,)  # in a tuple, as it is no part
+        self._average = (average,)  # in a tuple, so that PyTorch does not register a submodule
 
     def _set_noise(self, value: Any) -> None:
         super()._set_noise(value)
@@ -105,17 +106,17 @@ class _AveragedNoise(DerivedNoise):
     def register_constraint(self, *args: Any, **kwargs: Any) -> None:
         if hasattr(self, "_average"):
             raise UnsupportedError(
-                "The noise of an average follows from its members' noise: register the constraint "
-                "on the likelihood of each of model.members."
+                "The noise of an average is computed from the noise of its members: register the "
+                "constraint on the likelihood of each of model.members."
             )
         super().register_constraint(*args, **kwargs)
 
 
 class PlainGP(TargetGP):
-    """The plain GP of an average: a model of the target's data alone, without sources."""
+    """Plain GP of an average: a model of the target's data alone, without sources."""
 
     label = "plain GP"
-    _warns = False  # the members with sources do
+    _warns = False  # the members with sources warn
 
 
 class AveragedGP(  # type: ignore[misc]
@@ -124,21 +125,21 @@ class AveragedGP(  # type: ignore[misc]
     """Base class of averages of posteriors.
 
     The prediction is the normal distribution with the moments of a mixture of the members'
-    posteriors, in the plain GP's units. Each member is a model with data, likelihood and outcome
-    transform of its own; these differ from the user's units by a scale and a shift, or all in the
-    same way. A fit fits every member, then computes their shares, which are frozen in between.
+    posteriors, in the plain GP's units. Each member has its own data, likelihood and outcome
+    transform. The units of two members differ by a scale and a shift only. A fit fits every member
+    and then computes the members' shares. The shares stay fixed until the next fit.
 
-    There is no exact GP with these predictions, so no ``mean_module`` and no ``covar_module``.
+    No exact GP has these predictions, so the model has no ``mean_module`` and no ``covar_module``.
 
     Args:
-        members: The transfer models by name.
+        members: The transfer models, by name.
         plain: The plain GP, which becomes the last member.
-        train_X: The target's inputs; its batch shape, type and device are the model's.
+        train_X: The target's inputs. The model has their batch shape, dtype and device.
     """
 
     _num_outputs = 1
     members: Mapping[str, TransferModel]
-    """The averaged models by name, the plain GP last."""
+    """The averaged models, by name; the plain GP is the last."""
 
     transfer_report = transfer_report
 
@@ -147,7 +148,7 @@ class AveragedGP(  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if PLAIN_MEMBER in members:
-            raise ValueError(f"{PLAIN_MEMBER!r} is the name of the plain GP: choose another one.")
+            raise ValueError(f"{PLAIN_MEMBER!r} is the plain GP's name: choose another name.")
         self.likelihood = GaussianLikelihood()
         self.likelihood.noise_covar = _AveragedNoise(self, train_X.shape[:-2])
         self.likelihood.requires_grad_(False)
@@ -175,12 +176,12 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """Finds the members with a share anywhere in the batch."""
+        """Flag of each member: whether its share is positive anywhere in the batch."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
     def used_members(self) -> dict[str, TransferModel]:
-        """These members by name; predictions evaluate no others."""
+        """The members with a positive share, by name; predictions evaluate only these members."""
         pairs = zip(self.members.items(), self.used, strict=True)
         return dict(item for item, is_used in pairs if is_used)
 
@@ -192,18 +193,19 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def transfer_share(self) -> float:
-        """The share of all members but the plain GP."""
+        """The sum of the shares of all members except the plain GP."""
         return float(self.shares[:-1].sum())
 
     @abstractmethod
     def _update_shares(self) -> None:
-        """Computes anew what depends on the target's data, as the shares."""
+        """Recomputes the shares, and all else that depends on the target's data."""
 
     @torch.no_grad()
     def update_weights(self) -> None:
-        """Computes the shares and the average's noise anew from the members and their data.
+        """Recomputes the shares and the average's noise from the members and their data.
 
-        Building and fitting do so; call it after changing hyperparameters by hand.
+        The constructor and each fit call it. Call it yourself after changing hyperparameters by
+        hand.
         """
         self._update_shares()
         unseen = isinstance(self.likelihood, UnseenNoiseLikelihood) and self.num_target_points == 0
@@ -218,7 +220,7 @@ class AveragedGP(  # type: ignore[misc]
                 for member in self.members.values()
             ]
         )
-        if unseen:  # the plain GP shares the likelihood; its own noise counts where it has a share
+        if unseen:  # the plain GP shares the likelihood
             self.likelihood.stand_in = float(noise.mean())
         else:
             cast(Any, self.likelihood).noise_covar.derive(noise)
@@ -230,7 +232,7 @@ class AveragedGP(  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------- predictions
 
-    # The training data are the plain GP's; in evaluation mode they are transformed.
+    # The training data are the training data of the plain GP, transformed in evaluation mode.
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """The target's inputs, a ``batch_shape x n x d`` tensor."""
@@ -243,11 +245,11 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def num_inputs(self) -> int:  # type: ignore[override]
-        """The number of inputs, a task column left out."""
+        """The number of inputs, without a task column."""
         return self.plain.num_inputs
 
     def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
-        """Scale and shift from a member's units to the plain GP's: ``batch_shape x 1`` tensors."""
+        """Returns the scale and shift from a member's units to the plain GP's units."""
         (mean, stdv), (own_mean, own_stdv) = member.own_units, self.plain.own_units
         return stdv / own_stdv, (mean - own_mean) / own_stdv
 
@@ -259,10 +261,10 @@ class AveragedGP(  # type: ignore[misc]
             member: The member.
 
         Returns:
-            Its prediction.
+            The member's prediction.
         """
         mvn, (scale, shift) = member(X), self._scale_and_shift(member)
-        # BoTorch selects rows of it, which a lazy product evaluates by way of sparse matrices.
+        # Evaluated, because selecting rows of a lazy product goes through slow sparse matrices.
         covariance = evaluated(mvn.lazy_covariance_matrix) * scale.square().unsqueeze(-1)
         return MultivariateNormal(mvn.mean * scale + shift, to_linear_operator(covariance))
 
@@ -287,7 +289,7 @@ class AveragedGP(  # type: ignore[misc]
         return mixed(predictions, self.shares[..., self.used])
 
     def forward(self, *args: Any) -> NoReturn:
-        """Refuses what asks for the prior of an exact GP.
+        """Raises an error, because an average has no prior of an exact GP.
 
         Args:
             *args: Ignored.
@@ -298,7 +300,7 @@ class AveragedGP(  # type: ignore[misc]
         raise self._is_no_exact_gp()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Returns the members' parts times their shares."""
+        """Returns the sources' parts of the prediction, averaged over the members."""
         parts = [
             self._scale_and_shift(member)[0] * member.source_parts(X, names)
             for member in self.members.values()
@@ -311,7 +313,7 @@ class AveragedGP(  # type: ignore[misc]
         return mean, variance, self._averaged(noise)
 
     def _leave_one_out_by_member(self) -> tuple[list[Moments], list[Tensor]]:
-        """Leave-one-out moments and noise variances of all members, in the plain GP's units."""
+        """Computes leave-one-out moments and noise variances by member, in the plain GP's units."""
         moments, noises = [], []
         for member in self.members.values():
             scale, shift = self._scale_and_shift(member)
@@ -337,7 +339,7 @@ class AveragedGP(  # type: ignore[misc]
     def posterior_paths(
         self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
     ) -> SamplePath:
-        """Draws functions from the average; without target points, from the priors' average.
+        """Draws functions from the average of posteriors; without target points, of priors.
 
         Args:
             prior_sampler: Draws from a model's prior.
@@ -359,7 +361,7 @@ class AveragedGP(  # type: ignore[misc]
         prior: bool,
         **kwargs: Any,
     ) -> SamplePath:
-        """Draws from each member over transformed inputs, and averages."""
+        """Draws paths of each member over transformed inputs, and averages the paths."""
         paths = []
         for member in self.eval().used_members.values():
             with delattr_ctx(member, "outcome_transform", "input_transform"):
@@ -392,9 +394,9 @@ class AveragedGP(  # type: ignore[misc]
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
-        """Conditions all members on further points; all else stays as it is.
+        """Conditions all members on further points, and keeps shares and hyperparameters.
 
-        BoTorch's ``condition_on_observations`` and lists of models call it.
+        BoTorch's ``condition_on_observations`` and BoTorch's lists of models call it.
 
         Args:
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -403,7 +405,7 @@ class AveragedGP(  # type: ignore[misc]
             **kwargs: ``noise``, the known noise variances of the new points in these units.
 
         Returns:
-            A model with these points among its data.
+            A model whose data include the new points.
         """
         X = inputs[0] if isinstance(inputs, list) else inputs
         members = {}
@@ -422,7 +424,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @_original_train_inputs.setter
     def _original_train_inputs(self, X: Tensor | None) -> None:
-        """BoTorch sets them where it conditions a model on further points."""
+        """Sets the inputs of all members; BoTorch does so when it conditions a model."""
         for member in self.members.values():
             member._original_train_inputs = X
 
@@ -461,14 +463,14 @@ register_paths(AveragedGP)
 class AveragedPath(ModelPath):
     r"""Draws of an average of models, with the first two moments of the mixture.
 
-    With shares ``p_k``, means ``μ_k``, mean ``μ = Σ_k p_k μ_k`` and a standard normal ``z_k`` each,
-    they are the mean plus centred draws ``δ_k`` of the members, ``μ + Σ_k √p_k (δ_k + z_k (μ_k -
-    μ))``.
+    Members have shares ``p_k`` and means ``μ_k``, with the average ``μ = Σ_k p_k μ_k``. A draw is
+    ``μ + Σ_k √p_k (δ_k + z_k (μ_k - μ))``, with a centred draw ``δ_k`` and a standard normal number
+    ``z_k`` for each member.
 
     Args:
         model: The average, in evaluation mode.
-        paths: A draw from each of its members with a share, their means included, in the member's
-            own units.
+        paths: A draw from each member with a positive share, in the member's own units, mean
+            included.
         sample_shape: The sample shape.
         prior: Whether the draws are from the priors, without the target's data.
     """
@@ -487,7 +489,7 @@ class AveragedPath(ModelPath):
     ) -> None:
         super().__init__()
         members = list(model.used_members.values())
-        # Copies: a path does not change with the models' hyperparameters.
+        # Copied, so that a path does not change with the models' hyperparameters.
         self.paths, self.members = ModuleList(paths), ModuleList(deepcopy(members)).eval()
         shares, self._prior = model.shares.detach()[..., model.used].clone(), prior
         units = [model._scale_and_shift(member) for member in members]
@@ -497,7 +499,7 @@ class AveragedPath(ModelPath):
         self.register_buffer("shares", shares.unsqueeze(-2))  # a dimension of points
         self.register_buffer("scale", scales)
         self.register_buffer("shift", shifts)
-        # One z for each function: which model is right does not change from point to point.
+        # One z for each function, because the same model is right at all points.
         z = shares.new_empty(*sample_shape, *shares.shape).normal_()
         self.register_buffer("z", z.unsqueeze(-2))
 
@@ -524,7 +526,7 @@ class AveragedPath(ModelPath):
 def given_arguments(
     outcome_transform: OutcomeTransform | DefaultType | None, **options: Any
 ) -> dict[str, Any]:
-    """The arguments that a member is to be given: members may lack others, and have defaults."""
+    """Returns the arguments that are not at their defaults, to pass on to a member."""
     given = {name: value for name, value in options.items() if value is not None}
     if not isinstance(outcome_transform, DefaultType):
         given["outcome_transform"] = outcome_transform
@@ -532,9 +534,9 @@ def given_arguments(
 
 
 def refuse_mixture(model: TransferModel) -> None:
-    """An average has members of one Gaussian each."""
+    """Raises an error if a member of an average predicts a mixture."""
     if model._is_ensemble:
         raise ValueError(
-            f"{type(model).__name__} predicts a mixture: the members of an average have one "
-            "Gaussian each."
+            f"{type(model).__name__} predicts a mixture, but a member of an average must predict "
+            "one Gaussian: choose another member."
         )

@@ -1,10 +1,10 @@
-r"""One transfer model weighed against a plain GP: history that misleads loses its weight.
+r"""Average of one transfer model and a plain GP: history that misleads loses its weight.
 
 The rule was chosen by experiment, see ``benchmarks/results/adversarial``. Plain leave-one-out
-likelihood abandons good source data too early, because it uses few, dependent points that the
-hyperparameters were fitted to. The prior odds therefore favour transfer, and the log evidence is
-scaled down. A fit to one or two points is uninformative; there the evidence compares the
-likelihoods under both priors before any fit.
+likelihood abandons good source data too early: its points are few and dependent, and the
+hyperparameters were fitted to them. The prior odds therefore favour transfer, and the log evidence
+is scaled down. A fit to one or two points is uninformative. With so few points, the evidence
+compares the likelihoods under both priors before any fit.
 """
 
 from __future__ import annotations
@@ -51,18 +51,19 @@ TEMPERATURE = 0.3
 """The factor of the log evidence."""
 
 BLIND_POINTS = 2
-"""Up to this many points, the evidence is computed before any fit."""
+"""Maximum number of points for which the evidence compares both priors before any fit."""
 
 AGREEMENT = 2.5
-"""Without target points, the sources are used if the mean rank correlation between them is more
-than this many standard errors above zero."""
+"""Least z-score of the sources' mean rank correlation at which a model without target points uses
+the sources."""
 
 
 def weight_of_evidence(evidence: Tensor) -> Tensor:
     """Returns the weight of a transfer model, ``sigmoid(log odds + temperature * log evidence)``.
 
     Args:
-        evidence: A ``batch_shape`` tensor: the log evidence for it against the plain GP.
+        evidence: A ``batch_shape`` tensor: the log evidence for the transfer model against the
+            plain GP.
 
     Returns:
         A ``batch_shape`` tensor between 0 and 1.
@@ -75,12 +76,12 @@ def weight_of_evidence(evidence: Tensor) -> Tensor:
 
 
 def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: Tensor) -> Tensor:
-    """Computes how much better the transfer model predicts each point from the other points.
+    """Computes the leave-one-out log evidence for the transfer model against the plain GP.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
         transfer: The transfer model's latent predictions.
-        plain: The plain GP's.
+        plain: The plain GP's latent predictions.
         noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
 
     Returns:
@@ -98,8 +99,8 @@ def prior_evidence(
 ) -> Tensor:
     """Computes the log evidence for the transferred prior against the plain one.
 
-    Both priors get a constant offset of unit variance, so that a target above or below its sources
-    does not count against them.
+    Both priors get a constant offset of unit variance. So the transferred prior is not penalized if
+    the target lies above or below its sources.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
@@ -121,8 +122,9 @@ def prior_evidence(
 class GuardedTransferGP(AveragedGP):
     """A transfer model guarded by a plain GP on the same target data.
 
-    The prediction is the normal distribution with the moments of a mixture of the two: with the
-    transfer model's weight ``p``, its posterior ``(μ, Σ)`` and the plain GP's ``(μ', Σ')``,
+    The prediction is the normal distribution with the moments of a mixture of the two posteriors:
+    with the transfer model's weight ``p``, the transfer model's posterior ``(μ, Σ)`` and the plain
+    GP's posterior ``(μ', Σ')``,
 
     .. code-block:: text
 
@@ -130,27 +132,25 @@ class GuardedTransferGP(AveragedGP):
         covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
 
     Where the two disagree, the variance is large, so that acquisition functions explore there. The
-    weight is computed when the model is built and again by each fit, see
-    :func:`weight_of_evidence`, and
-    frozen in between: conditioning, fantasies and leave-one-out predictions keep it. It compares
-    how well both predict each point from the others, and starts in favour of transfer. With one or
-    two points it compares how likely they were before any fit. Without points, the model is the
-    transfer model. The exception is a prior of :class:`SourceGPs` with five tasks or more that do
-    not predict one another: the model is then the plain GP, whose prediction without data is
-    constant.
+    constructor and each fit compute the weight, see :func:`weight_of_evidence`. Conditioning,
+    fantasies and leave-one-out predictions keep the weight. The weight depends on the leave-one-out
+    predictions of both models, and favours transfer a priori. With one or two points it depends on
+    the likelihoods of both models before any fit. Without points, the model is the transfer model,
+    with one exception: if the prior is a :class:`SourceGPs` of five or more tasks that do not
+    predict one another, the model is the plain GP, whose prediction without data is constant.
 
     Use it where old tasks may mislead: they come from another machine, or the sign of an outcome
-    has changed. If the old tasks agree with one another, the first evaluation still goes where they
-    point. It costs as much as both models together. BoTorch's analytic noisy expected improvement
+    has changed. If the old tasks agree with one another, the first evaluation still follows them.
+    The model costs as much as both models together. BoTorch's analytic noisy expected improvement
     takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: The third argument of ``transfer_model``: a prior, or source data.
         likelihood: A likelihood; by default Gaussian. The transfer model gets a copy.
-        covar_module: The transfer model's residual kernel; by default its own default.
-        outcome_transform: By default the transfer model's default, for both models; ``None`` if the
-            outcomes are in the prior's units already. ``Log``, ``Bilog`` and ``Power``, alone or
-            first in a chain, apply to source data, too.
+        covar_module: The transfer model's residual kernel; by default the transfer model's default.
+        outcome_transform: The outcome transform of both models; by default the transfer model's
+            default. Pass ``None`` if the outcomes are in the prior's units already. ``Log``,
+            ``Bilog`` and ``Power``, alone or first in a chain, also apply to source data.
         input_transform: A frozen transform of the inputs; by default the transfer model's.
         transfer_model: The class of the transfer model.
         transfer_options: Further arguments of the transfer model.
@@ -231,7 +231,7 @@ class GuardedTransferGP(AveragedGP):
 
     @property
     def prior(self) -> Any:
-        """The transfer model's prior; a joint model, which keeps source data, has none."""
+        """The transfer model's prior; ``None`` for a joint model, which keeps source data."""
         return getattr(self.transfer, "prior", None)
 
     @property
@@ -247,7 +247,7 @@ class GuardedTransferGP(AveragedGP):
     # ------------------------------------------------------------------------------------ weight
 
     def _update_shares(self) -> None:
-        """Weighs the transfer model against the plain GP."""
+        """Computes the transfer model's weight."""
         if self.num_target_points == 0:
             weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
         else:
@@ -255,7 +255,7 @@ class GuardedTransferGP(AveragedGP):
         self.transfer_weight.data = weight.to(self.transfer_weight)
 
     def _is_credible(self) -> bool:
-        """Returns whether the source tasks, before any target point, are worth following."""
+        """Returns whether a model without target points should use the source tasks."""
         sources = self.prior
         if not isinstance(sources, SourceGPs):
             return True
@@ -265,7 +265,8 @@ class GuardedTransferGP(AveragedGP):
         """Computes the log evidence for the transfer model against the plain GP.
 
         Returns:
-            A ``batch_shape`` tensor; positive in favour of the transfer model, zero without points.
+            A ``batch_shape`` tensor: positive if the data favour the transfer model, zero without
+            points.
         """
         training = self.training
         with torch.no_grad():
@@ -288,10 +289,10 @@ class GuardedTransferGP(AveragedGP):
 
     @contextmanager
     def _starting_values(self) -> Iterator[None]:
-        """Sets the hyperparameters back for a while to what they were when the model was built."""
+        """Restores the hyperparameters' starting values inside a ``with`` block."""
         parameters: dict[str, Tensor] = dict(self.named_parameters())
         with parameter_rollback_ctx(parameters):
             for name, start in self._starts.items():
-                if parameters[name].requires_grad:  # fixed since the model was built
+                if parameters[name].requires_grad:  # the user may have fixed it since then
                     parameters[name].data.copy_(start)
             yield

@@ -46,31 +46,33 @@ MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "s
 """The models that are averaged by default, besides a plain GP."""
 
 PATIENCE = 5
-"""Right after an improvement, every other member counts ``1 / PATIENCE``; each further evaluation
-adds as much, up to one."""
+"""Number of evaluations after which all models count alike. Right after an improvement, every model
+but the first counts ``1 / PATIENCE``; each further evaluation adds ``1 / PATIENCE``, up to one."""
+
 
 LEADING = 0.25
-"""The first model's share of predictions, as a multiple of another transfer model's."""
+"""The first model's share of predictions, relative to the share of another transfer model."""
 
 UNTRIED = 3.0
-"""Largest untried range of the space, in average gaps between random points."""
+"""Widest margin without source inputs that counts as covered, in mean gaps of random points."""
 
 PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
-"""The plain GP's noise variance: hyperprior and lower bound are BoTorch's."""
+"""The plain GP's noise variance, with BoTorch's hyperprior and lower bound."""
 
 
 def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
-    """Computes how much each model's improvement counts in the choice of the next evaluation.
+    """Computes each model's share of the improvement that chooses the next evaluation.
 
-    The first model leads: it counts once. The others count ``1 / patience`` after an improvement,
-    and more with each evaluation that brings none, until they count once, too. So no share goes to
-    zero, and where the leading model is trapped the others take over.
+    The first model leads: it always has the weight one. The other models start at ``1 / patience``
+    after an improvement, and gain ``1 / patience`` with each evaluation without improvement, up to
+    one. So no share falls to zero, and the other models take over if the leading model is
+    trapped.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
-        patience: The number of evaluations, the one that improved included, after which all count
-            alike.
+        patience: The number of evaluations, including the last improvement, after which all models
+            have the same share.
 
     Returns:
         A ``batch_shape x K`` tensor that adds up to one.
@@ -87,7 +89,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 def _prediction_shares(num_members: int) -> Tensor:
-    """The leading model is overconfident: its share is smaller. The vague plain GP has none."""
+    """Returns the shares: smaller for the overconfident leading model, zero for the plain GP."""
     counts = torch.ones(num_members, dtype=torch.double)
     counts[0], counts[-1] = LEADING, 0.0
     return counts / counts.sum()
@@ -104,44 +106,46 @@ class TransferGP(AveragedGP):
         mean = Σ_k p_k μ_k
         covariance = Σ_k p_k (Σ_k + (μ_k - mean)(μ_k - mean)ᵀ)
 
-    Where the models disagree, the variance is large. The shares are constants: a quarter as much
-    for the first model, which leads the search but is often too sure of itself, as for each other.
-    The plain GP has none: with few points its variance is many times the others'. The observation
-    noise is averaged with the same shares.
+    Where the models disagree, the variance is large. The shares are constants. The first model
+    leads the search but is often overconfident: it has a quarter of the share of each other
+    transfer model. The plain GP has no share, because its variance with few points is many times
+    larger. The observation noise is averaged with the same shares.
 
-    For the next evaluation, :class:`~.acquisition.AveragedImprovement` averages the expected
-    improvements of all models instead, the plain GP's too, each in units of its own maximum: a
-    point that one model is sure of, and one that only another finds promising, then count the same.
-    Beyond the sources' inputs, improvements are scaled by the smallest share over the largest.
-    ``improvement_shares``, how much each counts there, are computed by :func:`member_shares` when
-    the model is built and again by each fit, and frozen in between: they depend on how long ago the
-    last improvement was, so the target's data must be in the order of the evaluations.
+    The choice of the next evaluation uses a different average:
+    :class:`~.acquisition.AveragedImprovement` averages the expected improvements of all models,
+    including the plain GP. Each improvement is divided by its maximum, so that all models have
+    equal influence. Outside the range of the sources' inputs, improvements are multiplied by the
+    ratio of the smallest to the largest share. The shares of this average are
+    ``improvement_shares``. The constructor and each fit compute them by :func:`member_shares`. They
+    depend on the number of evaluations since the last improvement, so the target's data must be in
+    the order of the evaluations.
 
-    Use the class for any number of source tasks, from one on, with a few up to a few hundred points
-    each. It costs as much as its models together. BoTorch's analytic noisy expected improvement
-    takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
+    Use the class for one or more source tasks, with a few up to a few hundred points each. It costs
+    as much as its models together. BoTorch's analytic noisy expected improvement takes exact GPs
+    only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: Source data, to pre-train the models' priors from; or a mapping from the models'
-            names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. Of a
-            single prior, only the models that take it are averaged with the plain GP.
+            names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. With a
+            single prior, the average contains only the models that take this prior, and the plain
+            GP.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
-        covar_module: The plain GP's kernel; by default ``SingleTaskGP``'s. It has a say in
-            the search only, not in predictions. For the kernel of a transfer model's residual, give
+        covar_module: The plain GP's kernel; by default the kernel of ``SingleTaskGP``. It affects
+            the search only, not predictions. To change a transfer model's residual kernel, give
             ``members`` with ``partial(ScaMLGP, covar_module=...)``.
-        outcome_transform: By default each model's own; the plain GP's outcomes are then
-            standardized. Any other is used by all models; ``None`` if the outcomes are in the
-            priors' units already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain,
-            apply to source data, too.
-        members: The models that are averaged, besides a plain GP, by name: classes, or functions
-            with the same arguments. The first one leads. By default :class:`PopulationGP` and
+        outcome_transform: By default each model uses its own transform, and the plain GP's outcomes
+            are standardized. All models use a transform that you give. Pass ``None`` if the
+            outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``, alone or
+            first in a chain, also apply to source data.
+        members: The averaged models besides the plain GP, by name: classes, or functions with the
+            same arguments. The first model leads. By default :class:`PopulationGP` and
             :class:`ScaMLGP`.
 
     Raises:
         TypeError: If a model does not accept its prior.
-        ValueError: If there are no members, one of them predicts a mixture itself or transforms
-            outcomes by more than a standardization of its own, or the names in ``prior`` differ
-            from the members' names.
+        ValueError: If there are no members, if a member predicts a mixture or has an outcome
+            transform of its own besides a standardization, or if the names in ``prior`` differ from
+            the members' names.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -154,10 +158,11 @@ class TransferGP(AveragedGP):
     """
 
     improvement_shares: Parameter
-    """Returns the weight of each member's improvement, a ``batch_shape x K`` tensor.
+    """The weight of each member's improvement, a ``batch_shape x K`` tensor.
 
-    Outcomes are to be maximized; where they are not, :func:`member_shares` of their negatives takes
-    the place.
+    It assumes that outcomes are maximized. If they are minimized,
+    :class:`~.acquisition.AveragedImprovement` uses :func:`member_shares` of the negative outcomes
+    instead.
     """
 
     _shares: Tensor
@@ -189,7 +194,7 @@ class TransferGP(AveragedGP):
             own = deepcopy(options)
             check_options(member, own)
             with catch_warnings():
-                if built:  # the first member has warned of the same data
+                if built:  # the first member has already warned about the same data
                     simplefilter("ignore", InputDataWarning)
                 built[name] = member(train_X, train_Y, priors[name], **own)
             refuse_mixture(built[name])
@@ -224,7 +229,7 @@ class TransferGP(AveragedGP):
 
     @property
     def prior(self) -> dict[str, Any]:
-        """The models' priors by name; the argument of another model with the same sources."""
+        """The models' priors, by name, to pass as ``prior`` to a model of the same sources."""
         return {
             name: getattr(member, "prior", None)
             for name, member in self.members.items()
@@ -233,21 +238,21 @@ class TransferGP(AveragedGP):
 
     @property
     def shares(self) -> Tensor:
-        """The members' shares of the prediction, ``batch_shape x K``; the plain GP's is zero."""
+        """The members' shares of the prediction, ``batch_shape x K``; zero for the plain GP."""
         return self._shares
 
     @property
     def residual_covar_module(self) -> Kernel:
-        """The plain GP's kernel, which ``covar_module`` sets; each other member has its own."""
+        """The plain GP's kernel, as set by ``covar_module``; each member has its own kernel."""
         return cast(Kernel, self.plain.covar_module)
 
     def source_range(self) -> Tensor | None:
         """Finds the range of the sources' inputs.
 
         Returns:
-            A ``2 x d`` tensor of bounds, after the input transform. A side of the unit cube that
-            the sources miss by no more than random points would has no bound. ``None`` if no
-            side has one, or no member's prior has the sources' inputs.
+            A ``2 x d`` tensor of bounds, after the input transform. A bound is infinite if the
+            sources come as close to this side of the unit cube as random points would. ``None`` if
+            all bounds are infinite, or if no member's prior contains the sources' inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
@@ -270,10 +275,10 @@ class TransferGP(AveragedGP):
 def _members_for(
     prior: Any, members: Mapping[str, Callable[..., TransferModel]]
 ) -> Mapping[str, Callable[..., TransferModel]]:
-    """Selects the members that take a single prior; all, if there are source data."""
+    """Selects the members that take a single prior. Returns all members for source data."""
     if not isinstance(prior, TransferPrior):
         return members
-    # A member may be a function, which does not say what prior it takes.
+    # A member may be a function, which has no `prior_class`.
     kinds = {name: getattr(member, "prior_class", None) or () for name, member in members.items()}
     taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
     if not taking:
@@ -285,9 +290,9 @@ def _members_for(
 
 
 def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Finds each member's prior: its own, or the same source data for all."""
+    """Returns each member's prior, or the source data for every member."""
     if not names:
-        raise ValueError("There are no members: name at least one model to be averaged.")
+        raise ValueError("There are no members: give members= at least one model to average.")
     own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())
     if own and set(prior) != set(names):
         raise ValueError(
@@ -298,20 +303,20 @@ def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _shared_steps(members: Mapping[str, TransferModel]) -> tuple[Steps, list[Standardize]]:
-    """Finds what members' units have in common; they may differ by a scale and a shift only."""
+    """Returns the members' common outcome steps; the units may differ by a scale and a shift."""
     parts = [split_transform(getattr(each, "outcome_transform", None)) for each in members.values()]
     for name, (steps, scale) in zip(members, parts, strict=True):
         if steps != parts[0][0] or not isinstance(scale, Standardize | None):
             kind, *_ = steps[0] if steps else [type(scale).__name__]
             raise ValueError(
-                f"The member {name!r} has a {kind} of its own: give all models the same by "
-                "outcome_transform."
+                f"The member {name!r} has a {kind} of its own: give all models the same transform "
+                "by outcome_transform=."
             )
     return parts[0][0], [scale for _, scale in parts if isinstance(scale, Standardize)]
 
 
 def _standardize(scales: Sequence[Standardize], batch_shape: torch.Size) -> OutcomeTransform:
-    """Standardizes the plain GP's outcomes, while there are few of them by a member's scale."""
+    """Builds the plain GP's standardization, which uses a member's scale for few outcomes."""
     if not scales:  # the priors are in raw units
         return OwnStandardize(torch.tensor(0.0), torch.tensor(1.0), batch_shape)
     return OwnStandardize(scales[0].means.mean(), scales[0].stdvs.mean(), batch_shape)
@@ -327,18 +332,19 @@ def transfer_models(
 ) -> ModelListGP:
     """Builds one transfer model for each outcome, objectives and constraints alike.
 
-    Use the result as the ``ModelListGP`` of ``SingleTaskGP`` models in BoTorch's multi-objective
-    and constrained loops. Each outcome is learned from the same outcome of the source tasks;
-    pre-training is remembered, so that the next step of a loop only builds the models anew.
+    Use the result in BoTorch's multi-objective and constrained loops, like a ``ModelListGP`` of
+    ``SingleTaskGP`` models. Each model learns from the same outcome of the source tasks.
+    Pre-training is cached, so that the next step of a loop only builds new models.
 
     Args:
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: An ``n x m`` tensor of target outcomes.
         sources: The source tasks, a sequence or a mapping from names: each a
             ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)`` with ``n_i x m`` tensors of the
-            same outcomes in the same order. Or a history for each outcome, in their order, as
-            ``from_dataframe(..., outcome=["err", "mem"])`` returns: a sequence or mapping of ``m``
-            priors, or of mappings from tasks to source data of one outcome.
+            same outcomes in the same order. Alternatively a history for each outcome, in the order
+            of ``train_Y``, as ``from_dataframe(..., outcome=["err", "mem"])`` returns: a sequence
+            or mapping of ``m`` priors, or of ``m`` mappings from tasks to source data of one
+            outcome.
         train_Yvar: An ``n x m`` tensor of known noise variances; inferred if omitted.
         model_class: The class of the models.
         **options: Further arguments of each model, for instance ``input_transform``.
@@ -350,7 +356,7 @@ def transfer_models(
     Raises:
         InputDataError: If a source task has another number of outcomes than the target, or the
             data are invalid; the message names the task.
-        ValueError: If the models have no such option.
+        ValueError: If ``model_class`` has no such option.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -371,13 +377,13 @@ def transfer_models(
 
 
 def _by_outcome(sources: Any, m: int) -> list[Any]:
-    """Splits source tasks by outcome, unless there is a history for each one."""
+    """Splits source tasks by outcome, unless each outcome already has a history."""
     given = list(sources.values() if isinstance(sources, Mapping) else sources)
     if all(isinstance(each, Mapping | TransferPrior) for each in given):
         if len(given) != m:
             raise InputDataError(
-                f"There are histories of {len(given)} outcomes, and train_Y has {m}: give one for "
-                "each outcome, in the order of train_Y."
+                f"There are histories of {len(given)} outcomes, but train_Y has {m}: give one "
+                "history for each outcome, in the order of train_Y."
             )
         return given
     names = task_names(sources)
@@ -392,7 +398,7 @@ def _by_outcome(sources: Any, m: int) -> list[Any]:
 
 
 def _tensors(name: str, task: SourceData, num_outcomes: int) -> tuple[Tensor, ...]:
-    """A task's inputs, outcomes and maybe noise variances, with as many outcomes as the target."""
+    """Returns a task's inputs, outcomes and maybe noise; checks the number of outcomes."""
     if isinstance(task, SupervisedDataset):
         task = (task.X, task.Y) if task.Yvar is None else (task.X, task.Y, task.Yvar)
     for part in task[1:]:

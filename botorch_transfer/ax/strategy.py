@@ -93,8 +93,8 @@ def transfer_generation_strategy(
     Give it to ``Client.set_generation_strategy`` once experiment and optimization are configured.
     Before the first outcome, trials maximize the transferred prior's upper confidence bound. After
     it, each metric with history has a transfer model, and the others Ax's default one. For one
-    objective and one trial at a time, the default model's members average their expected
-    improvements. All else is chosen by Ax's own acquisition functions.
+    objective, the default model's members average their expected improvements, in batches, too.
+    All else is chosen by Ax's own acquisition functions.
 
     Metrics keep their direction: a history of a metric to minimize holds its values as they are.
 

@@ -1,4 +1,4 @@
-"""Runs that stop early: the final outcome that a part of a learning curve predicts."""
+"""Learning curves: predicts the final outcomes of runs that stopped early."""
 
 from botorch_transfer.curves.prior import CurvePrior
 

@@ -1,18 +1,19 @@
-r"""``CurvePrior``: how the final outcome follows from a part of the learning curve.
+r"""``CurvePrior``: predicts the final outcome from a part of the learning curve.
 
-At a share ``t`` of the full length, with the smoothed value ``u`` and the improvement ``d`` since
-``t / 2``, both in units of the task's complete outcomes, the final outcome is
+At a share ``t`` of the full length, the smoothed value is ``u`` and the improvement since ``t / 2``
+is ``d``, both in units of the task's complete outcomes. The final outcome is
 
 .. code-block:: text
 
     f = u + (w + b)ᵀ (1, u, d) + e        b ~ N(0, D),  e ~ N(0, σ² (1 + min(u, 0)²))
 
-with ``w`` for all tasks and ``b`` of each task: its own shift and slopes. ``w``, ``D`` and ``σ²``
-are learned at some shares by expectation maximization; a run takes the values of the nearest share.
-A factor on ``D`` and ``σ²`` makes nine in ten outcomes of left-out tasks lie in their 90 % band.
-Complete runs of the new study condition its ``b``; they themselves have their own outcome. Their
-residuals, with the distance of ``b`` from zero, tell a factor on all variances of the study: above
-one where the history misleads, below one where its tasks are noisier than the new one.
+with coefficients ``w`` of all tasks, and a task's own shift and slopes ``b``. Expectation
+maximization learns ``w``, ``D`` and ``σ²`` at some shares, and a run uses the nearest share. A
+factor on ``D`` and ``σ²`` makes nine in ten outcomes of left-out tasks lie in their 90 % band.
+
+Complete runs of the new study have known outcomes, and condition its ``b``. Their residuals and the
+distance of ``b`` from zero determine a factor on all variances of the study. The factor is above
+one if the history misleads, and below one if the old tasks are noisier than the new study.
 """
 
 from __future__ import annotations
@@ -35,60 +36,60 @@ from botorch_transfer.saving import Saved
 Values = NDArray[np.float64]
 
 STOPPED = ("stopped", "pruned", "early_stopped", "early stopped")
-"""Words of the status of a run that was stopped early, in upper or lower case."""
+"""Status words of a run that was stopped early, in upper or lower case."""
 
 COMPLETE = ("complete", "completed", "finished", "done")
-"""Words of the status of a run that came to its end."""
+"""Status words of a complete run."""
 
 DIVERGED = 1e100
-"""Outcomes so large count as diverged, as infinite ones do: their squares overflow."""
+"""Absolute value from which on an outcome counts as diverged, because its square may overflow."""
 
 KNOTS: Values = np.array(
     [0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 )
-"""The shares of the full length at which the prior is learned."""
+"""Shares of the full length at which the prior is learned."""
 
 WINDOW = 0.2
-"""The last share of a curve that is averaged; it shrinks to the last value at the full length."""
+"""Share of a curve whose last values are averaged. It shrinks to one value at the full length."""
 
 LEAST, MOST = np.array([-4.0, -1.0]), np.array([3.0, 4.0])
-"""Bounds of value and improvement; of what a value lies beyond, half is expected to stay."""
+"""Bounds of value and improvement. Half of a value's excess over a bound is expected to remain."""
 
 USUAL_VARIANCE = np.array([0.1, 0.05, 0.1])
-"""The variance of a task's own coefficients to expect; it counts as much as one task."""
+"""Prior variance of a task's own coefficients, which has the weight of one task."""
 
 NUM_SEEN, NUM_STEPS, MAX_FOLDS = 3, 30, 20
-"""Runs of a left-out task that tell its unit; steps of a fit; how many groups are left out."""
+"""Number of runs that set a left-out task's unit, steps of a fit, and maximum number of folds."""
 
 MAX_COMPLETE = 30
-"""The most complete runs to learn from when it has to be quick; the last ones."""
+"""Maximum number of complete runs, the last ones, to learn from in a pruning decision."""
 
 DEGREES, NUM_REWEIGHTED = 4.0, 3
-"""Degrees of freedom of Student's errors; how often outliers are found anew."""
+"""Degrees of freedom of Student-t errors, and number of reweighting rounds for outliers."""
 
 TRUST = 2.0
-"""Weight of the spread of other tasks, in complete runs of the study."""
+"""Weight of the old tasks' spread, in complete runs of the study."""
 
 LATEST = 0.9
-"""The share of the full length from which on a run may as well end."""
+"""Share of the full length from which on a run is never stopped."""
 
 ENOUGH_POINTS = 3
-"""The fewest points of a complete curve to learn from."""
+"""Minimum number of points of a complete curve to learn from."""
 
 WIDTH_90 = 1.6449
-"""Half the width of a 90 % band, in standard deviations."""
+"""Half-width of a 90 % band in standard deviations."""
 
 
 # ------------------------------------------------------------------------------------------- curves
 
 
 class Curve(NamedTuple):
-    """The learning curve of one run.
+    """Learning curve of one run.
 
     Args:
         steps: An ``n`` array of growing steps, at least one.
-        values: An ``n`` array of outcomes to be maximized; NaN where there is none.
-        stopped: Whether the run was stopped early; ``None`` if that is not known.
+        values: An ``n`` array of outcomes to be maximized; NaN if a step has no outcome.
+        stopped: Whether the run was stopped early; ``None`` if unknown.
         task: The name of the task.
         row: The position of the last row in the table.
 
@@ -105,11 +106,14 @@ class Curve(NamedTuple):
 
     @property
     def diverged(self) -> bool:
-        """Whether the last outcome is no finite number."""
+        """Whether the last outcome is NaN or infinite."""
         return not np.isfinite(self.values[-1])
 
     def in_logarithms(self) -> Curve:
-        """Returns the curve of the outcome's logarithm; NaN where it has none."""
+        """Returns the curve of the outcome's logarithm, with NaN for outcomes without a logarithm.
+
+        The outcomes may all be negative, as the negatives of positive losses are.
+        """
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
         return self._replace(values=sign * np.log(values))
@@ -124,25 +128,25 @@ def read_curves(
     run: str | Sequence[str] | None = None,
     status: str = "status",
 ) -> list[Curve]:
-    """Finds the learning curves of a table.
+    """Reads the learning curves of a table.
 
     Args:
-        frame: The table. Rows without a step are no part of a curve.
+        frame: The table. Rows without a step do not belong to a curve.
         outcome: The column of the outcome.
         step: The column of the step.
         goal: Whether small or large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run, which may be in any order
-            if each step is there once; else a new run starts where the step does not grow. By
-            default it starts only there, so that a run's rows follow one another.
+        run: The columns whose values are the same in all rows of a run. If each step occurs once in
+            a run, its rows may be in any order. Otherwise, and by default, rows are in the order of
+            the table, and a new run starts at each row whose step does not grow.
         status: The column with the state of a run; it may be absent.
 
     Returns:
         The curves, in the order of their last rows.
 
     Raises:
-        InputDataError: If a column is missing, or a step is no finite number.
-        ValueError: If the goal is something else.
+        InputDataError: If a column is missing, or a step is not a finite number.
+        ValueError: If ``goal`` is neither ``"min"`` nor ``"max"``.
 
     Example:
         >>> runs = DataFrame({"epoch": [1, 2, 1], "loss": [0.9, 0.7, 0.8]})
@@ -155,7 +159,9 @@ def read_curves(
     keys = [*([] if task is None else [task]), *keys]
     for name in (outcome, step, *keys):
         if name not in frame.columns:
-            raise InputDataError(f"The table has no column {name!r} of learning curves: name one.")
+            raise InputDataError(
+                f"The table has no column {name!r} of learning curves: name an existing column."
+            )
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
     problem = ", which is no number: correct it, or empty the cell of a run without a curve"
@@ -186,12 +192,12 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
 
     Args:
         curves: The curves of one task.
-        usual: What it is in other tasks.
+        usual: The full length of other tasks, if there are any.
 
     Returns:
-        The last step of the runs that are complete. If no status says which ones are, it is the
-        largest step, if two runs have come that far or no other task tells; else the larger one of
-        that and the usual step.
+        The last step of the runs whose status is complete. Without such runs, it is the largest
+        step if two runs have reached it or ``usual`` is missing; otherwise the larger of this step
+        and ``usual``.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -204,7 +210,7 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
 
 
 def shares(steps: Values, full: float, first: float, gap: float) -> Values:
-    """The shares of the full length that steps are; a first step of zero is one step long."""
+    """Converts steps to shares of the full length. A first step of 0 counts as one step."""
     offset = gap - first if first <= 0 else 0.0
     return (steps + offset) / (full + offset)
 
@@ -218,7 +224,7 @@ class Forecast(NamedTuple):
     Args:
         mean: An ``n`` array of means; NaN for runs that diverged.
         variance: An ``n`` array of variances; zero for complete runs.
-        share: An ``n`` array of the shares of the full length that have been seen.
+        share: An ``n`` array of shares of the full length that the runs have reached.
     """
 
     mean: Values
@@ -233,7 +239,7 @@ class CurvePrior(Saved):
     contains no outcomes.
 
     Args:
-        config: The names of columns and the goal, as :meth:`fit` takes them.
+        config: The names of columns and the goal, as in :meth:`fit`.
         tensors: Learned values, by name.
 
     Example:
@@ -264,7 +270,7 @@ class CurvePrior(Saved):
         run: str | Sequence[str] | None = None,
         status: str = "status",
     ) -> Self:
-        """Learns from the complete curves of a table; others are left out.
+        """Learns the prior from the complete curves of a table, and ignores all other curves.
 
         Args:
             frame: The table, one row a step.
@@ -273,7 +279,7 @@ class CurvePrior(Saved):
             goal: Whether small or large outcomes are good.
             task: The column of the task; ``None`` if all runs belong to one task.
             run: The columns whose values are the same in all rows of a run; by default a run's rows
-                follow one another.
+                are adjacent.
             status: The column with the state of a run; it may be absent.
 
         Returns:
@@ -281,19 +287,19 @@ class CurvePrior(Saved):
 
         Raises:
             InputDataError: If a column is missing, or no run is complete.
-            ValueError: If the goal is something else.
+            ValueError: If ``goal`` is neither ``"min"`` nor ``"max"``.
         """
         config = {"outcome": outcome, "step": step, "goal": goal, "run": run, "status": status}
         curves = read_curves(frame, outcome, step, goal, task, run, status)
         if (prior := cls.of_curves(curves, config)) is None:
-            raise InputDataError("No learning curve is complete: there is nothing to learn from.")
+            raise InputDataError("No learning curve is complete: give at least one complete run.")
         return prior
 
     @classmethod
     def of_curves(
         cls, curves: Sequence[Curve], config: dict[str, Any] | None = None
     ) -> Self | None:
-        """Learns from curves that have been read already.
+        """Learns the prior from curves that have been read before.
 
         Args:
             curves: The curves of all tasks.
@@ -320,12 +326,13 @@ class CurvePrior(Saved):
         """Predicts the final outcomes of the runs of one task, from a table with one row a step.
 
         Args:
-            runs: The table, with the columns that the prior was fitted to, but for the task.
+            runs: The table, with the columns that the prior was fitted to except for the task.
 
         Returns:
-            The last row of each run, with ``predicted_mean`` and ``predicted_std`` of its final
-            outcome in the outcome's unit, and ``share``, how much of the full length it has seen.
-            Complete runs have their own outcome and no uncertainty; diverged runs have NaN.
+            The last row of each run with three further columns: ``predicted_mean`` and
+            ``predicted_std`` of the final outcome in the outcome's unit, and ``share``, the share
+            of the full length that the run has reached. Complete runs have their known outcome and
+            no uncertainty. Diverged runs have NaN.
 
         Raises:
             InputDataError: If a column is missing.
@@ -342,7 +349,7 @@ class CurvePrior(Saved):
         """Predicts the final outcomes of the runs of one task, to be maximized.
 
         Args:
-            curves: All curves of the task that there are; complete ones tell its shift and slopes.
+            curves: All curves of the task. Complete curves determine the task's shift and slopes.
 
         Returns:
             The moments.
@@ -363,19 +370,19 @@ class CurvePrior(Saved):
         return Forecast(mean, variance, share)
 
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
-        """Decides whether a run will probably end worse than the best one of its task.
+        """Decides whether a run will probably end worse than the best run of its task.
 
-        The best one is the best complete run; without a complete run, the run with the best
-        prediction. A run that is better than the best one was at the same step is not hopeless, nor
-        is the only run, nor one that is nearly complete.
+        The best run is the best complete run, or without a complete run the run with the best
+        prediction. A run is not hopeless if it is ahead of the best run at the same step, if it is
+        the only run, or if it is nearly complete.
 
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: The probability from which on it is hopeless.
+            probability: The probability of a worse end above which a run is hopeless.
 
         Returns:
-            Whether it is. A run that has diverged is.
+            Whether the run is hopeless. A diverged run is always hopeless.
         """
         if own.diverged:
             return True
@@ -401,7 +408,7 @@ class CurvePrior(Saved):
 
 
 class Study:
-    """The curves of one task, at the knots and at their ends.
+    """Curves of one task, smoothed at the knots and at their ends.
 
     Args:
         curves: The curves.
@@ -420,7 +427,7 @@ class Study:
         self.complete = np.array(finished, dtype=np.bool_) & ~self.diverged
         self.share = np.where(self.complete, 1.0, shares(ends, full, first, gap).clip(0.0, 1.0))
         self.last = np.array([curve.values[-1] for curve in curves])
-        # Values and improvements, n x k x 2, at the knots and at the ends.
+        # An n x (k + 1) x 2 array of values and improvements, at the k knots and at the ends.
         points, count = np.full((n, len(KNOTS) + 1, 2), np.nan), np.zeros(n)
         for i in np.flatnonzero(~self.diverged).tolist():
             finite = np.isfinite(curves[i].values)
@@ -432,15 +439,15 @@ class Study:
         self.teaches = self.complete & (count >= ENOUGH_POINTS)
 
     def known(self) -> Forecast:
-        """Returns the outcomes of complete runs, which are known without a prior."""
+        """Returns the outcomes of complete runs, and NaN for all other runs."""
         mean = np.where(self.complete, self.last, np.nan)
         return Forecast(mean, np.where(self.complete, 0.0, np.nan), self.share)
 
 
 def _smoothed(at: Values, values: Values, t: Values) -> Values:
-    """Averages the last part of a curve up to some shares; the first value before it."""
+    """Averages the last values of a curve up to each share ``t``, or returns its first value."""
     best = values.max()
-    # Early values of a run that nearly diverged would take the sums' precision.
+    # Huge early values of a run that nearly diverged would cost the sums their precision.
     total = np.cumsum(np.maximum(values, best - 1e4 * (best - np.median(values))) - best)
     total = np.concatenate([[0.0], total])
     last = np.searchsorted(at, t + 1e-9, side="right").clip(1)
@@ -451,13 +458,13 @@ def _smoothed(at: Values, values: Values, t: Values) -> Values:
 
 
 def _middle_and_spread(values: Values) -> tuple[Any, Any]:
-    """Returns the median and spread over the first axis, which outliers hardly change."""
+    """Returns the median and the scaled median absolute deviation over the first axis."""
     middle = np.median(values, axis=0)
     return middle, 1.4826 * np.median(np.abs(values - middle), axis=0)
 
 
 def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
-    """Estimates location and scale of a task from the usual ones and some outcomes, first axis."""
+    """Estimates a task's location and scale from the usual unit and the outcomes in axis 0."""
     log_scale, of_log_scale, center, of_center = usual
     n = len(seen)
     if n == 0:
@@ -470,7 +477,7 @@ def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
 
 
 def _usual_unit(finals: Sequence[Values]) -> Values:
-    """Returns mean and variance over tasks of the logarithm of the scale, and of the location."""
+    """Returns mean and variance over tasks of the scale's logarithm and of the location."""
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]
     if len(scales) == 0:
@@ -487,11 +494,11 @@ def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, 
     Args:
         points: A ``... x 2`` array of values and improvements.
         center: The task's location.
-        scale: Its scale.
+        scale: The task's scale.
 
     Returns:
-        A ``... x 3`` array of ones, values and improvements; and ``...`` arrays: what is expected
-        if nothing improves, and the factor of the noise variance.
+        A ``... x 3`` array of ones, values and improvements; a ``...`` array of the outcomes that
+        are expected without improvement; and a ``...`` array of factors on the noise variance.
     """
     u, d = (points[..., 0] - center) / scale, points[..., 1] / scale
     inside = u.clip(LEAST[0], MOST[0])
@@ -502,9 +509,9 @@ def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, 
 def _sums(
     study: Study, unit: tuple[float, float], learned: Mapping[str, Values]
 ) -> tuple[Values, Values, Values, int]:
-    """Sums over the complete runs of a task: of ``xxᵀ``, ``xy`` and ``y²``; and their number.
+    """Sums ``xxᵀ``, ``xy`` and ``y²`` over a task's complete runs, and counts these runs.
 
-    Outliers from what is known so far count less, as in a regression with Student's errors.
+    Outliers from the regression so far have smaller weights, as with Student-t errors.
     """
     x, level, factor = _features(study.at_knots[study.teaches], *unit)
     y = ((study.last[study.teaches, None] - unit[0]) / unit[1] - level).clip(-4.0, 4.0)
@@ -516,7 +523,7 @@ def _sums(
 
 
 def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[Values, Values]:
-    """Returns the posterior mean and covariance of the coefficients of tasks from their sums."""
+    """Computes the posterior mean and covariance of tasks' coefficients from :func:`_sums`."""
     w, D = learned["coefficients"], learned["task_variance"]
     noise = learned["noise"][:, None]
     S = np.linalg.inv(A / noise[..., None] + np.eye(3) / D[:, None, :])
@@ -525,7 +532,7 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
 
 
 def _squares(A: Values, c: Values, s: Values, b: Values) -> Values:
-    """Returns the sum of the squares of the residuals of coefficients, from the sums of tasks."""
+    """Computes the sum of squared residuals for coefficients ``b`` from :func:`_sums`."""
     squares: Values = s - 2 * np.sum(c * b, axis=-1) + np.einsum("...i,...ij,...j", b, A, b)
     return squares
 
@@ -538,7 +545,7 @@ _START = {
 
 
 def _maximized(sums: Sequence[tuple[Values, Values, Values, int]]) -> dict[str, Values]:
-    """Expectation maximization of the hierarchical regression, at all knots at once."""
+    """Fits the hierarchical regression by expectation maximization, at all knots at once."""
     A, c, s, n = (np.stack(part) for part in zip(*sums, strict=True))
     num_tasks, (w, usual, noise) = len(A), _START.values()
     D = usual
@@ -553,7 +560,7 @@ def _maximized(sums: Sequence[tuple[Values, Values, Values, int]]) -> dict[str, 
 
 
 def _learned(studies: Sequence[Study]) -> dict[str, Values]:
-    """Learns from tasks, and widens the bands until they hold for tasks that are left out."""
+    """Fits all tasks, and scales variances so that 90 % bands cover outcomes of left-out tasks."""
     finals = [study.last[study.teaches] for study in studies]
     usual, num_folds = _usual_unit(finals), min(len(studies), MAX_FOLDS)
     units, learned = [_unit(usual, final) for final in finals], _START
@@ -579,9 +586,9 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
         covered = np.cumsum(weight[order], axis=0) / weight.sum()
         at = np.take_along_axis(z, order, axis=0)[(covered < 0.9).sum(axis=0), range(len(KNOTS))]
         factor = (at / WIDTH_90).clip(0.5, 10.0) ** 2
-    # The runs of a single task may be the new study's own, which fit themselves.
+    # A single task may be the new study itself, whose residuals must not count twice.
     learned = {"unit": usual, **learned, "trust": np.array(TRUST if errors else 1e9)}
-    for name in ("task_variance", "noise"):  # which shrink along the curve
+    for name in ("task_variance", "noise"):  # both must not grow along the curve
         scaled = (learned[name].T * factor)[..., ::-1]
         learned[name] = np.maximum.accumulate(scaled, axis=-1)[..., ::-1].T.copy()
     return learned
@@ -590,9 +597,9 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
 def _moments(
     points: Values, unit: tuple[Any, Any], w: Values, S: Values, noise: Values
 ) -> tuple[Values, Values]:
-    """Returns mean and variance of outcomes, from coefficients and noise at the points' shares."""
+    """Computes mean and variance of outcomes from coefficients and noise at the points' shares."""
     (center, scale), (x, level, factor) = unit, _features(points, *unit)
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
-    variance = variance + (level - x[..., 1]) ** 2  # beyond the bounds
+    variance = variance + (level - x[..., 1]) ** 2  # for values beyond the bounds
     mean: Values = center + scale * (level + np.sum(x * w, axis=-1))
     return mean, np.asarray(scale**2 * variance)

@@ -1,4 +1,4 @@
-"""Tables with learning curves become tables with one row a run, as everything else reads them."""
+"""Converts tables with learning curves into tables with one row a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from botorch_transfer.data.measurements import FATE, logarithms, numbers, varian
 logger = logging.getLogger(__name__)
 
 SURE = 0.5
-"""Old partial runs count if their standard error is at most this share of their task's spread."""
+"""Maximum standard error of old partial runs that count, as a share of their task's spread."""
 
 
 class CurveColumns(NamedTuple):
-    """Columns of learning curves in tables.
+    """Names of the columns of learning curves.
 
     Args:
-        step: The step.
+        step: The column of the step.
         run: The columns whose values are the same in all rows of a run; tables may lack some.
         status: The column with the state of a run; tables may lack it.
     """
@@ -32,7 +32,7 @@ class CurveColumns(NamedTuple):
     status: str = "status"
 
     def read(self, table: DataFrame | None, outcome: Any, task: str | None) -> list[Curve]:
-        """Reads the curves of one outcome; none if the table has no steps or no such outcome."""
+        """Reads the curves of one outcome. Without its column or steps, there are no curves."""
         if table is None or self.step not in table.columns or outcome.name not in table.columns:
             return []
         if outcome.log:
@@ -43,12 +43,12 @@ class CurveColumns(NamedTuple):
 
 
 class OwnCurves(NamedTuple):
-    """Learning curves of a study's runs, of one outcome.
+    """Learning curves of a study's runs for one outcome.
 
     Args:
         step: The column of the step.
-        curves: The curves; their rows are positions in the table of runs.
-        prior: The prior that predicts their ends; ``None`` as long as no run is complete.
+        curves: The curves. The ``row`` of a curve is a position in the table of runs.
+        prior: The prior that predicts final outcomes; ``None`` as long as no run is complete.
     """
 
     step: str
@@ -56,7 +56,7 @@ class OwnCurves(NamedTuple):
     prior: CurvePrior | None
 
     def forecast(self) -> Forecast:
-        """Predicts the final outcomes; complete runs have their own."""
+        """Predicts the final outcomes. Complete runs keep their known outcomes."""
         return (
             Study(self.curves).known() if self.prior is None else self.prior.forecast(self.curves)
         )
@@ -69,24 +69,24 @@ def one_row_a_run(
     columns: CurveColumns,
     task: str,
 ) -> tuple[DataFrame | None, DataFrame | None, dict[str, OwnCurves]]:
-    """Replaces learning curves by their final outcomes, and partial runs' curves by predicted ones.
+    """Replaces complete learning curves by final outcomes, and partial curves by predictions.
 
     Args:
         history: Old runs of other tasks.
         runs: The runs of this study.
-        outcomes: What the outcomes are.
+        outcomes: The outcomes.
         columns: The columns of learning curves.
         task: The column of ``history`` that names the task.
 
     Returns:
-        The tables, where a run that diverged has an infinite outcome; rows without a step stay as
-        they are. The table of this study's runs has the variances of predicted outcomes
-        (:func:`variance_column`). Partial runs are pending until some run is complete. Of old runs,
-        partial ones of uncertain outcome are left out. And the curves of this study's runs by
-        outcome.
+        The table of old runs, the table of this study's runs, and the curves of this study's runs
+        by outcome. A run that diverged has an infinite outcome. Rows without a step do not change.
+        The tables have a column with the variances of predicted outcomes
+        (:func:`variance_column`). This study's partial runs are pending until a run is complete.
+        Old partial runs with an uncertain outcome are left out.
 
     Raises:
-        InputDataError: If a step is no number.
+        InputDataError: If a step is not a number.
     """
     ends, own_ends, found = set[int](), set[int](), dict[str, OwnCurves]()
     for outcome in outcomes:
@@ -107,7 +107,7 @@ def _with_ends(
     prior: CurvePrior | None,
     sure: float = np.inf,
 ) -> tuple[Any, set[int]]:
-    """Replaces the outcomes of the runs' last rows, and returns the rows with a known one."""
+    """Replaces the outcomes in the runs' last rows, and returns the rows with a known outcome."""
     if not curves:
         return table, set()
     rows = np.array([curve.row for curve in curves])
@@ -118,14 +118,14 @@ def _with_ends(
     replaced = {outcome.name: Series(cells, table.index).infer_objects()}
     table = table.assign(**replaced, **{variance_column(outcome.name): variance})
     fate = table[FATE].to_numpy(dtype=object, copy=True)
-    stopped = rows[[curve.stopped is True for curve in curves]]  # they may still get an end
+    stopped = rows[[curve.stopped is True for curve in curves]]  # an outcome may be predicted
     fate[stopped[fate[stopped] == "ended"]] = ""
     table[FATE] = fate
     return table, set(rows[~np.isnan(ends)].tolist())
 
 
 def _rows(table: Any, step: str, ends: set[int]) -> Any:
-    """Returns some rows of a table, and those without a step."""
+    """Keeps the rows in ``ends``, and the rows without a step."""
     if table is None or step not in table:
         return table
     kept = table[step].isna().to_numpy(copy=True)
@@ -140,19 +140,20 @@ def predicted_ends(
     log: bool = False,
     sure: float = np.inf,
 ) -> tuple[Values, Values]:
-    """Predicts the final outcomes of the runs of several tasks, each from its own runs.
+    """Predicts the final outcomes of runs of several tasks, for each task from its own runs.
 
     Args:
-        prior: The prior; without one, only complete runs have an outcome.
+        prior: The prior; if it is ``None``, only complete runs have an outcome.
         curves: The curves of all tasks.
-        sign: The factor that makes the outcome one to be maximized.
-        log: Whether the curves hold the outcome's logarithm.
-        sure: The largest standard error of an outcome, in standard deviations of the task's
-            complete ones.
+        sign: The factor between the outcome and its maximized form: 1 to maximize, -1 to minimize.
+        log: Whether the curves contain the outcome's logarithm.
+        sure: The largest standard error of a predicted outcome, in standard deviations of the
+            task's complete outcomes.
 
     Returns:
-        Outcomes in the order of the curves: NaN where they are too uncertain, infinite where a run
-        diverged. And their variances, of the logarithm if the curves are.
+        The outcomes and their variances in the order of the curves. An outcome is NaN if it is too
+        uncertain, and infinite if the run diverged. With ``log``, the variances belong to the
+        logarithm.
     """
     mean, variance = np.full((2, len(curves)), np.nan)
     for task in dict.fromkeys(curve.task for curve in curves):

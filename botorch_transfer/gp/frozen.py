@@ -122,8 +122,8 @@ class Part:
     def mapped(self, matrix: Tensor) -> Part:
         """Multiplies mean, variance and covariances by a matrix."""
         square = matrix[1, 1]
-        scaled = {"squares": square * self.squares, "factor": square * self.factor}
-        return replace(self, columns=self.columns @ matrix, **scaled)
+        squares, factor = square * self.squares, square * self.factor
+        return replace(self, columns=self.columns @ matrix, squares=squares, factor=factor)
 
     @cached_property
     def fixed(self) -> FixedPoints:

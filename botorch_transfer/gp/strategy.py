@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -26,12 +26,19 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_linear_operator
-from linear_operator.operators import LinearOperator, MatmulLinearOperator, ZeroLinearOperator
+from linear_operator.operators import (
+    LinearOperator,
+    MatmulLinearOperator,
+    SumLinearOperator,
+    ZeroLinearOperator,
+)
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from botorch_transfer.gp.combine import sharing_inputs
+from botorch_transfer.gp.conditioned import max_elements
 from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand, terms_of
 from botorch_transfer.gp.stationary import PriorKernel, evaluate
 
@@ -53,6 +60,40 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
         A tensor; for more than ``MAX_JOINT_POINTS`` points, the operator itself.
     """
     return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
+
+
+class LargeCovariance(SumLinearOperator):
+    """A symmetric sum of covariances of many points, evaluated some rows at a time.
+
+    So neither the intermediate results of kernels nor the models of an average take memory for a
+    joint covariance each. With gradients, it is evaluated as a whole.
+    """
+
+    @cached
+    def to_dense(self) -> Tensor:
+        """Evaluates the sum."""
+        if torch.is_grad_enabled():
+            return cast(Tensor, super().to_dense())
+        total = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        number = max_elements(total) // total[..., 0, :].numel() + 1
+        for start in range(0, total.shape[-1], number):
+            rows, columns = slice(start, start + number), slice(0, start + number)
+            block = self[..., rows, columns].to_dense()
+            total[..., rows, columns] = block
+            total[..., columns, rows] = block.mT
+        return total
+
+    def evaluate_kernel(self) -> LinearOperator:
+        """Evaluates the sum, where by default each summand would be evaluated first."""
+        return to_linear_operator(self.to_dense())
+
+    def representation(self) -> tuple[Tensor, ...]:
+        """See :meth:`evaluate_kernel`."""
+        return self.evaluate_kernel().representation()
+
+    def representation_tree(self) -> Any:
+        """See :meth:`evaluate_kernel`."""
+        return self.evaluate_kernel().representation_tree()
 
 
 class Strategy:
@@ -205,7 +246,8 @@ class Strategy:
         else:
             explained = cross @ self.root
         if is_large:
-            covariance = covariance + MatmulLinearOperator(explained, -explained.mT)
+            known = MatmulLinearOperator(explained, -explained.mT)
+            covariance = LargeCovariance(covariance, known)
         else:
             covariance = covariance - explained @ explained.mT
         return MultivariateNormal(mean, to_linear_operator(covariance))

@@ -1,20 +1,22 @@
 r"""Hierarchical models: the target is the last source task plus a difference.
 
-Read it for SHGP, MHGP (also known as StackGP) and BHGP of [Tighineanu2022hierarchical]_. All three
-order the source tasks in levels, each a GP on top of the one before, and condition the target on
-the posterior of the last. They differ in what a level passes on, and in the covariance:
+The models are SHGP, MHGP (also known as StackGP) and BHGP of [Tighineanu2022hierarchical]_. All
+three models order the source tasks in levels. Each level is the level below plus a difference,
+which is a GP. The target is conditioned on the posterior of the last level. The models differ in
+what a level passes on to the next level, and in the target's covariance:
 
-============ =========== ===================================================================
+============ =========== =====================================================================
 model        passed on   the target's covariance
-============ =========== ===================================================================
+============ =========== =====================================================================
 SHGP         mean and    residual kernel plus the covariance of the last source task
              covariance
 MHGP         mean        residual kernel
-BHGP         mean        MHGP's plus what the means of the levels below are unsure of
-============ =========== ===================================================================
+BHGP         mean        residual kernel plus the uncertainty of the means of the levels below
+============ =========== =====================================================================
 
-Each source task is standardized by itself. Kernels are RBF with a lengthscale for each input; their
-hyperpriors are ScaML-GP's, because the paper's maximum likelihood overfits few points.
+Each source task is standardized by itself. Kernels are RBF with a lengthscale for each input. The
+hyperpriors are the hyperpriors of ScaML-GP, because the paper's maximum likelihood overfits few
+points.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
@@ -53,20 +55,21 @@ from botorch_transfer.prior import ConditionedPrior
 
 
 class HierarchicalGP(SourcePosteriorGP):
-    """Base class of the hierarchical models: their prior, their mean and their residual kernel.
+    """Base class of the hierarchical models, with their prior, mean and residual kernel.
 
     Args:
-        prior: The :class:`SourceHierarchy`, or source data in level order, to fit one from.
-        covar_module: The residual kernel, of the target's difference from the last source task.
+        prior: A :class:`SourceHierarchy`, or source data in level order to fit a hierarchy from.
+        covar_module: The residual kernel: the kernel of the target's difference from the last
+            source task.
 
     Raises:
-        ValueError: If the prior's ``propagate`` is not the one that this model needs, or the input
-            transform does not fit.
+        ValueError: If the prior has another ``propagate`` than this model needs, or if the input
+            transform does not match the prior's transform.
     """
 
     prior_class = SourceHierarchy
     propagate: Propagate
-    """The part of a level that the next level gets."""
+    """The part of a level's posterior that the next level uses."""
 
     prior: SourceHierarchy
 
@@ -92,8 +95,9 @@ class HierarchicalGP(SourcePosteriorGP):
         stack = resolve_prior(SourceHierarchy, prior, *transforms, propagate=cls.propagate)
         if stack.propagate != cls.propagate:
             raise ValueError(
-                f"{cls.__name__} needs a SourceHierarchy with propagate={cls.propagate!r}, and "
-                f"this one has {stack.propagate!r}: fit it with propagate={cls.propagate!r}."
+                f"{cls.__name__} needs a SourceHierarchy with propagate={cls.propagate!r}, but the "
+                f"prior has propagate={stack.propagate!r}: fit a hierarchy with "
+                f"propagate={cls.propagate!r}."
             )
         return stack
 
@@ -106,16 +110,16 @@ class HierarchicalGP(SourcePosteriorGP):
 class SequentialHierarchicalGP(HierarchicalGP):
     r"""SHGP [Tighineanu2022hierarchical]_: levels pass on their means and their covariances.
 
-    Source task ``n`` is task ``n - 1`` plus a difference, a GP of its own, fitted level by level.
-    With ``(μ, Σ)`` the posterior of the last source task, the target's prior is
+    Source task ``n`` is task ``n - 1`` plus a difference. Each difference is a GP, fitted level by
+    level. With ``(μ, Σ)`` the posterior of the last source task, the target's prior is
 
     .. code-block:: text
 
         m_t(x) = μ(x)        k(x, x') = k_t(x, x') + Σ(x, x')
 
-    At equal hyperparameters this is the joint hierarchical GP (Corollary 1), but fitted level by
-    level. Use it for ordered tasks, or for a few similar tasks. Its uncertainty is the joint
-    model's.
+    With the same hyperparameters, SHGP equals the joint hierarchical GP (Corollary 1), including
+    its uncertainty; but SHGP is fitted level by level. Use it for ordered tasks, or for a few
+    similar tasks.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit one
@@ -124,7 +128,8 @@ class SequentialHierarchicalGP(HierarchicalGP):
             for each input.
 
     Raises:
-        ValueError: If the hierarchy passes on means only, or the input transform does not fit.
+        ValueError: If the hierarchy passes on means only, or the input transform does not match
+            the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -149,26 +154,26 @@ class MeanHierarchicalGP(HierarchicalGP):
     r"""MHGP [Tighineanu2022hierarchical]_: levels pass on their means and ignore the uncertainty.
 
     The target is a GP whose prior mean is the last source task's posterior mean, a plain sum over
-    the levels. It is the simplest and cheapest of the hierarchical models. Far from target data its
-    standard deviation is the residual's, even where the sources are uncertain: prefer
-    :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`, unless sources are many and
-    dense.
+    the levels. MHGP is the simplest and cheapest of the hierarchical models. Far from target data,
+    its standard deviation is the standard deviation of the residual GP, even if the sources are
+    uncertain. Use it for many and dense source data; otherwise prefer
+    :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`.
 
-    With ``deviation_weight``, standard deviations are combined along the hierarchy instead, as in
+    With ``deviation_weight``, the standard deviations of the levels are combined, as in
     [Golovin2017vizier]_: ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``.
-    The joint covariance is the residual's correlation times these standard deviations.
+    The joint covariance is the correlation of the residual GP times these standard deviations.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
             the first task the lowest level. Fits are cached: equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
-        deviation_weight: The factor ``a`` of the combined standard deviations, positive; ``None``
-            for MHGP's standard deviation.
+        deviation_weight: The positive factor ``a`` of the combined standard deviations; ``None``
+            for the standard deviation of the residual GP.
 
     Raises:
-        ValueError: If the hierarchy passes on covariances, the input transform does not fit, or
-            ``deviation_weight`` is not positive.
+        ValueError: If the hierarchy passes on covariances, the input transform does not match the
+            prior's transform, or ``deviation_weight`` is not positive.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -216,12 +221,12 @@ class MeanHierarchicalGP(HierarchicalGP):
         return self.deviation_weight is not None
 
     def _combined_variance(self, residual: Tensor, X: Tensor, num_points: int) -> Tensor:
-        """Combines the variances of all levels' differences, the target's residual the last.
+        """Combines the variances of all levels' differences, and finally of the target's residual.
 
         Args:
-            residual: A ``batch_shape x q`` tensor: the target's.
+            residual: A ``batch_shape x q`` tensor: the variances of the target's residual.
             X: A ``batch_shape x q x d`` tensor of inputs.
-            num_points: The number of target points that the residual has seen.
+            num_points: The number of target points that the residual GP is conditioned on.
 
         Returns:
             A ``batch_shape x q`` tensor.
@@ -229,7 +234,7 @@ class MeanHierarchicalGP(HierarchicalGP):
         sizes = [*self.prior.num_points.tolist(), num_points]
         gps = cast(BoostedHierarchy, self.prior.gps)
         variances = (*gps.level_variances(X).unbind(dim=-2), residual)
-        # A power of zero has no gradient.
+        # Clipped, because a power of zero has no gradient.
         combined, *others = (variance.clamp_min(1e-12) for variance in variances)
         for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
             beta = self.deviation_weight * above / (self.deviation_weight * above + below)
@@ -238,18 +243,20 @@ class MeanHierarchicalGP(HierarchicalGP):
 
 
 class BoostedHierarchicalGP(HierarchicalGP):
-    r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean; the covariance includes source uncertainty.
+    r"""BHGP [Tighineanu2022hierarchical]_: the mean of MHGP, with the sources' uncertainty added.
 
-    Mean, hyperparameters and fit are :class:`MeanHierarchicalGP`'s. The covariance adds, at every
-    level, the remaining uncertainty of the level below given this level's data: with ``A(x) =
-    k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, ``P`` MHGP's covariance and ``C`` the last source task's,
+    Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. At every level,
+    the covariance adds the remaining uncertainty of the level below given this level's data. Let
+    ``A(x) = k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, let ``P`` be the covariance of MHGP, and ``C`` the
+    covariance of the last source task. Then
 
     .. code-block:: text
 
         C_t(x, x') = P(x, x') + Cov[f(x) - A(x) f(X)],   f ~ GP(0, C)
 
-    Use it for a hierarchy with many points a level: it is the cheapest model whose uncertainty
-    includes the sources' uncertainty, and its variance is never less than MHGP's.
+    Use it for a hierarchy with many points in each level: it is the cheapest model whose
+    uncertainty includes the sources' uncertainty. Its variance is never less than the variance of
+    MHGP.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
@@ -258,7 +265,8 @@ class BoostedHierarchicalGP(HierarchicalGP):
             for each input.
 
     Raises:
-        ValueError: If the hierarchy passes on covariances, or the input transform does not fit.
+        ValueError: If the hierarchy passes on covariances, or the input transform does not match
+            the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -276,24 +284,25 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
     @property
     def _terms(self) -> tuple[Kernel, ...]:
-        """MHGP's, and the covariance of the last source task."""
+        """The kernel of MHGP, and the covariance of the last source task."""
         return self.covar_module, self.source_covar_module
 
     def _predict(self, X: Tensor) -> MultivariateNormal:
-        """Adds ``Cov[f(x) - A(x) f(X)]`` for ``f`` of the last source task."""
+        """Adds ``Cov[f(x) - A(x) f(X)]``, where ``f`` is the last source task."""
         mvn = self.exact_gp(X)
         X, kernel = X.expand(*mvn.batch_shape, *X.shape[-2:]), self.source_covar_module
         covariance = evaluated(mvn.lazy_covariance_matrix) + evaluated(kernel(X))
         if self.num_target_points > 0:
             train_X, root = self.strategy.X, self.strategy.root
             A = evaluate(self.covar_module, X, train_X) @ root @ root.mT
-            # The second argument's whitened values are cached and shared by batches.
+            # Whitened values of the second argument are cached, and shared by the members of a
+            # batch.
             between = evaluate(kernel, X, train_X)
             half = 0.5 * A @ evaluate(kernel, train_X, train_X) - between
-            # A C Aᵀ - B Aᵀ - A Bᵀ, with rows of few elements.
+            # A C Aᵀ - B Aᵀ - A Bᵀ, as products of low rank that stay lazy for many points.
             lower = evaluated(MatmulLinearOperator(half, A.mT))
             covariance = covariance + lower + lower.mT
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
-        return path  # the prior's covariance, hence its draws, include the last source task's
+        return path  # the prior's covariance includes the last source task, and so do its draws

@@ -1,33 +1,34 @@
-r"""A sequence of source tasks, each a GP on top of the one before.
+r"""Prior of the hierarchical models: each source task is the task before plus a difference.
 
-Read this for the prior of the hierarchical models, its posterior and its fit, level after level.
+The module contains the posterior of the hierarchy and its fit, level after level.
 
-In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data
-of all levels. What is observed at a row of level ``l`` then has the covariance
+In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data of
+all levels. Two rows of levels ``l`` and ``l'`` have the covariance
 
 .. code-block:: text
 
     K = Σ_ν k_ν(X, X) for ν ≤ min(l, l'), plus noise,
 
-and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with it.
-Conditioning on everything at once, with coefficients ``h(x) K⁻¹``, is HGP, and by Corollary 1 of
-[Tighineanu2022hierarchical]_ also SHGP. Passing on means only gives other coefficients of the same
-data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block triangular matrix
+and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with a row of level
+``l``. HGP conditions on all data at once, with coefficients ``h(x) K⁻¹``. By Corollary 1 of
+[Tighineanu2022hierarchical]_, SHGP is equal. If levels pass on means only, the mean has different
+coefficients of the same data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block
+triangular matrix
 
 .. code-block:: text
 
     F = k_{l'}(X, X') where l ≥ l', plus noise,
 
-they are ``c(x) = a(x) F⁻¹``: so MHGP's and BHGP's mean is ``c(x) y``. BHGP's covariance is the
-covariance of ``f - c(x) y``: HGP's covariance plus the excess due to the other coefficients: with
-``K = L Lᵀ``,
+these coefficients are ``c(x) = a(x) F⁻¹``, and the mean of MHGP and BHGP is ``c(x) y``. The
+covariance of BHGP is the covariance of ``f - c(x) y``. It is the covariance of HGP plus the excess
+due to the different coefficients: with ``K = L Lᵀ``,
 
 .. code-block:: text
 
     C(x, x') = Σ_ν k_ν(x, x') - h K⁻¹ h'ᵀ + (c - h K⁻¹) L Lᵀ (c' - h' K⁻¹)ᵀ.
 
-No level is ever evaluated by recursion: a query is one kernel evaluation and one or two products
-with the stacked rows.
+Predictions do not recurse over the levels: a prediction takes one kernel evaluation, and one or two
+products with the stacked rows.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
@@ -70,7 +71,7 @@ from botorch_transfer.progress import track
 
 @savable
 class ConditionedHierarchy(ConditionedBatch):
-    r"""The last task of a hierarchy, given all data at once: the prior of SHGP.
+    r"""The last task of a hierarchy, given the data of all levels: the prior of SHGP.
 
     Build it by :meth:`from_data`.
 
@@ -79,11 +80,11 @@ class ConditionedHierarchy(ConditionedBatch):
         alpha: A ``1 x N`` tensor: the coefficients of the mean.
         level: An ``N`` tensor: the level of each row, from 0, in ascending order.
         noise: An ``N`` tensor of observation noise variances.
-        lengthscale: An ``M x d`` tensor: each level's.
+        lengthscale: An ``M x d`` tensor: the lengthscales of each level.
         outputscale: An ``M`` tensor of signal variances.
         level_means: An ``M`` tensor: the constant mean of each level's difference; zero if omitted.
         kernel: The stationary kernel's name.
-        task_names: Names of the levels for messages.
+        task_names: The names of the levels, for messages.
 
     Raises:
         InputDataError: If the covariance matrix of the data is not positive definite.
@@ -127,7 +128,7 @@ class ConditionedHierarchy(ConditionedBatch):
             noise=noise,
             level_means=level_means,
             prior_mean=level_means.sum().unsqueeze(0),
-            # Which levels' functions a row is the sum of: M x N.
+            # M x N flags: whether a row's function includes a level's difference.
             includes=levels.unsqueeze(-1) <= level,
         )
         self._rows = self._rows_of_levels()
@@ -141,8 +142,8 @@ class ConditionedHierarchy(ConditionedBatch):
 
         Args:
             data: The data; the task of a row is its level.
-            *own: As in the constructor, from ``lengthscale`` on.
-            **named: Likewise.
+            *own: The arguments of the constructor from ``lengthscale`` on.
+            **named: The same arguments by name.
 
         Returns:
             The posterior.
@@ -166,7 +167,7 @@ class ConditionedHierarchy(ConditionedBatch):
         self._rows = self._rows_of_levels()
 
     def _factorize(self) -> None:
-        """Computes the factors that :meth:`solve` needs."""
+        """Computes the factors for :meth:`solve`."""
         self.register(inverse_root=self._joint_factor())
 
     def _joint_factor(self) -> Tensor:
@@ -188,26 +189,26 @@ class ConditionedHierarchy(ConditionedBatch):
 
     @property
     def _width(self) -> int:
-        # Each level's kernel is evaluated at the rows of the levels above, too.
+        # Each level's kernel is also evaluated at the rows of the levels above.
         return self.num_tasks * self.alpha.numel()
 
     def distilled(self) -> Self:
-        """Raises an error: each level's data enter by kernels of their own.
+        """Raises an error, because the data of each level have a different kernel.
 
         Raises:
             NotImplementedError: Always.
         """
         raise NotImplementedError(
-            "A SourceHierarchy needs the outcomes of its tasks: save SourceGPs or a "
-            "SourcePopulation without observations instead."
+            "A SourceHierarchy cannot be saved without the outcomes of its tasks: save SourceGPs "
+            "or a SourcePopulation without observations instead."
         )
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Adds up the levels: the last task is the sum of them all."""
+        """Sums over the levels, because the last task is the sum of all levels."""
         return values.sum(dim=dim, keepdim=True)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that turn draws from the prior into draws from the posterior."""
+        """Draws the coefficients that correct draws of the prior to draws of the posterior."""
         of_rows = (values * self.includes).sum(dim=-2, keepdim=True)
         normal = torch.randn_like(of_rows)
         return self.solve(of_rows + self.noise.sqrt() * normal)
@@ -222,7 +223,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
 
     def _joint(self, crosses: list[Tensor]) -> Tensor:
-        """Adds up the levels that each row includes."""
+        """Sums the kernels of the levels that each row includes."""
         blocks = []
         for level, rows in enumerate(self._rows):
             included = zip(crosses[: level + 1], self._rows, strict=False)
@@ -235,9 +236,10 @@ class ConditionedHierarchy(ConditionedBatch):
 class BoostedHierarchy(ConditionedHierarchy):
     r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
 
-    Its mean is MHGP's, which needs each level's own factor only. Its covariance is BHGP's, which
-    includes the uncertainty of the means; the factors of all rows are computed when it is first
-    evaluated. The arguments are :class:`ConditionedHierarchy`'s.
+    The mean needs only a Cholesky factor for each level. The covariance is the covariance of BHGP,
+    which includes the uncertainty of the means. It needs the joint Cholesky factor of all rows,
+    which is computed on first use. The arguments are the arguments of
+    :class:`ConditionedHierarchy`.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
@@ -251,7 +253,7 @@ class BoostedHierarchy(ConditionedHierarchy):
     levels: ConditionedGPs
 
     def _factorize(self) -> None:
-        # Each level's difference as a GP of its own, with no outcomes yet.
+        # Each level's difference is an independent GP, here with outcomes of zero.
         X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
         nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
         tasks = PaddedTasks.padded(X, nothing, noise, known)
@@ -259,14 +261,14 @@ class BoostedHierarchy(ConditionedHierarchy):
         self.levels = ConditionedGPs.from_data(
             *data, kernel=self.kernel, task_names=self.task_names
         )
-        self._boosts = Cache(size=1)  # one object for all copies: they share what one computes
+        self._boosts = Cache(size=1)  # all copies share the cache
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._boosts = Cache(size=1)  # copies share it, but not what is loaded
+        self._boosts = Cache(size=1)  # copies do not share loaded data
 
     def solve(self, values: Tensor) -> Tensor:
-        """Turns ``... x 1 x N`` values at the data into coefficients of ``a(x)``: ``F⁻¹ y``."""
+        """Converts ``... x 1 x N`` values at the data to coefficients of ``a(x)``: ``F⁻¹ y``."""
         rest, solved = values.squeeze(-2), []
         for level, rows in enumerate(self._rows):
             size = rows.stop - rows.start
@@ -278,10 +280,11 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat(solved, dim=-1).unsqueeze(-2)
 
     def _boost(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Factorizes the ``N x d`` inputs of all levels together; only the covariance needs it.
+        """Factorizes the joint covariance of the ``N x d`` inputs of all levels.
 
         Returns:
-            The inverse Cholesky factor of all data together, and the factor of the excess variance.
+            The inverse Cholesky factor of the joint covariance, and the factor of the excess
+            variance.
         """
         advice = "use MeanHierarchicalGP, or thin out the source data"
         check_joint_size(len(X), torch.double, instead=advice)
@@ -298,7 +301,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat(own, dim=-1).unsqueeze(0)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens ``P x d`` inputs: rows of explained variance, then of BHGP's excess variance."""
+        """Whitens ``P x d`` inputs: rows of explained variance, then rows of excess variance."""
         inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)
         own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
@@ -307,13 +310,13 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Adds the excess instead of subtracting it."""
+        """Changes the sign of the excess variance, so that it is added."""
         sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
         sign[1] = -1.0
         return whitened * sign.flatten(end_dim=1)
 
     def level_variances(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior variance of each level's difference alone.
+        """Evaluates the posterior variance of each level's difference.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -325,31 +328,31 @@ class BoostedHierarchy(ConditionedHierarchy):
 
 
 Propagate = Literal["covariance", "mean"]
-"""The part of a level that the next level gets: mean and covariance (SHGP), or the mean (MHGP,
-BHGP)."""
+"""The part of a level's posterior that the next level uses: mean and covariance (SHGP), or the mean
+(MHGP, BHGP)."""
 
 _LOWEST = SOURCE_HYPERPARAMETERS
 _LEVELS = _LOWEST, replace(RESIDUAL_HYPERPARAMETERS, noise=_LOWEST.noise)
 
 
 class SourceHierarchy(ConditionedPrior):
-    r"""Source tasks in order, each modelled as the one before plus a difference.
+    r"""Source tasks in order, each modelled as the task before plus a difference.
 
     It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it if the tasks
     have an order, such as model generations or growing data sets, or are few and similar. The last
     tasks count most. A saved file always contains the source observations.
 
-    With ``propagate="covariance"``, all levels are one GP on the points of all tasks: time grows
-    with the cube of their number and memory with its square, and more than ``max_bytes`` of it are
-    refused. With ``"mean"`` both grow with the number of tasks; only BHGP's covariances need that
-    one GP, too. For thousands of tasks use :class:`SourceGPs`.
+    With ``propagate="covariance"``, all levels are one GP on the points of all tasks. Time grows
+    with the cube of the number of points, and memory with the square. An error is raised if the GP
+    needs more memory than ``max_bytes``. With ``"mean"``, time and memory grow linearly with the
+    number of tasks; only the covariance of BHGP needs the GP on all points. For thousands of tasks
+    use :class:`SourceGPs`.
 
-    Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
+    Build a hierarchy by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
     Args:
         gps: The conditioned hierarchy, in the prior's units.
-        units: Transforms from the data of the tasks, in the order of the levels, to the prior's
-            data.
+        units: The transforms from the tasks' data, in the order of the levels, to the prior's data.
         log_posterior: An ``M`` tensor: each level's log marginal likelihood plus log hyperprior
             density; NaN for levels that were not fitted here.
 
@@ -365,7 +368,7 @@ class SourceHierarchy(ConditionedPrior):
 
     @property
     def propagate(self) -> Propagate:
-        """The part of a level that the next level gets."""
+        """The part of a level's posterior that the next level uses."""
         return "mean" if isinstance(self.gps, BoostedHierarchy) else "covariance"
 
     @classmethod
@@ -379,21 +382,21 @@ class SourceHierarchy(ConditionedPrior):
         input_transform: InputTransform | None = None,
         **options: Any,
     ) -> Self:
-        """Fits the levels in order; earlier levels stay fixed.
+        """Fits the levels in order, with earlier levels fixed.
 
         Args:
             source_data: The source tasks, a sequence or a mapping from names, as in
-                :meth:`SourceGPs.fit`; the first is the lowest level.
+                :meth:`SourceGPs.fit`; the first task is the lowest level.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-            hyperparameters: Hyperpriors, starts and bounds of the lowest level and of the others,
-                whose kernels describe differences; by default ScaML-GP's for source tasks and for
-                the residual, with a higher bound of the noise. ``None`` gives maximum likelihood,
-                as in the paper; one object serves all levels.
-            outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
-                all tasks' together (``"pooled"``), or not at all (``"raw"``).
+            hyperparameters: Hyperpriors, starts and bounds: a pair for the lowest level and for the
+                levels above, whose kernels describe differences; or one object for all levels. By
+                default the values of ScaML-GP for source tasks and for the residual, with a higher
+                upper bound of the noise. ``None`` gives maximum likelihood, as in the paper.
+            outcome_scale: Whether to standardize the outcomes of each task by itself
+                (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
-            **options: See :class:`~.pretraining.MAPOptions`. All points are kept.
+            **options: The fields of :class:`~.pretraining.MAPOptions`. All points are kept.
 
         Returns:
             The prior, in the dtype and on the device of the data.
@@ -413,7 +416,8 @@ class SourceHierarchy(ConditionedPrior):
             if propagate == "covariance":
                 check_joint_size(sum(sizes), torch.double, map_options.max_bytes)
             else:
-                # BHGP's covariance needs the joint factors, too, and checks their size itself.
+                # The covariance of BHGP also needs the joint factor, and checks its size on first
+                # use.
                 check_padded_size(names, sizes, map_options.max_bytes)
 
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
@@ -437,20 +441,21 @@ class SourceHierarchy(ConditionedPrior):
         propagate: Propagate = "covariance",
         input_transform: InputTransform | None = None,
     ) -> Self:
-        """Builds a hierarchy of GPs that were made elsewhere, hyperparameters as they are.
+        """Builds a hierarchy from fitted BoTorch models, without changing the hyperparameters.
 
         Args:
-            models: One model a level, the lowest first: level ``n`` takes model ``n``'s kernel,
-                mean and noise for its difference from the level below, and its data. The kinds are
-                the same as in :meth:`SourceGPs.from_models`.
+            models: One model for each level, the lowest level first. Level ``n`` uses the data of
+                model ``n``, and models its difference from the level below with the kernel, mean
+                and noise of model ``n``. The supported models are the same as in
+                :meth:`SourceGPs.from_models`.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
-            input_transform: A frozen ``Normalize`` to the space that the prior shall live in.
+            input_transform: A frozen ``Normalize`` to the prior's input space.
 
         Returns:
             The prior.
 
         Raises:
-            ValueError: If a model has a kind that cannot be taken over; the message names it.
+            ValueError: If a model is not supported; the message names the model.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -488,12 +493,12 @@ def _fit_levels(
     others: GPHyperparameters,
     options: MAPOptions,
 ) -> tuple[ConditionedHierarchy, Tensor, Tensor]:
-    """Fits each level's kernel to the residuals of the levels below; returns the noise, too."""
+    """Fits each level to the residuals of the levels below; also returns the noise."""
     results: list[MAPResult] = []
     noise = torch.zeros_like(tasks.Yvar)
 
     def condition() -> ConditionedHierarchy:
-        """Conditions the levels fitted so far on their data."""
+        """Conditions the fitted levels on their data."""
         return hierarchy.from_data(
             Observations.of(tasks, noise).select(torch.arange(len(results))),
             lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
@@ -502,12 +507,12 @@ def _fit_levels(
             task_names=names[: len(results)],
         )
 
-    # One bar over the levels, not one for each.
+    # One progress bar over the levels, not one for each level.
     quiet = replace(options, progress=False)
     for level in track(range(len(tasks.X)), "levels", len(tasks.X), options.progress):
         own = tasks[torch.tensor([level], device=tasks.X.device)]
         if level > 0:
-            # The level below has a mean, which the data are reduced by, and maybe a covariance.
+            # Subtracts the mean of the level below, and adds its covariance for SHGP.
             below, X = condition(), own.X[0]
             covariance = below.covariance(X) if hierarchy is ConditionedHierarchy else None
             own = replace(own, Y=(own.Y - below.mean(X)) * own.mask, covariance=covariance)

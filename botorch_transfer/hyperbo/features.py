@@ -1,8 +1,8 @@
 """Mean, kernel and noise that pre-training learns, usually on the features of a network.
 
-Read it for HyperBO's presets: ``FeatureKernel`` is the deep kernel of HyperBO and FSBO, with a
-linear kernel on the features, ABLR's; ``FeatureMean`` is linear in the features. ``GPParts`` holds
-mean, kernel and noise.
+``FeatureKernel`` is the deep kernel of HyperBO and FSBO; with a linear kernel on the features, it
+is the kernel of ABLR. ``FeatureMean`` is linear in the features. ``GPParts`` holds mean, kernel and
+noise.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from botorch_transfer.gp.stationary import dense_covariance, evaluate, stationar
 logger = logging.getLogger(__name__)
 
 MIN_NOISE = 1e-6
-"""The smallest noise variance, in the prior's units (standardized outcomes by default)."""
+"""Lower bound of the noise variance, in the prior's units (standardized outcomes by default)."""
 
 
 class FeatureNetwork(Module):
-    r"""A multilayer perceptron with ``tanh`` after every layer, the last one included.
+    r"""A multilayer perceptron with ``tanh`` after every layer, including the last layer.
 
-    Weights may have a batch shape, as the hyperparameters of GPyTorch's kernels do: each member of
-    a batched model then has a network of its own.
+    Weights may have a batch shape, like the hyperparameters of GPyTorch's kernels. Each member of a
+    batched model then has a network of its own.
 
     Args:
         dim: The number of inputs ``d``, which lie in the unit cube.
@@ -47,7 +47,7 @@ class FeatureNetwork(Module):
         seed: The seed of the initial weights.
 
     Raises:
-        ValueError: If there is no layer, or one without units.
+        ValueError: If there are no layers, or a layer has no units.
 
     Example:
         >>> network = FeatureNetwork(dim=3, hidden=(16, 8))
@@ -58,7 +58,7 @@ class FeatureNetwork(Module):
     def __init__(self, dim: int, hidden: Sequence[int] = (32, 32), seed: int = 0) -> None:
         super().__init__()
         if len(hidden) == 0 or min(hidden) < 1:
-            raise ValueError(f"hidden={tuple(hidden)}: give one width or more, each positive.")
+            raise ValueError(f"hidden={tuple(hidden)}: give one or more positive widths.")
         generator = torch.Generator().manual_seed(seed)
         widths = [dim, *hidden]
         self.weights, self.biases = ParameterList(), ParameterList()
@@ -67,7 +67,7 @@ class FeatureNetwork(Module):
             weight /= math.sqrt(fan_in)
             bias = torch.zeros(fan_out, dtype=torch.double)
             if layer == 0:
-                # Centres and scales the unit cube to [-1, 1].
+                # Maps the unit cube to [-1, 1] in each input.
                 weight *= 2
                 bias = -weight.sum(dim=-1) / 2
             self.weights.append(Parameter(weight))
@@ -95,7 +95,7 @@ class FeatureNetwork(Module):
         return x
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects members of a batch, as GPyTorch's kernels do."""
+        """Selects members of a batch, like the kernels of GPyTorch."""
         selected = type(self).__new__(type(self))
         Module.__init__(selected)
         selected.weights = ParameterList([weight[index] for weight in self.weights])
@@ -108,11 +108,11 @@ class FeatureKernel(Kernel):
 
     Args:
         base_kernel: The kernel ``k`` on the features.
-        network: The features ``φ``, maps ``... x n x d`` to ``... x n x f`` tensors. A mean may
-            read the same ones, see :class:`FeatureMean`.
+        network: The network of the features ``φ``, which maps ``... x n x d`` to ``... x n x f``
+            tensors. A mean may use the same network, see :class:`FeatureMean`.
 
     Raises:
-        ValueError: If the base kernel selects some of the features.
+        ValueError: If the base kernel has ``active_dims``.
 
     Example:
         >>> network = FeatureNetwork(dim=3)
@@ -134,7 +134,7 @@ class FeatureKernel(Kernel):
         Args:
             x1: A ``... x n1 x d`` tensor of inputs.
             x2: A ``... x n2 x d`` tensor of inputs.
-            diag: Whether to evaluate pairs of rows only.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
             **params: Ignored.
 
         Returns:
@@ -155,7 +155,7 @@ class FeatureMean(Mean):
     r"""``wᵀ φ(x) + b``, zero before it is trained.
 
     Args:
-        network: The features ``φ``, usually the same as the kernel's.
+        network: The network of the features ``φ``, usually the same network as the kernel's.
 
     Example:
         >>> mean = FeatureMean(FeatureNetwork(dim=3))
@@ -174,7 +174,7 @@ class FeatureMean(Mean):
         return self.of_features(self.network(x))
 
     def of_features(self, z: Tensor) -> Tensor:
-        """Evaluates the mean where the features ``... x n x f`` are known already."""
+        """Evaluates the mean from ``... x n x f`` features that are computed already."""
         if self.weight.dim() == 1:
             return linear(z, self.weight) + self.bias
         return (z @ self.weight.unsqueeze(-1)).squeeze(-1) + self.bias.unsqueeze(-1)
@@ -182,25 +182,26 @@ class FeatureMean(Mean):
 
 @GenKernelFeatures.register(PolynomialKernel)
 class LinearFeatureMap(KernelFeatureMap):
-    """The features of ``c + zᵀz'``, which are exact: ``(√c, z)``.
+    """Exact features ``(√c, z)`` of the kernel ``c + zᵀz'``.
 
     Args:
-        kernel: The kernel, of power one and on all inputs.
-        num_inputs: The number of its inputs.
+        kernel: The kernel, with power one and without ``active_dims``.
+        num_inputs: The kernel's number of inputs.
         **_: Ignored.
 
     Raises:
-        NotImplementedError: If the kernel has another power, or reads only some of the inputs.
+        NotImplementedError: If the kernel's power is not one, or if the kernel has ``active_dims``.
     """
 
     def __init__(self, kernel: PolynomialKernel, num_inputs: int, **_: Any) -> None:
         if kernel.power != 1 or kernel.active_dims is not None:
             raise NotImplementedError(
-                "Only a PolynomialKernel of power 1 on all inputs has features here."
+                "A PolynomialKernel has features here only if its power is 1 and it has no "
+                "active_dims."
             )
         eye = torch.eye(num_inputs + 1).to(kernel.offset)
         bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
-        # BoTorch's map of a ScaleKernel applies an output transform, whatever it is.
+        # BoTorch's map of a ScaleKernel calls the output transform, so it must not be None.
         super().__init__(kernel, eye[:, 1:], bias.detach(), output_transform=Identity())
 
 
@@ -236,7 +237,7 @@ class GPParts(Module):
         constraint = GreaterThan(MIN_NOISE, initial_value=noise)
         self.likelihood = GaussianLikelihood(noise_constraint=constraint)
         self.double()
-        self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # now in full precision
+        self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # in double precision
         self._drop_hyperpriors()
 
     def _drop_hyperpriors(self) -> None:
@@ -257,20 +258,20 @@ class GPParts(Module):
         return self.likelihood.noise
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates mean and covariance, noise left out.
+        """Evaluates mean and covariance, without noise.
 
         Args:
             X: A ``... x n x d`` tensor of inputs.
 
         Returns:
             A ``... x n`` and a ``... x n x n`` tensor. Features that mean and kernel share are
-            computed once.
+            computed only once.
         """
         mean, kernel, x = self._on_features(X)
         return mean, dense_covariance(kernel, x)
 
     def _on_features(self, X: Tensor) -> tuple[Tensor, Kernel, Tensor]:
-        """The mean, the kernel and its inputs; on a network, the base kernel and the features."""
+        """Returns the mean, the kernel (or its base kernel), and the inputs (or their features)."""
         mean, kernel = self.mean_module, self.covar_module
         if type(kernel) is not FeatureKernel or kernel.active_dims is not None:
             return mean(X), kernel, X
@@ -287,10 +288,11 @@ class GPParts(Module):
             X: A ``... x n x d`` tensor of inputs.
             Y: A ``... x n`` tensor of outcomes.
             mask: A ``... x n`` boolean tensor, ``False`` for padding.
-            noise: Noise variances that expand to ``... x n``; the GP's own if omitted.
+            noise: Noise variances that expand to ``... x n``; the GP's own noise variance if
+                omitted.
 
         Returns:
-            A ``...`` tensor, one value a task, differentiable in the parameters.
+            A ``...`` tensor with a value for each task, differentiable in the parameters.
         """
         noise = self.noise if noise is None else noise
         mean, kernel, x = self._on_features(X)
@@ -298,13 +300,13 @@ class GPParts(Module):
 
 
 def structure(module: Module) -> list[str]:
-    """Describes means and kernels without their parameters: classes, and settings such as ``nu``.
+    """Describes means and kernels: their classes, and settings such as ``nu``, but no parameters.
 
     Args:
-        module: The module that holds them.
+        module: The module that contains the means and kernels.
 
     Returns:
-        A line for each mean and kernel. Private attributes are left out.
+        A line for each mean and kernel, without private attributes.
     """
     parts = module.named_modules()
     return [f"{name}: {_settings(part)}" for name, part in parts if isinstance(part, Mean | Kernel)]
@@ -322,7 +324,7 @@ def _settings(module: Module) -> str:
 
 
 def spread(module: Module, batch_shape: torch.Size) -> None:
-    """Gives each member of a batched model parameters of its own, with the same values.
+    """Copies the parameters for each member of a batched model.
 
     Args:
         module: The module, changed in place; its parameters have no batch shape yet.
@@ -341,8 +343,8 @@ def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -
     Args:
         dim: The number of inputs or features.
         kernel: The stationary kernel's name.
-        lengthscale: The starting value; by default half the root of ``dim``, because distances
-            between features grow with the root of their number.
+        lengthscale: The starting value. By default ``√dim / 2``, because distances between features
+            grow with the square root of the number of features.
 
     Returns:
         The kernel, in double precision.
@@ -356,12 +358,11 @@ def scaled_linear(dim: int) -> ScaleKernel:
     """Builds ``σ_0² + zᵀz' / λ²``, Bayesian linear regression with an intercept.
 
     Args:
-        dim: The number of features; ``σ_0²`` starts at one, and ``1 / λ²`` at one over their
-            number.
+        dim: The number of features. ``σ_0²`` starts at one, and ``1 / λ²`` at ``1 / dim``.
 
     Returns:
-        The kernel, in double precision: ``1 / λ²`` is its ``outputscale``, and the base kernel's
-        ``offset`` is ``σ_0²`` relative to it.
+        The kernel, in double precision. Its ``outputscale`` is ``1 / λ²``, and the base kernel's
+        ``offset`` is ``σ_0² λ²``.
     """
     base = PolynomialKernel(power=1).double()
     base.offset = float(dim)

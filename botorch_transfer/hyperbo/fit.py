@@ -1,8 +1,7 @@
 """Pre-training runs: options, optimization, early stopping, held-out tasks.
 
-Read this to see how a pre-trained prior is optimized: Adam on sub-samples or L-BFGS on all points,
-by BoTorch's optimizers, with validation tasks that end a run early. An interrupted run starts
-again.
+Pre-training uses BoTorch's optimizers: Adam on sub-samples, or L-BFGS on all points. Validation
+tasks may stop a run early. An interrupted run starts from the beginning.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from botorch_transfer.progress import track
 logger = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20
-"""A run of Adam fails after this many steps in a row without a finite loss."""
+"""Number of consecutive steps without a finite loss after which a run of Adam fails."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +48,22 @@ class PretrainingOptions:
 
     Args:
         optimizer: ``"adam"`` or ``"lbfgs"``. By default, as in the paper, Adam on sub-samples if
-            the objective has an NLL, and L-BFGS for the EKL alone.
+            the objective contains the NLL, and L-BFGS if it is the EKL alone.
         steps: The number of steps of Adam (3,000 by default) or iterations of L-BFGS (100 by
             default).
-        learning_rate: Adam's learning rate at the start.
+        learning_rate: Adam's initial learning rate.
         decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
             ``steps=50_000, learning_rate=1e-3, decay=False``.
-        batch_size: The number of points of each task that a step of Adam sees, a new uniform
-            sample each time; all points of a task that has fewer.
-        task_batch_size: The number of tasks that a step of Adam sees, a new uniform sample too.
+        batch_size: The number of points of each task in a step of Adam, drawn uniformly for each
+            step. A smaller task contributes all its points.
+        task_batch_size: The number of tasks in a step of Adam, also drawn uniformly for each step.
         validation_every: The number of steps between evaluations of the validation loss; by
             default a fiftieth of all steps.
-        patience: The number of such evaluations without progress after which the run stops.
+        patience: The number of evaluations of the validation loss without improvement after which
+            the run stops.
         seed: The seed of the samples.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
-            of more than three seconds has a bar on a terminal, and logs its expected time.
+            of more than three seconds has a bar on a terminal, and logs its expected duration.
 
     Raises:
         ValueError: If an option is out of range.
@@ -103,11 +103,11 @@ class LearningCurve:
     """The losses of a run of pre-training.
 
     Args:
-        loss: The training loss before each step; with Adam the loss of a sub-sample. NaN for a step
-            that was skipped.
+        loss: The training loss before each step, with Adam on a sub-sample. NaN for a skipped step.
         validation_steps: The numbers of steps after which the validation loss was computed.
-        validation_loss: The mean NLL of the validation tasks at these times.
-        best_step: The number of steps with the lowest validation loss; without one, all.
+        validation_loss: The mean NLL of the validation tasks after these steps.
+        best_step: The number of steps with the lowest validation loss. Without validation tasks,
+            the number of all steps.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -123,14 +123,15 @@ class LearningCurve:
 
 
 class GradientFit:
-    """One run of pre-training, and BoTorch's stopping criterion of its steps.
+    """One run of pre-training; it is also the run's stopping criterion for BoTorch's optimizers.
 
     Args:
         parts: The GP, changed in place.
         loss: The loss on the source tasks.
-        validation: The NLL of tasks that are held out, if there are any.
+        validation: The NLL of the held-out tasks; ``None`` if no tasks are held out.
         options: How to optimize.
-        stop: The number of steps to stop after. The learning rate still decays over all steps.
+        stop: The number of steps after which the run stops. The learning rate still decays over all
+            steps of ``options``.
     """
 
     def __init__(
@@ -211,13 +212,13 @@ class GradientFit:
         theta, _ = minimize_batched(evaluate, start, infinite, self.stop, callback=end_iteration)
         closure.state = theta[0].numpy()
         if not is_over:
-            self.curve.loss.pop()  # after the last iteration, not before one
+            self.curve.loss.pop()  # the loss after the last iteration: the curve has losses before
 
     def reset(self) -> None:
-        """Does nothing: a run takes place once."""
+        """Does nothing, because a run happens only once."""
 
     def __call__(self, fvals: Tensor) -> bool:
-        """Records the loss before a step, and evaluates the validation loss when it is due.
+        """Records the loss before a step, and evaluates the validation loss at regular steps.
 
         Args:
             fvals: The loss.
@@ -233,14 +234,14 @@ class GradientFit:
         curve.loss.append(float(fvals))
         next(self.bar, None)
         if not math.isfinite(curve.loss[-1]):
-            logger.info("Step %d is skipped: the loss is not finite.", step)
+            logger.info("The loss is not finite, so step %d is skipped.", step)
             limit = _MAX_SKIPPED if self.is_adam else 1
             last = curve.loss[-limit:]
             if len(last) == limit and not any(map(math.isfinite, last)):
                 raise ModelFittingError(
-                    f"Pre-training has no finite loss after {step} steps: a covariance "
-                    "matrix is not positive definite. Check the source data for extreme scales, "
-                    "or start from more noise or a smaller learning rate."
+                    f"The loss of pre-training is not finite after {step} steps, because a "
+                    "covariance matrix is not positive definite. Check the source data for extreme "
+                    "scales, or use a larger noise= or a smaller learning_rate=."
                 )
         return False
 
@@ -268,13 +269,13 @@ def fit_with_early_stopping(
     loss: Callable[[PaddedTasks], SourceLoss],
     options: PretrainingOptions,
 ) -> LearningCurve:
-    """Finds the best number of steps with some tasks held out, then trains on all tasks.
+    """Chooses the number of steps on held-out tasks, then trains on all tasks.
 
     Args:
         parts: The GP, changed in place.
         tasks: The source tasks.
-        share: The share of tasks to hold out while the number of steps is determined.
-        loss: Builds the loss of tasks.
+        share: The share of tasks that the first run holds out.
+        loss: A function that builds the loss of some tasks.
         options: How to optimize.
 
     Returns:
@@ -300,10 +301,10 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
         seed: The seed.
 
     Returns:
-        The numbers of the tasks that are kept and of those held out, in order.
+        The indices of the kept tasks and of the held-out tasks, ascending.
 
     Raises:
-        InputDataError: If this leaves fewer than two tasks.
+        InputDataError: If fewer than two tasks are kept.
         ValueError: If the share does not lie between 0 and 1.
 
     Example:
@@ -317,7 +318,7 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     if num_tasks - count < 2:
         raise InputDataError(
             f"hold_out={share} leaves {num_tasks - count} of {num_tasks} source tasks to train on: "
-            "leave it out, and choose the number of steps."
+            "leave out hold_out=, and choose steps= instead."
         )
     order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed))
     return order[count:].sort().values, order[:count].sort().values

@@ -1,7 +1,7 @@
 """The target model of HyperBO, FSBO and ABLR: a pre-trained GP.
 
-By default, mean, kernel and noise stay fixed. With ``finetune=True`` they are fitted to the target,
-with a penalty on changes.
+By default, mean, kernel and noise stay fixed. With ``finetune=True``, a fit changes them, with a
+penalty on the distance from the pre-trained values.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -31,47 +31,49 @@ from botorch_transfer.hyperbo.features import FeatureNetwork, GPParts
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
 
-# Given 20 points of targets of two public tables, these values predicted better than no
-# fine-tuning. Three times larger ones were worse; without a penalty the noise collapses.
+# With 20 target points of two public tables, these values predicted better than no fine-tuning.
+# Values three times larger were worse. Without a penalty the noise variance collapses.
 WEIGHT_STD = 0.1
-"""By how much fine-tuning is expected to move a network's weights, a standard deviation."""
+"""Prior standard deviation of a network weight's change in fine-tuning."""
 
 HYPERPARAMETER_STD = 0.3
-"""The same for all other parameters; positive ones before their softplus, so about a third."""
+"""Prior standard deviation of any other parameter's change in fine-tuning. A positive parameter has
+it before its softplus, so the parameter changes by about a third."""
 
 
 class PretrainedGP(ModularTransferGP):
     r"""A GP whose mean, kernel and noise were pre-trained on source tasks [Wang2024hyperbo]_.
 
-    Its hyperparameters come from the :class:`PretrainedPrior`, and by default they do not change:
-    fitting returns at once, so it cannot overfit few target points. The cost does not depend on the
-    number of source tasks.
+    The hyperparameters come from the :class:`PretrainedPrior`, and by default they do not change:
+    fitting returns at once, so the model cannot overfit few target points. The cost does not depend
+    on the number of source tasks.
 
     Args:
-        prior: The :class:`PretrainedPrior`, or source data to pre-train one from by
-            :meth:`PretrainedPrior.fit_once`, which takes a while: a sequence or mapping of
-            ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. Fits are cached: equal data are
-            not refitted.
-        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; the pre-trained one
-            if omitted.
+        prior: The :class:`PretrainedPrior`, or source data: a sequence or mapping of
+            ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. Source data are pre-trained on
+            by :meth:`PretrainedPrior.fit_once`, which takes a while. Fits are cached: equal data
+            are not refitted.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances. If omitted, the
+            pre-trained noise variance is used.
         likelihood: A likelihood; by default Gaussian with the pre-trained noise.
-        covar_module: A residual kernel, which is added to the pre-trained one and fitted to the
+        covar_module: A residual kernel, which is added to the pre-trained kernel and fitted to the
             target; none by default.
-        outcome_transform: The transform to the prior's units. By default standardizes by all source
-            outcomes, and by the target's too if ``outcome_scale="per_task"``. ``None`` if the
-            outcomes are in these units already. ``Log``, ``Bilog`` and ``Power``, alone or first in
-            a chain, apply to source data, too.
+        outcome_transform: The transform to the prior's units. By default it standardizes by all
+            source outcomes, and by the target's outcomes too if ``outcome_scale="per_task"``. Pass
+            ``None`` if the outcomes are in the prior's units already. ``Log``, ``Bilog`` and
+            ``Power``, alone or first in a chain, also apply to source data.
         input_transform: A frozen transform of the inputs; by default the prior's.
-        finetune: Whether a fit trains mean, kernel and noise further, network included, by the
-            target's likelihood. It starts at the pre-trained values, and a Gaussian penalty holds
-            it to them: without it, a network would overfit and leave no variance.
+        finetune: Whether a fit trains mean, kernel and noise further, including the network, by the
+            target's likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty
+            keeps the parameters close to these values. Without the penalty, a network would overfit
+            and leave no variance.
         unbiased: Whether to multiply the posterior covariance, noise included, by
-            ``N / (N - 1 - n)`` for ``N`` source tasks, which makes it an unbiased estimate where
-            all tasks were fully observed at the same inputs (Theorem 5).
+            ``N / (N - 1 - n)`` for ``N`` source tasks. The covariance is then an unbiased estimate
+            if all tasks were fully observed at the same inputs (Theorem 5).
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's, or if ``unbiased`` has
-            no more than ``n + 1`` source tasks.
+        ValueError: If the input transform is not frozen or differs from the prior's transform, or
+            if ``unbiased`` is set with ``n + 1`` source tasks or fewer.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -128,7 +130,7 @@ class PretrainedGP(ModularTransferGP):
         self.unbiased = unbiased
         self._residual_kernel = (covar_module,)
         if finetune:
-            # Known noise, or a likelihood of the user's own, was not pre-trained.
+            # Known noise and the user's own likelihood were not pre-trained.
             added = isinstance(likelihood, AddedNoiseLikelihood)
             fit_noise = added or likelihood is parts.likelihood
             self._fitted = [
@@ -140,19 +142,19 @@ class PretrainedGP(ModularTransferGP):
 
     @property
     def pretrained_covar_module(self) -> Kernel:
-        """The kernel that was pre-trained."""
+        """The pre-trained kernel, without the residual kernel."""
         return (
             self.covar_module if self._residual_kernel[0] is None else self.covar_module.kernels[1]
         )
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the prior at transformed inputs; while fitting, the penalty with it."""
+        """Evaluates the prior at transformed inputs, and in a fit also sets the penalty."""
         if self.training and self.finetune and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
-        """Returns the log density of the parameters around the prior's, up to a constant."""
+        """Returns the log density of the parameters' changes, up to a constant."""
         parts = self.prior.parts
         own = {**dict(self.named_children()), "covar_module": self.pretrained_covar_module}
         terms = []
@@ -172,8 +174,8 @@ class PretrainedGP(ModularTransferGP):
         if num_tasks <= num_points + 1:
             raise ValueError(
                 f"An unbiased covariance given {num_points} target points needs more than "
-                f"{num_points + 1} source tasks, but the prior has {num_tasks}: leave out "
-                "unbiased=True."
+                f"{num_points + 1} source tasks, but the prior has {num_tasks} source tasks: leave "
+                "out unbiased=True."
             )
         return num_tasks / (num_tasks - 1 - num_points)
 
@@ -182,14 +184,16 @@ class PretrainedGP(ModularTransferGP):
         if not self.unbiased:
             return mvn
         factor = self._covariance_factor(self.num_target_points)
-        # Dense, because noisy acquisitions select wrong entries of a scaled lazy covariance.
+        # Dense, because noisy acquisition functions select wrong entries of a scaled lazy
+        # covariance.
         return MultivariateNormal(mvn.mean, to_linear_operator(mvn.covariance_matrix * factor))
 
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
         noisy = super()._apply_noise(X, mvn, observation_noise)
-        # The model's own noise is an estimate, too; noise that the caller knows is not.
+        # The model's own noise is an estimate too, so it is scaled. The caller's noise variances
+        # are not.
         if observation_noise is False or isinstance(observation_noise, Tensor) or not self.unbiased:
             return noisy
         factor = self._covariance_factor(self.num_target_points)
@@ -207,7 +211,7 @@ class PretrainedGP(ModularTransferGP):
 
 
 def _likelihood(parts: GPParts, train_Yvar: Tensor | None) -> Likelihood | None:
-    """Returns the default likelihood; ``None`` where known noise makes it BoTorch's own."""
+    """Returns the default likelihood; ``None`` if BoTorch's likelihood of known noise applies."""
     if train_Yvar is None:
         return parts.likelihood
     if train_Yvar.shape[-2] > 0:
@@ -223,7 +227,7 @@ def standard_deviations(module: Module, names: Sequence[str]) -> dict[str, float
         names: The parameters' names.
 
     Returns:
-        A standard deviation by name.
+        The standard deviations, by parameter name.
     """
     networks = tuple(
         f"{name}."

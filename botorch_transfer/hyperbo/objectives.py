@@ -1,9 +1,9 @@
 """The objectives of pre-training: the NLL and the EKL of [Wang2024hyperbo]_.
 
-Read this for what pre-training minimizes. All tasks are taken to be draws of one GP. The NLL is the
-negative log marginal likelihood of the tasks; the EKL compares the GP with the empirical mean and
-covariance of tasks that were evaluated at the same inputs. In order: the EKL's formula, matching
-inputs, the sub-samples that a step of Adam sees, and the losses.
+Pre-training assumes that all tasks are draws of one GP. The NLL is the negative log marginal
+likelihood of the tasks. The EKL compares the GP with the empirical mean and covariance of tasks
+that were evaluated at the same inputs. The module contains the EKL's formula, the search for
+matching inputs, the sub-samples of Adam's steps, and the losses.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -35,18 +35,18 @@ from botorch_transfer.hyperbo.features import GPParts
 logger = logging.getLogger(__name__)
 
 RANDOM_NUMBERS = 2**17
-"""Random numbers drawn at once, for several steps together: each draw has a fixed cost."""
+"""Number of random numbers per draw. One draw serves several steps, because a draw is costly."""
 
 # --------------------------------------------------------------------------------------- EKL
 
 
 @dataclass(frozen=True)
 class EmpiricalGaussian:
-    r"""The mean and covariance of tasks' outcomes at the inputs they share, one batch of groups.
+    r"""The mean and covariance of tasks' outcomes at their shared inputs, for a batch of groups.
 
     The covariance ``Σ̃ = A Aᵀ`` of ``N`` tasks has a rank ``r < N``, often less than the number of
-    inputs. The GP is then compared on its support only. Groups with fewer inputs or a lower rank
-    are padded by zeros.
+    inputs. The comparison with the GP is then restricted to the support of ``Σ̃``. Groups with
+    fewer inputs or a lower rank are padded by zeros.
 
     Args:
         mean: A ``G x P`` tensor of means over tasks ``μ̃``.
@@ -60,15 +60,15 @@ class EmpiricalGaussian:
 
     @classmethod
     def of(cls, outcomes: Sequence[Tensor]) -> Self:
-        r"""Estimates one Gaussian a group.
+        r"""Estimates a Gaussian for each group.
 
         The rank is the number of singular values of ``(Y - μ̃) / √N`` above ``max(P, N) ε`` times
-        the largest one, where ``ε`` is the machine epsilon. A lower tolerance would divide by
-        rounding errors.
+        the largest singular value, with the machine epsilon ``ε``. With a lower tolerance, the
+        whitening would divide by rounding errors.
 
         Args:
-            outcomes: For each group a ``P_g x N_g`` tensor: the outcomes, not all equal, of
-                ``N_g`` tasks at ``P_g`` shared inputs.
+            outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
+                ``P_g`` shared inputs. The outcomes of a group must not all be equal.
 
         Returns:
             The Gaussians.
@@ -88,18 +88,18 @@ class EmpiricalGaussian:
 
 
 def _whiten(Y: Tensor) -> Tensor:
-    """The ``r x P`` pseudo-inverse ``A⁺``, without rows if all tasks have equal outcomes."""
+    """Computes the ``r x P`` pseudo-inverse ``A⁺``; ``r`` is zero for equal outcomes."""
     centered = (Y - Y.mean(dim=-1, keepdim=True)) / math.sqrt(Y.shape[-1])
     U, singular, _ = torch.linalg.svd(centered, full_matrices=False)
     tolerance = max(Y.shape) * torch.finfo(Y.dtype).eps
-    # Outcomes that are equal up to rounding have no singular value that means anything.
+    # If outcomes are equal up to rounding, all singular values are rounding errors.
     largest = torch.where(singular[0] > tolerance * Y.abs().max(), singular[0], torch.inf)
     rank = int((singular > tolerance * largest).sum())
     return U[:, :rank].mT / singular[:rank].unsqueeze(-1)
 
 
 def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
-    r"""The divergence of the GP from the empirical Gaussians (Eq. 5 and 9 of [Wang2024hyperbo]_).
+    r"""Computes the EKL of the GP and the empirical Gaussians (Eq. 5 and 9 of [Wang2024hyperbo]_).
 
     On the support of the empirical Gaussian, with ``μ_p = A⁺ (μ - μ̃)``, ``Σ_p = A⁺ Σ A⁺ᵀ``,
 
@@ -107,17 +107,17 @@ def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tenso
 
         EKL = ½ (tr Σ_p⁻¹ + μ_pᵀ Σ_p⁻¹ μ_p + ln|Σ_p| - r)
 
-    the Kullback-Leibler divergence ``KL(N(μ̃, Σ̃) ‖ N(μ, Σ))`` if ``Σ̃`` has full rank.
+    If ``Σ̃`` has full rank, this is the Kullback-Leibler divergence ``KL(N(μ̃, Σ̃) ‖ N(μ, Σ))``.
 
     Args:
-        mean: A ``G x P`` tensor: the GP's mean at each group's inputs. Any finite values will do at
-            the padding.
-        covariance: A ``G x P x P`` tensor: its covariance there, noise included.
+        mean: A ``G x P`` tensor: the GP's mean at each group's inputs. Values at the padding are
+            ignored, but must be finite.
+        covariance: A ``G x P x P`` tensor: the GP's covariance at these inputs, noise included.
         empirical: The groups' empirical Gaussians.
 
     Returns:
-        A ``G`` tensor, one value a group, differentiable in mean and covariance. NaN where a
-        projected covariance is not positive definite, even with some jitter.
+        A ``G`` tensor with a value for each group, differentiable in mean and covariance. NaN if a
+        projected covariance is not positive definite, even with jitter.
 
     Example:
         >>> empirical = EmpiricalGaussian.of([torch.tensor([[0.0, 2.0]])])
@@ -143,7 +143,7 @@ class MatchingGroup(NamedTuple):
     """Inputs at which several tasks were evaluated.
 
     Args:
-        tasks: An ``N`` tensor: the tasks' numbers, in ascending order.
+        tasks: An ``N`` tensor of task indices, ascending.
         rows: A ``P x N`` tensor: the row of each shared input in each task.
     """
 
@@ -158,22 +158,22 @@ def find_matching_groups(
 ) -> list[MatchingGroup]:
     """Finds the inputs that tasks share.
 
-    Each input belongs to the group of all tasks that were evaluated there. A design that all tasks
-    share is one group, for example, and a design that half of them share is another. If a task was
-    evaluated at an input repeatedly, the first evaluation counts.
+    Each input belongs to the group of all tasks that were evaluated at this input. For example, a
+    design that all tasks share is one group, and a design that half of the tasks share is another
+    group. If a task was evaluated at an input repeatedly, only the first evaluation counts.
 
     Args:
         inputs: Each task's ``n_i x d`` tensor of inputs.
-        groups: Sets of tasks, by number; the common inputs of each set are a group. By default the
-            groups are found.
+        groups: Sets of task indices; the common inputs of each set are a group. By default all
+            groups of matching inputs are found.
         tolerance: Values of one input dimension count as equal if they differ by no more than
-            this.
+            ``tolerance``.
 
     Returns:
         The groups, each of two tasks or more, ordered by their tasks.
 
     Raises:
-        InputDataError: If no two tasks share an input, or the tasks of a given group don't.
+        InputDataError: If no two tasks share an input, or if the tasks of a given group share none.
         ValueError: If ``groups`` is empty.
 
     Example:
@@ -183,7 +183,7 @@ def find_matching_groups(
         (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
     """
     if groups is not None and len(groups) == 0:
-        raise ValueError("groups is empty: leave it out, and all matching inputs are found.")
+        raise ValueError("groups= is empty: leave it out, so that all matching inputs are found.")
     first_row = _first_rows(inputs, tolerance)
     visited = first_row >= 0
     found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
@@ -197,7 +197,7 @@ def find_matching_groups(
 
 
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
-    """Returns the first row of each task at each distinct input, -1 where it was not evaluated."""
+    """Returns each task's first row at each distinct input, or -1 if it was not evaluated there."""
     stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
     codes = [_codes(column, tolerance) for column in stacked.T]
     task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
@@ -206,7 +206,8 @@ def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
 
 
 def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
-    """Numbers the distinct values of a column. A grid would separate neighbours at its edges."""
+    """Numbers the distinct values of a column, up to a tolerance."""
+    # Not by rounding, which would separate close values on both sides of a rounding limit.
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
     codes = np.empty(len(values), dtype=np.intp)
@@ -220,7 +221,8 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
         points_of[tuple(np.flatnonzero(tasks).tolist())].append(point)
     if not any(len(tasks) > 1 for tasks in points_of):
         raise InputDataError(
-            "No two source tasks share an input, which the EKL needs: use objective='nll'."
+            "No two source tasks share an input, but the EKL needs shared inputs: use "
+            "objective='nll'."
         )
     return sorted((tasks, points) for tasks, points in points_of.items() if len(tasks) > 1)
 
@@ -233,7 +235,7 @@ def _given_groups(
         tasks = sorted({int(task) for task in members})
         if len(tasks) < 2 or tasks[0] < 0 or tasks[-1] >= visited.shape[1]:
             raise InputDataError(
-                f"Group {number} is {list(members)}: name two source tasks or more, by numbers "
+                f"Group {number} is {list(members)}: give the indices of two or more source tasks, "
                 f"from 0 to {visited.shape[1] - 1}."
             )
         points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist()
@@ -252,12 +254,12 @@ def _given_groups(
 class RandomBatches:
     """Uniform sub-samples of tasks and of their points, without replacement, one for each step.
 
-    A step's sub-sample depends on nothing but the seed and the number of the step, so that an
-    interrupted run goes on with the sub-samples that it would have had.
+    A step's sub-sample depends only on the seed and the number of the step.
 
     Args:
         tasks: The padded tasks.
-        batch_size: The number of points of a task in a batch; all of a task that has fewer.
+        batch_size: The number of points of a task in a batch. A smaller task contributes all its
+            points.
         task_batch_size: The number of tasks in a batch; all by default.
         seed: The seed.
 
@@ -292,17 +294,17 @@ class RandomBatches:
         return PaddedTasks(*(part[place] for part in self._drawn))
 
     def _draw(self, block: int) -> list[Tensor]:
-        """Draws the fields of the batches of a block of steps, with the steps in front."""
+        """Draws the fields of a block of batches, with a leading dimension of steps."""
         tasks, (M, N) = self.tasks, self.tasks.mask.shape
         S, T, device = self.block_size, self.task_batch_size, tasks.X.device
-        # A seed of its own for each block of each run.
+        # Each block of each run has its own seed.
         words = np.random.SeedSequence((self.seed % 2**64, block)).generate_state(1, np.uint64)
         generator = torch.Generator(device).manual_seed(int(words[0]) % 2**63)
 
         def keys(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=generator, device=device)
 
-        # The largest of random keys are a uniform sample without replacement.
+        # The indices of the largest random keys are a uniform sample without replacement.
         chosen = torch.arange(M, device=device).expand(S, M)
         if T < M:
             chosen = keys(S, M).topk(T, dim=-1, sorted=False).indices
@@ -319,7 +321,7 @@ class RandomBatches:
 
 
 class TaskNLL:
-    """The NLL, a mean over tasks, of sub-samples or of all points.
+    """The mean NLL of the tasks, on sub-samples or on all points.
 
     Args:
         tasks: The padded tasks, in the prior's units.
@@ -342,7 +344,7 @@ class TaskNLL:
         self._any_known_noise = bool(tasks.fixed_noise.any())
 
     def sampled(self, parts: GPParts, step: int) -> Tensor:
-        """Evaluates the mean NLL on a step's own uniform sub-sample of tasks and points.
+        """Evaluates the mean NLL on a step's sub-sample of tasks and points.
 
         Args:
             parts: The GP.
@@ -354,13 +356,14 @@ class TaskNLL:
         return self._values(parts, self.batches[step], self.batches.is_padded).mean()
 
     def of_tasks(self, parts: GPParts) -> Iterator[Tensor]:
-        """Evaluates the NLL of all points, as many tasks at once as fit into a chunk.
+        """Evaluates the NLL of each task on all points, in chunks of tasks.
 
         Args:
             parts: The GP.
 
         Yields:
-            Differentiable tensors, together one value a task; tasks of similar size come together.
+            Differentiable tensors, one for each chunk of tasks of similar size, with a value for
+            each task.
         """
         every = torch.arange(len(self.sizes), device=self.sizes.device)
         for chunk in groups_of_like_size(self.sizes, every, CHUNK_ELEMENTS):
@@ -373,13 +376,13 @@ class TaskNLL:
 
 @dataclass(frozen=True)
 class GroupEKL:
-    """The mean over matching groups of the EKL.
+    """The EKL, averaged over matching groups.
 
     Args:
-        X: A ``G x P x d`` tensor: each group's inputs, padded by its first.
+        X: A ``G x P x d`` tensor: each group's inputs, padded by the group's first input.
         empirical: The mean and covariance of the tasks' outcomes at these inputs.
         known_noise: A ``G x P`` tensor: known noise variances, averaged over a group's tasks. A
-            task whose noise is inferred counts as zero.
+            task with inferred noise contributes zero.
         inferred: A ``G x 1`` tensor: the share of a group's tasks whose noise is inferred.
     """
 
@@ -397,20 +400,20 @@ class GroupEKL:
             groups: The groups of matching inputs.
 
         Returns:
-            The loss; groups whose tasks have equal outcomes are left out.
+            The loss, without groups whose tasks have equal outcomes.
 
         Raises:
-            InputDataError: If this leaves no group.
+            InputDataError: If the tasks of all groups have equal outcomes.
         """
         kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
         if len(kept) < len(groups):
             logger.info(
-                "%d groups of tasks with equal outcomes are left out.", len(groups) - len(kept)
+                "The EKL ignores %d groups of tasks with equal outcomes.", len(groups) - len(kept)
             )
         if not kept:
             raise InputDataError(
-                "All source tasks with matching inputs have equal outcomes there, so the EKL has "
-                "nothing to learn from: use objective='nll'."
+                "All source tasks with matching inputs have equal outcomes at these inputs, so the "
+                "EKL is undefined: use objective='nll'."
             )
         inputs = [tasks.X[group.tasks[0], group.rows[:, 0]] for group in kept]
         size = max(map(len, inputs))
@@ -431,7 +434,7 @@ class GroupEKL:
 
 
 Objective = Literal["nll", "ekl", "nll+ekl"]
-"""What pre-training minimizes."""
+"""The objective of pre-training."""
 
 
 @dataclass(frozen=True)
@@ -478,12 +481,12 @@ class SourceLoss:
             The loss.
 
         Raises:
-            InputDataError: If the objective needs matching inputs, and there are none.
-            ValueError: If there is no such objective, or the weight is not positive.
+            InputDataError: If the objective contains the EKL, but there are no matching inputs.
+            ValueError: If the objective is unknown, or the weight is not positive.
         """
         check_choice("objective", objective, Objective)
         if not nll_weight > 0:
-            raise ValueError(f"nll_weight={nll_weight} must be positive: or use objective='ekl'.")
+            raise ValueError(f"nll_weight={nll_weight} must be positive. Or use objective='ekl'.")
         task_nll = None
         if "nll" in objective:
             task_nll = TaskNLL(tasks, batch_size, task_batch_size, seed)

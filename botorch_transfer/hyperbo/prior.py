@@ -1,8 +1,8 @@
 """A GP whose mean, kernel and noise are pre-trained on source tasks: HyperBO, FSBO and ABLR.
 
-Read this for the prior of :class:`~botorch_transfer.models.PretrainedGP`: how it is built (by a
-preset, or from your own mean and kernel), pre-trained, evaluated, saved and loaded. HyperBO is
-[Wang2024hyperbo]_, FSBO [Wistuba2021fsbo]_, ABLR [Perrone2018ablr]_.
+It is the prior of :class:`~botorch_transfer.models.PretrainedGP`, built by a preset or from your
+own mean and kernel. The presets are HyperBO [Wang2024hyperbo]_, FSBO [Wistuba2021fsbo]_ and ABLR
+[Perrone2018ablr]_.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -69,23 +69,24 @@ from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import TransferPrior
 
 _ENOUGH_TO_HOLD_OUT = 8
-"""From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter."""
+"""Least number of source tasks of which :meth:`PretrainedPrior.fit_once` holds out a quarter."""
 
 _FAR = 30.0
-"""Raw outcomes with a larger mean, or a standard deviation beyond this factor, give a warning."""
+"""Largest mean, and largest factor from one of the standard deviation, of raw outcomes without a
+warning."""
 
 
 class PretrainedPrior(TransferPrior):
     r"""One GP for all tasks, pre-trained on the source tasks: the prior of [Wang2024hyperbo]_.
 
-    Source and target tasks are taken to be draws of one GP. Its mean, kernel and noise, including
-    the weights of a network, are learned from the source tasks; a target is then predicted without
-    further training. Use it with many source tasks, say ten or more, whose outcomes have a common
-    scale. Its cost at the target does not depend on their number. A saved file holds what was
-    learned, and no source observation.
+    The prior assumes that source and target tasks are draws of one GP. Mean, kernel and noise of
+    the GP, including the weights of a network, are learned from the source tasks. A target is then
+    predicted without further training. Use the prior with many source tasks, say ten or more, whose
+    outcomes have a common scale. The cost at the target does not depend on the number of source
+    tasks. A saved file contains the learned parameters, but no source observations.
 
-    Build one by a preset, :meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` or :meth:`stationary`, or
-    from your own mean and kernel by the constructor. Then call :meth:`fit`; an unfitted prior is
+    Build a prior by a preset, :meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` or :meth:`stationary`, or
+    by the constructor from your own mean and kernel. Then call :meth:`fit`. An unfitted prior is
     the initial GP, for raw outcomes.
 
     Args:
@@ -120,7 +121,7 @@ class PretrainedPrior(TransferPrior):
         self.parts = GPParts(*deepcopy((mean_module, covar_module)), noise).eval()
         self.trainable = freeze(self.parts)
         self._dim = dim
-        # The preset's name and arguments; None for the user's own modules.
+        # The preset's name and arguments; None if the user gave mean and kernel.
         self._preset: dict[str, Any] | None = None
         self.register_buffer("counts", torch.zeros(2, dtype=torch.long))
         self.learning_curve = LearningCurve()
@@ -133,7 +134,7 @@ class PretrainedPrior(TransferPrior):
     def _on_features(
         cls, name: str, d: int, hidden: Sequence[int], kernel: str | None, noise: float, seed: int
     ) -> Self:
-        """Returns a preset with a network: a stationary kernel on its features, or a linear one."""
+        """Builds a preset with a stationary or linear kernel on a network's features."""
         network = FeatureNetwork(d, hidden, seed)
         arguments = {"hidden": [*hidden], "seed": seed}
         if kernel is None:
@@ -155,7 +156,7 @@ class PretrainedPrior(TransferPrior):
         noise: float = 1e-2,
         seed: int = 0,
     ) -> Self:
-        """HyperBO: a linear mean and a stationary kernel on the same features of a network.
+        """Builds HyperBO's prior: a linear mean and a kernel on the features of a network.
 
         Args:
             d: The number of inputs.
@@ -182,7 +183,7 @@ class PretrainedPrior(TransferPrior):
         noise: float = 1e-2,
         seed: int = 0,
     ) -> Self:
-        """Few-shot Bayesian optimization: a zero mean, and a kernel on a network's features.
+        """Builds FSBO's prior (few-shot BO): a zero mean, and a kernel on a network's features.
 
         Args:
             d: The number of inputs.
@@ -203,13 +204,13 @@ class PretrainedPrior(TransferPrior):
     def ablr(
         cls, d: int, hidden: Sequence[int] = (32, 32), noise: float = 0.3, seed: int = 0
     ) -> Self:
-        """Adaptive Bayesian linear regression: a zero mean, linear in a network's features.
+        """Builds ABLR's prior: Bayesian linear regression on a network's features.
 
         Args:
             d: The number of inputs.
             hidden: The widths of the network's layers.
-            noise: The noise variance to start from. It is large because training from small noise
-                ends in a poor optimum.
+            noise: The noise variance to start from. The default is large, because training from
+                small noise ends in a poor optimum.
             seed: The seed of the initial weights.
 
         Returns:
@@ -228,7 +229,7 @@ class PretrainedPrior(TransferPrior):
         mean: Literal["constant", "zero"] = "constant",
         noise: float = 1e-2,
     ) -> Self:
-        """An ordinary GP without a network: few parameters, for few source tasks.
+        """Builds an ordinary GP without a network: few parameters, for few source tasks.
 
         Args:
             d: The number of inputs.
@@ -241,7 +242,7 @@ class PretrainedPrior(TransferPrior):
             The prior, not trained yet.
 
         Raises:
-            ValueError: If there is no such kernel or mean.
+            ValueError: If the kernel or the mean is unknown.
 
         Example:
             >>> prior = PretrainedPrior.stationary(d=3, kernel="rbf")
@@ -277,36 +278,37 @@ class PretrainedPrior(TransferPrior):
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
                 inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1``
-                directions. With fewer tasks than inputs it leaves most of the GP undetermined: use
-                one of the others then.
+                directions. With fewer tasks than inputs, the EKL leaves most of the GP
+                undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
             nll_weight: The weight of the NLL in ``"nll+ekl"``.
-            outcome_scale: How to standardize the outcomes: all tasks together (``"pooled"``), so
-                that a task's level counts; each task by itself (``"per_task"``), if levels and
-                scales are not comparable; or not at all (``"raw"``), if they are roughly
-                standardized.
+            outcome_scale: How to standardize the outcomes. ``"pooled"``: all tasks together, which
+                keeps the tasks' levels. ``"per_task"``: each task by itself, if levels and scales
+                are not comparable. ``"raw"``: not at all, if the outcomes are roughly standardized
+                already.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            groups: For the EKL, sets of tasks, by number; the common inputs of each set are a
-                group. By default all matching inputs are found.
-            tolerance: Values of one input count as equal if they differ by no more than this; 1e-8
-                by default, 1e-6 in single precision.
+            groups: For the EKL, sets of task indices; the common inputs of each set are a group. By
+                default all matching inputs are found.
+            tolerance: Values of one input count as equal if they differ by no more than
+                ``tolerance``. The default is 1e-8, or 1e-6 in single precision.
             max_points: The largest number of inputs of a group; larger groups are subsampled.
-            hold_out: A share of the source tasks, for instance 0.25. These are held out in a first
-                run, which finds the number of steps with their lowest NLL; a second run takes as
-                many steps on all tasks. Networks overfit a dozen tasks after some hundred steps.
-                Not together with ``groups``.
+            hold_out: A share of the source tasks, for instance 0.25, for early stopping. A first
+                run holds out these tasks and finds the number of steps with the lowest NLL of the
+                held-out tasks. A second run takes this number of steps on all tasks. Use it with
+                networks, which overfit a dozen tasks after some hundred steps. Not together with
+                ``groups``.
             **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
                 ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
                 ``validation_every``, ``patience``, ``seed`` and ``progress``.
 
         Returns:
-            This prior, trained, on the device of the data. It stays as it was if the run fails or
-            is interrupted.
+            This prior, trained, on the device of the data. If the run fails or is interrupted, the
+            prior does not change.
 
         Raises:
             InputDataError: If the source data are invalid, have no matching inputs for the EKL, or
-                are too few tasks to hold any out.
-            ModelFittingError: If the loss cannot be evaluated, step after step.
+                have too few tasks for ``hold_out``.
+            ModelFittingError: If the loss is not finite in many consecutive steps.
             ValueError: If an option is out of range, or this prior is trained already.
 
         Example:
@@ -318,26 +320,26 @@ class PretrainedPrior(TransferPrior):
         """
         if self.num_tasks > 0:
             raise ValueError(
-                "This prior is trained already, and priors do not change: build an untrained one, "
-                f"for instance by {type(self).__name__}.hyperbo(d={self.dim}), and fit that."
+                "This prior is trained already and cannot be trained again: build and fit a new "
+                f"prior, for instance by {type(self).__name__}.hyperbo(d={self.dim})."
             )
         chosen = PretrainingOptions(**options)
         if max_points < 1:
             raise ValueError(f"max_points={max_points} must be positive.")
         datasets = self._checked(source_data)
         transform = frozen_input_transform(input_transform, datasets)
-        if tolerance is None:  # in the data's precision, as they are converted
+        if tolerance is None:  # depends on the precision of the data before their conversion
             tolerance = 1e-6 if datasets[0].X.dtype == torch.float32 else 1e-8
         tasks = PaddedTasks.from_datasets(datasets, transform).double()
         outcomes = tasks.Y[tasks.mask]
         mean, std = outcome_scales(tasks, outcome_scale)
         tasks = tasks.standardize(mean, std)
-        if self._preset is not None:  # the user's own modules may be for any inputs
+        if self._preset is not None:  # the user's own modules may take any inputs
             warn_outside_unit_cube(tasks.X, "the source tasks")
         if outcome_scale == "raw":
             _warn_of_raw_outcomes(outcomes)
         if hold_out is not None and groups is not None:
-            raise ValueError("hold_out chooses tasks: leave out groups.")
+            raise ValueError("groups= does not work with hold_out=: leave out one of them.")
         parts = self._thawed().double().to(tasks.X.device)
 
         def loss(tasks: PaddedTasks) -> SourceLoss:
@@ -366,7 +368,7 @@ class PretrainedPrior(TransferPrior):
         if datasets[0].X.shape[-1] != self.dim:
             raise InputDataError(
                 f"The source tasks have {datasets[0].X.shape[-1]} inputs, but the prior was built "
-                f"for {self.dim}."
+                f"for {self.dim}: build a prior for the source tasks' number of inputs."
             )
         return datasets
 
@@ -393,7 +395,7 @@ class PretrainedPrior(TransferPrior):
 
     @property
     def num_points(self) -> int:
-        """The number of their evaluations."""
+        """The number of evaluations of all source tasks."""
         return int(self.counts[1])
 
     @property
@@ -403,7 +405,7 @@ class PretrainedPrior(TransferPrior):
 
     @property
     def noise(self) -> Tensor:
-        """The noise variance, in the prior's units, a tensor without dimensions."""
+        """The noise variance in the prior's units, a tensor without dimensions."""
         return self.parts.noise.squeeze(-1)
 
     def mean(self, X: Tensor) -> Tensor:
@@ -418,7 +420,7 @@ class PretrainedPrior(TransferPrior):
         return self._thawed(fit=False).to(X).mean_module(self._transformed(X))
 
     def covariance(self, X: Tensor) -> Tensor:
-        """Evaluates the pre-trained kernel, noise left out.
+        """Evaluates the pre-trained kernel, without noise.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -429,15 +431,16 @@ class PretrainedPrior(TransferPrior):
         return self._thawed(fit=False).to(X).covar_module(self._transformed(X)).to_dense()
 
     def gp(self, batch_shape: torch.Size, fit: bool) -> GPParts:
-        """Copies the GP, for a model.
+        """Copies the GP for a target model.
 
         Args:
             batch_shape: The batch shape of the model.
-            fit: Whether the copy's parameters are to be fitted.
+            fit: Whether a fit may change the parameters of the copy.
 
         Returns:
-            Mean, kernel and likelihood with parameters of their own. Each member of a batched
-            model has its own; a frozen mean and kernel of the user's serve all members.
+            Mean, kernel and likelihood with parameters of their own. Each member of a batched model
+            has its own copy, except that all members share a frozen mean and kernel that the user
+            gave.
         """
         parts = self._thawed(fit)
         if batch_shape:
@@ -454,12 +457,13 @@ class PretrainedPrior(TransferPrior):
         x = super()._transformed(X)
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
-                f"The inputs have {x.shape[-1]} columns, but the prior was built for {self.dim}."
+                f"The inputs have {x.shape[-1]} columns, but the prior was built for {self.dim} "
+                "inputs."
             )
         return x
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns outcomes within two standard deviations of the mean, as of one task."""
+        """Returns outcomes within two standard deviations of the mean, as one task."""
         if self.num_tasks == 0:
             return None
         steps = torch.linspace(-2.0, 2.0, 40).to(self.outcome_mean)
@@ -472,9 +476,9 @@ class PretrainedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior's units are raw, as before training. Otherwise a
-            standardization by the outcomes of the source tasks, and of the target too if each
-            source task was standardized by itself.
+            ``None`` if the prior's units are raw, as before training. Otherwise a standardization
+            by the outcomes of the source tasks. If each source task was standardized by itself, the
+            target's outcomes contribute too.
         """
         moments = OutcomeMoments(self.num_points, self.outcome_mean, self.outcome_spread)
         return target_transform(self.outcome_scale, moments, batch_shape)
@@ -509,24 +513,25 @@ class PretrainedPrior(TransferPrior):
         mean_module: Mean | None = None,
         covar_module: Kernel | None = None,
     ) -> Self:
-        """Loads a prior that :meth:`save` wrote. Nothing is ever unpickled.
+        """Loads a prior that :meth:`save` wrote. It never unpickles.
 
         Args:
             path: The file.
             device: Where to put the prior; the CPU if omitted.
-            input_transform: The prior's input transform, needed only if it is not a ``Normalize``;
-                the file contains those.
-            mean_module: The mean of a prior that was built from your own modules; its parameters
-                are read from the file. Modules that mean and kernel shared must be shared again.
-            covar_module: The kernel of such a prior.
+            input_transform: The prior's input transform. Needed only if it is not a ``Normalize``,
+                which the file contains.
+            mean_module: The mean of a prior that was built from your own modules. Its parameters
+                are read from the file. If mean and kernel shared modules, they must share them
+                again.
+            covar_module: The kernel of a prior that was built from your own modules.
 
         Returns:
             The prior.
 
         Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If the file is damaged, is no prior, holds another class or an unknown
-                version, or if modules are missing, of another structure, or not needed.
+            FileNotFoundError: If the file does not exist.
+            ValueError: If the file is damaged, contains no prior, another class or an unknown
+                version, or if modules are missing, not needed, or have another structure.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -559,8 +564,8 @@ class PretrainedPrior(TransferPrior):
             prior = presets[preset["name"]](dim, **preset["arguments"])
         elif mean_module is None or covar_module is None:
             raise ValueError(
-                "The saved prior has a mean and a kernel of your own, which its file does not "
-                f"hold ({'; '.join(arguments['structure'])}): hand them over by "
+                "The saved prior has a mean and a kernel of your own, which the file does not "
+                f"contain ({'; '.join(arguments['structure'])}): pass them to "
                 "load(path, mean_module=..., covar_module=...)."
             )
         else:
@@ -569,8 +574,8 @@ class PretrainedPrior(TransferPrior):
         shapes = [{name: tensor.shape for name, tensor in part.items()} for part in (own, state)]
         if structure(prior.parts) != arguments["structure"] or shapes[0] != shapes[1]:
             raise ValueError(
-                "The given mean_module and covar_module are not of the kind of the saved ones, or "
-                "have other parameters: build them as they were built before."
+                "mean_module= and covar_module= differ from the saved mean and kernel in structure "
+                "or parameters: build them as for the saved prior."
             )
         for name, tensor in state.items():
             own[name].copy_(tensor)
@@ -582,11 +587,11 @@ class PretrainedPrior(TransferPrior):
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
-    """Warns of outcomes that are far from standardized."""
+    """Warns if raw outcomes are far from standardized."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warn_of_data(
-            f"The outcomes are raw, with mean {mean:.3g} and standard deviation {spread:.3g}, but "
-            "step sizes and noise are made for values of order one: standardize them, or leave "
-            "out outcome_scale='raw'."
+            f"The raw outcomes have mean {mean:.3g} and standard deviation {spread:.3g}, but step "
+            "sizes and noise are made for outcomes of order one: standardize the outcomes, or "
+            "leave out outcome_scale='raw'."
         )

@@ -1,22 +1,22 @@
 """Pre-training of a hyperprior: a GP for each domain, then MPHD's network.
 
-Step 1 estimates one GP for each domain, shared by its tasks. All tasks of a domain are draws of one
-GP with a constant mean, whose hyperparameters are estimated by maximum likelihood (Section 4 of
-[Fan2022hyperboplus]_). Of large tasks, some points that are well spread do.
+Step 1 estimates one GP for each domain. All tasks of a domain are assumed to be draws of this GP,
+which has a constant mean. Its hyperparameters are estimated by maximum likelihood (Section 4 of
+[Fan2022hyperboplus]_). Large tasks are represented by some well-spread points.
 
-Each domain is brought to a mean of zero and a variance of one before its fit, and the estimates
-back into its own units afterwards: maximum likelihood does not depend on units, an optimizer does.
+Each domain's outcomes are scaled to mean zero and variance one before the fit, and the estimates
+are scaled back afterwards. Maximum likelihood does not depend on units, but an optimizer does.
 
 Step 2 of MPHD [Fan2024mphd]_ trains a network that maps the context of an input to the Gamma
-distribution of its lengthscale. Training minimizes ``-Σ_j log Gamma(ℓ_j | network(s_j))`` over the
-lengthscales ``ℓ_j`` of step 1 and their contexts ``s_j``. That alone is unbounded: a context with a
-single lengthscale could get an arbitrarily narrow distribution. Two priors, which are not the
-paper's, prevent it. A standard normal prior on the weights shrinks contexts towards a common
-distribution. A log-normal prior on the shape of each context keeps distributions broad where a few
-estimates happen to be close together.
+distribution of its lengthscale. Training minimizes ``-Σ_j log Gamma(ℓ_j | network(s_j))`` for the
+lengthscales ``ℓ_j`` of step 1 and their contexts ``s_j``. This sum alone is unbounded: the
+distribution of a context with a single lengthscale could become arbitrarily narrow. Two priors,
+which are not in the paper, prevent this. A standard normal prior on the weights shrinks contexts
+towards a common distribution. A log-normal prior on the shape of each context keeps distributions
+broad if a few estimates are close together by chance.
 
-The module also has what estimates and draws of hyperparameters are, the likelihoods of draws, and
-the distributions that are fitted to estimates.
+The module also contains the classes of estimates and draws of hyperparameters, the likelihoods of
+draws, and the fits of distributions to estimates.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from botorch_transfer.progress import track
 logger = logging.getLogger(__name__)
 
 MAX_SHAPE = 1e3
-"""A Gamma with a larger shape (a standard deviation below 3 % of the mean) counts as degenerate."""
+"""Largest shape of a Gamma that is not degenerate: a standard deviation of 3 % of the mean."""
 
 BROAD_SHAPE = 2.0
 """The shape of the broad Gamma: a standard deviation of 70 % of the mean, zero density at zero."""
@@ -98,8 +98,8 @@ class DomainEstimates:
         noise: An ``N`` tensor of noise variances.
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: the context of each input.
-        log_likelihood: An ``N`` tensor of log likelihoods, summed over tasks, before the noise is
-            raised to its lower bound.
+        log_likelihood: An ``N`` tensor of log likelihoods, summed over tasks. They are evaluated
+            before the noise is raised to its lower bound.
         outcome_mean: An ``N`` tensor: the mean of the tasks' mean outcomes, in the user's units.
         outcome_std: An ``N`` tensor: the root mean square of the tasks' standard deviations.
     """
@@ -130,11 +130,11 @@ def log_likelihoods(
         draws: ``R`` draws of hyperparameters.
         X: An ``n x d`` tensor of inputs; ``n`` may be zero.
         Y: An ``n`` tensor of outcomes.
-        Yvar: An ``n`` tensor of known noise variances; the draws' if omitted.
+        Yvar: An ``n`` tensor of known noise variances; the draws' noise variances if omitted.
         kernel: The stationary kernel's name.
 
     Returns:
-        An ``R`` tensor in double precision; minus infinity where a covariance matrix cannot be
+        An ``R`` tensor in double precision; minus infinity if a covariance matrix cannot be
         factorized.
 
     Example:
@@ -160,12 +160,12 @@ DOMAIN_HYPERPARAMETERS = GPHyperparameters(
     outputscale=Hyperparameter(None, start=1.0, lower=1e-4, upper=1e2),
     noise=Hyperparameter(None, start=1e-2, lower=1e-8, upper=10.0),
 )
-"""Starts and bounds where a domain's outcomes have the mean zero and the variance one."""
+"""Starts and bounds for outcomes of mean zero and variance one."""
 
 _MAX_CONSTANT = 1e2
 _LEAST_NOISE = 1e-5
-"""The lowest estimate of a noise variance, relative to the signal variance. A hyperprior fitted to
-lower ones would make covariance matrices singular."""
+"""Lower bound of an estimated noise variance, relative to the signal variance. A hyperprior fitted
+to lower estimates would make covariance matrices singular."""
 
 # Cache of finished domains, so that an interrupted run need not repeat them.
 _finished = Memo(size=4096)
@@ -176,19 +176,20 @@ class DomainFitOptions(MAPOptions):
     """Options of the fit of the domains' hyperparameters.
 
     Args:
-        fit_points: The most points of a task; of larger ones so many, spread over inputs and
-            outcomes, count.
+        fit_points: The maximum number of points of a task. A larger task is reduced to this number
+            of points, spread over inputs and outcomes.
         num_restarts: The number of further starts of L-BFGS-B, drawn at random.
-        max_iter: The most L-BFGS-B iterations of one start.
-        lengthscale_spread: The prior standard deviation of the log lengthscale around 0.5, a weak
-            penalty. Infinity gives maximum likelihood.
-        seed: The seed of starts.
-        chunk_elements: How many covariance matrix elements are worked on at once, at 90 bytes each.
-        max_bytes: How much memory a domain may take; more is refused.
-        n_jobs: How many domains joblib fits in parallel; ``None`` follows
-            ``joblib.parallel_config``, so that a dask cluster can take them.
-        progress: ``True`` for a progress bar over the domains, ``False`` for none. By default there
-            is one on a terminal, and a log line, if it takes more than three seconds.
+        max_iter: The maximum number of L-BFGS-B iterations of each start.
+        lengthscale_spread: The standard deviation of a log-normal hyperprior of lengthscales with
+            median 0.5, a weak penalty. Infinity gives maximum likelihood.
+        seed: The seed of the starts.
+        chunk_elements: The number of covariance matrix elements in memory at once, at 90 bytes
+            each.
+        max_bytes: The maximum memory of a domain's fit. A larger domain raises an error.
+        n_jobs: The number of domains that joblib fits in parallel. ``None`` follows
+            ``joblib.parallel_config``, for instance to fit them on a dask cluster.
+        progress: ``True`` for a progress bar over the domains, ``False`` for none. By default a fit
+            of more than three seconds has a bar on a terminal, and logs its expected duration.
 
     Raises:
         ValueError: If a number is out of range.
@@ -215,7 +216,7 @@ def fit_domains(
 ) -> DomainEstimates:
     """Fits a GP with constant mean and ARD lengthscales to each domain, by maximum likelihood.
 
-    Lengthscales have a weak log-normal hyperprior, see :class:`DomainFitOptions`.
+    Lengthscales have a weak log-normal hyperprior: see :class:`DomainFitOptions`.
 
     Args:
         domains: The domains.
@@ -225,12 +226,12 @@ def fit_domains(
         options: How to optimize.
 
     Returns:
-        The estimates, in double precision on the CPU. The noise of a domain whose noise is known is
-        its mean.
+        The estimates, in double precision on the CPU. For a domain with known noise, the noise
+        estimate is the mean of the known noise variances.
 
     Raises:
-        InputDataError: If two domains have one name, or a domain is too large for the memory or its
-            outcomes never vary.
+        InputDataError: If two domains have the same name, or if a domain is too large for the
+            memory or has constant outcomes.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -270,7 +271,7 @@ def fit_domains(
 def _prepare(
     name: str, domain: Domain, outcome_scale: OutcomeScale, options: DomainFitOptions
 ) -> tuple[PaddedTasks, float, float]:
-    """Pads a domain's tasks, in the hyperprior's units; returns typical mean and std, too."""
+    """Pads a domain's tasks in the hyperprior's units; also returns a typical mean and std."""
     sizes = [len(data.X) for data in domain.datasets]
     labels = [f"{name}: {task}" for task in domain.task_names]
     check_padded_size(labels, sizes, options.max_bytes)
@@ -309,8 +310,9 @@ def _fit_domain(
 def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> TaskObjective:
     """Returns the likelihood of all tasks together, with a weak hyperprior of the lengthscales.
 
-    A function that is rough in one input looks like noise, and its likelihood does not depend on
-    the lengthscales of the others. Without the hyperprior they would end at a bound.
+    If one lengthscale is very short, the function looks like noise, and the likelihood does not
+    depend on the other lengthscales. Without the hyperprior, these lengthscales would end at a
+    bound.
     """
     hyperparameters, elements = DOMAIN_HYPERPARAMETERS, options.chunk_elements
     if math.isfinite(options.lengthscale_spread):
@@ -331,7 +333,7 @@ def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> Ta
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
     """Runs L-BFGS-B from all starts at once, and keeps the best optimum."""
     objective, dim = _objective(tasks, kernel, options), tasks.X.shape[-1]
-    # All starts have the outcomes' mean, zero, as constant.
+    # In all starts the constant is zero, the mean of the outcomes.
     starts = pad(draw_starts(DOMAIN_HYPERPARAMETERS, dim, options), (0, 1)).to(tasks.X.device)
     constant = torch.tensor([[-_MAX_CONSTANT], [_MAX_CONSTANT]], dtype=torch.double)
     bounds = torch.cat([log_bounds(DOMAIN_HYPERPARAMETERS, dim), constant], dim=-1)
@@ -345,9 +347,9 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
 def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     """Fits a Gamma distribution by maximum likelihood.
 
-    A few estimates may agree so well that the likelihood is unbounded, as for a single estimate.
-    So narrow a distribution would keep every later fit at the same value. A broad Gamma with the
-    same mean takes its place, and a warning is logged.
+    For a single estimate, or for a few almost equal estimates, the likelihood is unbounded. A very
+    narrow distribution would fix the hyperparameter in all later fits. The function then returns a
+    broad Gamma with the same mean, and logs a warning.
 
     Args:
         sample: An ``n`` tensor of positive values.
@@ -357,23 +359,23 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
         A tensor of two: shape and rate, the arguments of ``GammaPrior``.
 
     Raises:
-        ValueError: If there are no values, or one is not positive.
+        ValueError: If there are no values, or if a value is not positive.
 
     Example:
         >>> fit_gamma(torch.tensor([1.0, 2.0, 4.0], dtype=torch.double))
         tensor([3.4..., 1.4...], dtype=torch.float64)
     """
-    from scipy.stats import gamma  # slow to import: only where it is needed
+    from scipy.stats import gamma  # imported here, because the import is slow
 
     values = sample.detach().double().cpu()
     if len(values) == 0 or not bool((values > 0).all()):
-        raise ValueError(f"A Gamma distribution of the {name} needs values, all of them positive.")
+        raise ValueError(f"A Gamma distribution of the {name} needs values, all positive.")
     mean = float(values.mean())
-    # The best shape is about half the inverse of the mean's excess over the geometric mean.
+    # The maximum likelihood shape is about 0.5 / (mean / geometric mean - 1).
     if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
         _warn_of_agreement(values, name, "Gamma")
         return torch.tensor([BROAD_SHAPE, BROAD_SHAPE / mean]).to(sample)
-    # SciPy's search starts at the right scale for values of order one.
+    # Divided by the mean, because SciPy's search starts well for values of order one.
     shape, _, scale = gamma.fit((values / mean).numpy(), floc=0)
     return torch.tensor([shape, 1 / (scale * mean)], dtype=torch.double).to(sample)
 
@@ -383,7 +385,7 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 
     Args:
         sample: An ``n`` tensor of values.
-        broad: The standard deviation if the values hardly differ, see :func:`fit_gamma`.
+        broad: The standard deviation to use if the values are almost equal, see :func:`fit_gamma`.
         name: The hyperparameter's name, for the log.
 
     Returns:
@@ -408,24 +410,25 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 
 def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     logger.warning(
-        f"The {len(values)} estimate(s) of the {name} hardly differ: their hyperprior is a broad "
-        f"{family} around them, not the degenerate one of maximum likelihood."
+        f"The {len(values)} estimate(s) of the {name} are almost equal, so maximum likelihood "
+        f"would be degenerate: the hyperprior is a broad {family} distribution with their mean."
     )
 
 
 class ContextNetwork(Module):
     r"""A small network that maps a context to a Gamma distribution [Fan2024mphd]_.
 
-    Contexts are standardized by the training data and clipped to their range, so that the network
-    does not extrapolate. The outputs are the logarithms of shape and mean relative to ``base``:
-    with outputs of zero, all contexts have the Gamma distribution ``base``.
+    Contexts are standardized by the training contexts and clipped to the range of the training
+    contexts, so that the network does not extrapolate. The outputs are the logarithms of shape and
+    mean, relative to ``base``: if the outputs are zero, all contexts have the Gamma distribution
+    ``base``.
 
     Args:
         contexts: An ``n x s`` tensor: the contexts of the training data.
-        base: A tensor of two: the shape and rate that the outputs are relative to.
-        hidden: The widths of the hidden layers, which end in tanh.
-        bounded_head: Whether to end in tanh and softplus as the authors' program does. This
-            confines shape and rate to (0.31, 1.31), whatever ``base`` is.
+        base: A tensor of two elements: the shape and rate at outputs of zero.
+        hidden: The widths of the hidden layers, each followed by tanh.
+        bounded_head: Whether the last layer is followed by tanh and softplus, as in the authors'
+            program. This confines shape and rate to (0.31, 1.31), for any ``base``.
 
     Example:
         >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
@@ -452,7 +455,7 @@ class ContextNetwork(Module):
         contexts = contexts.detach()
         std = contexts.std(dim=0, correction=0)
         self.register_buffer("offset", contexts.mean(dim=0))
-        # A constant feature stays at zero.
+        # A constant feature is zero after standardization.
         self.register_buffer("scale", torch.where(std > 0, std, 1.0))
         self.register_buffer("lower", contexts.amin(dim=0))
         self.register_buffer("upper", contexts.amax(dim=0))
@@ -464,7 +467,7 @@ class ContextNetwork(Module):
 
     @property
     def context_size(self) -> int:
-        """The number ``s`` of numbers in a context."""
+        """The size ``s`` of a context."""
         return self.offset.shape[-1]
 
     def forward(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
@@ -490,14 +493,14 @@ class ContextGammaPrior(GammaPrior):
     r"""A Gamma hyperprior of ARD lengthscales whose shape and rate depend on each input's context.
 
     It is an ordinary GPyTorch prior of ``d`` independent Gamma distributions. The network is
-    evaluated once, and is not fitted with the model.
+    evaluated only once, and a model's fit does not change it.
 
     Args:
         network: MPHD's network.
         context: A ``d x s`` tensor: the context of each input.
 
     Raises:
-        ValueError: If the context has another size than the network's contexts.
+        ValueError: If the context differs in size from the network's contexts.
 
     Example:
         >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
@@ -509,13 +512,15 @@ class ContextGammaPrior(GammaPrior):
     def __init__(self, network: ContextNetwork, context: Tensor) -> None:
         if context.ndim != 2 or context.shape[-1] != network.context_size:
             raise ValueError(
-                f"The context is {tuple(context.shape)}, but the network was trained on contexts "
-                f"of {network.context_size} numbers: give a d x {network.context_size} tensor."
+                f"The context has shape {tuple(context.shape)}, but the network was trained on "
+                f"contexts of size {network.context_size}: give a d x {network.context_size} "
+                "tensor."
             )
         with torch.no_grad():
             shape, rate = network(context.to(network.offset))
         if len(shape) == 1:
-            # BoTorch draws starts from a univariate prior in the shape of the hyperparameter.
+            # A univariate prior, from which BoTorch draws starts in the shape of the
+            # hyperparameter.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
         super().__init__(shape, rate)
 
@@ -525,15 +530,14 @@ class NetworkOptions:
     """Options of MPHD's network and of its training.
 
     Args:
-        hidden: The widths of its hidden layers.
-        bounded_head: Whether to confine shape and rate to (0.31, 1.31) as the authors' program
-            does.
+        hidden: The widths of the network's hidden layers.
+        bounded_head: Whether to confine shape and rate to (0.31, 1.31), as in the authors' program.
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
-        weight_penalty: The factor of half the weights' sum of squares.
-        shape_spread: The prior standard deviation of each context's log shape around the common
-            one; without effect on a bounded head. The paper's objective is ``weight_penalty=0,
-            shape_spread=math.inf``; it overfits few domains.
+        weight_penalty: The factor of half the sum of squared weights in the objective.
+        shape_spread: The prior standard deviation of each context's log shape around the log shape
+            of ``base``; without effect if ``bounded_head``. The paper's objective, which overfits
+            few domains, is ``weight_penalty=0, shape_spread=math.inf``.
         seed: The seed of the initial weights.
 
     Raises:
@@ -556,21 +560,21 @@ class NetworkOptions:
         positive = min(self.num_steps, self.learning_rate, self.shape_spread) > 0
         if not positive or self.weight_penalty < 0:
             raise ValueError(
-                "num_steps, learning_rate and shape_spread must be positive, and weight_penalty "
-                "not negative."
+                "num_steps=, learning_rate= and shape_spread= must be positive, and "
+                "weight_penalty= must not be negative."
             )
         if any(width < 1 for width in self.hidden):
             raise ValueError("The widths of the hidden layers must be positive.")
 
 
 def context_shares(context: Tensor) -> Tensor:
-    """Gives the lengthscales of each context equal weights that sum to one.
+    """Computes equal weights of the lengthscales of each context, which sum to one.
 
     Args:
         context: A ``D x s`` tensor.
 
     Returns:
-        A ``D`` tensor: for each row, one over the number of equal rows.
+        A ``D`` tensor: for each row, ``1 / n`` if ``n`` rows are equal to this row.
 
     Example:
         >>> context_shares(torch.tensor([[1.0], [2.0], [1.0]]))
@@ -593,9 +597,8 @@ def network_objective(
         network: The network.
         context: A ``D x s`` tensor.
         lengthscale: A ``D`` tensor of estimates.
-        share: The result of :func:`context_shares`, so that the prior of a shape counts once a
-            context.
-        options: The priors' options. The network's biases have no prior.
+        share: The result of :func:`context_shares`, so that each context's shape has one prior.
+        options: The options of the priors. The network's biases have no prior.
 
     Returns:
         A scalar tensor, differentiable in the network's parameters.
@@ -619,8 +622,8 @@ def fit_network(
     Args:
         context: A ``D x s`` tensor.
         lengthscale: A ``D`` tensor of estimates.
-        base: A tensor of two: shape and rate of one Gamma distribution for all lengthscales, which
-            the network starts from.
+        base: A tensor of two elements: the shape and rate of a Gamma distribution for all
+            lengthscales, the network's initial output.
         options: How to train.
 
     Returns:

@@ -1,9 +1,9 @@
-"""GPs whose hyperparameters have pre-trained hyperpriors: fitted by MAP, or averaged over.
+"""GPs with pre-trained hyperpriors: hyperparameters are fitted by MAP, or averaged over.
 
-Read it for the mean, kernel and noise that a :class:`Hyperprior` describes, for MPHD's model, which
-is fitted with them, and for that of HyperBO+: hyperparameters are drawn from the hyperprior,
-weighted by the likelihood of the target's data, and resampled to an ensemble of GPs, one of
-BoTorch's ensembles, whose members acquisition functions average over.
+The MPHD model fits mean, kernel and noise by MAP with the hyperpriors of a :class:`Hyperprior`. The
+HyperBO+ model draws hyperparameters from the hyperprior, weights them by the likelihood of the
+target's data, and resamples them to an ensemble of GPs. BoTorch's acquisition functions average
+over the members of this ensemble.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -54,18 +54,18 @@ from botorch_transfer.hyperprior.prior import Hyperprior, hyperprior_noise
 from botorch_transfer.modular import ModularTransferGP, outcome_transform_for, resolve_prior
 
 HyperpriorOrData = PriorOrData | Sequence[Domain]
-"""A hyperprior, or what to pre-train it from: domains, or the source data of one."""
+"""A hyperprior, or the data to pre-train it from: domains, or the source data of one domain."""
 
 
 def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
-    """Builds the constant mean, at its hyperprior's mean.
+    """Builds the constant mean, with the hyperprior's mean as its value.
 
     Args:
         hyperprior: The hyperprior; its dtype and device become the module's.
         batch_shape: The batch shape of the model.
 
     Returns:
-        The mean, its hyperprior registered.
+        The mean, with its hyperprior registered.
     """
     prior = hyperprior.hyperprior_of("constant")
     constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
@@ -78,7 +78,7 @@ def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> Constant
 def hyperprior_kernel(
     hyperprior: Hyperprior, dim: int, context: Tensor | None, batch_shape: torch.Size
 ) -> ScaleKernel:
-    """Builds the scaled kernel with a lengthscale for each input, at its hyperpriors' means.
+    """Builds the scaled kernel with ARD lengthscales, with the hyperpriors' means as values.
 
     Args:
         hyperprior: The hyperprior; its dtype and device become the module's.
@@ -87,13 +87,13 @@ def hyperprior_kernel(
         batch_shape: The batch shape of the model.
 
     Returns:
-        The kernel, its hyperpriors registered.
+        The kernel, with its hyperpriors registered.
     """
     own = hyperprior.gp_hyperparameters(dim, context)
     kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
     found: Any = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
     starts, lower, upper = found
-    bounds = LogTransformedInterval(lower, upper)  # of each input
+    bounds = LogTransformedInterval(lower, upper)  # separate bounds for each input
     kernel.base_kernel.register_constraint("raw_lengthscale", bounds)
     kernel = kernel.to(hyperprior.constant_parameters)
     kernel.base_kernel.lengthscale = starts.expand(*batch_shape, 1, dim)
@@ -102,22 +102,23 @@ def hyperprior_kernel(
 
 
 class HyperpriorGP(ModularTransferGP):
-    r"""A GP whose hyperparameters' hyperpriors were learned from other search spaces.
+    r"""A GP with hyperpriors that were learned from other search spaces.
 
     It is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a lengthscale
-    for each input. The source domains enter through the hyperpriors, a Normal and Gammas. These are
-    registered as GPyTorch's are, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq.
-    6). The Gammas count by the density of the logarithm, see
-    :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`: a hyperparameter of which
-    the data say nothing stays at its hyperprior's mean. Use it where the target has another search
-    space than all earlier tasks, even of another dimension.
+    for each input. It depends on the source domains only through the hyperpriors: a Normal for the
+    mean, and Gammas for the other hyperparameters. The hyperpriors are registered in the usual way
+    of GPyTorch, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq. 6). The MAP uses
+    the Gamma's density of the logarithm, see
+    :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`. So a hyperparameter that the
+    data do not determine stays at its hyperprior's mean. Use the model if the search space of the
+    target differs from the search spaces of all earlier tasks, even in its dimension.
 
     Args:
         prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
             source tasks, which then are the only domain. Pre-training is cached: equal data are not
             pre-trained again.
         likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
-        covar_module: A kernel to use instead of the hyperprior's.
+        covar_module: A kernel to use instead of the hyperprior's kernel.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
             moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
             outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and ``Power``, alone
@@ -126,8 +127,8 @@ class HyperpriorGP(ModularTransferGP):
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
         context: A ``d x s`` tensor that describes the inputs in the way of the source domains; by
-            default ``default_context(d)``: continuous inputs. Pass ``default_context(d,
-            discrete_dims)`` if some are discrete.
+            default ``default_context(d)``: continuous inputs. Pass
+            ``default_context(d, discrete_dims)`` if some inputs are discrete.
 
     Raises:
         ValueError: If the input transform is
@@ -187,30 +188,30 @@ class HyperpriorGP(ModularTransferGP):
 
 
 MIN_EFFECTIVE_SAMPLES = 5.0
-"""A smaller effective sample size is worth a warning."""
+"""Least effective sample size without a warning."""
 
 _LEAST_DRAWN_NOISE = 1e-8
-"""The lowest noise variance of a draw, relative to its signal's."""
+"""Lower bound of a draw's noise variance, relative to the draw's signal variance."""
 
 _TINY = 1e-18
-"""The lowest variance of a draw; draws have no other bounds."""
+"""Lower bound of a draw's variances. Draws have no other bounds."""
 
 _DRAWN = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
 
 
 class FullyBayesianHyperpriorGP(ModularTransferGP):
-    r"""A GP averaged over what its hyperparameters may be, given a pre-trained hyperprior.
+    r"""A GP averaged over the posterior of its hyperparameters under a pre-trained hyperprior.
 
     Hyperparameters are drawn from the hyperprior and weighted by the likelihood of the target's
-    data under them (Eq. 5 of [Fan2022hyperboplus]_). An ensemble of equally weighted members is
-    resampled from these draws, in proportion to their weights: BoTorch's acquisition functions
-    average over it, and ``posterior`` is a ``GaussianMixturePosterior``. There is nothing to fit:
-    ``fit_gpytorch_mll`` returns at once. Use it with few target points, where a MAP estimate would
-    be overconfident; :class:`HyperpriorGP` is cheaper.
+    data (Eq. 5 of [Fan2022hyperboplus]_). An ensemble of equally weighted members is resampled from
+    these draws, in proportion to their weights. BoTorch's acquisition functions average over the
+    members, and ``posterior`` returns a ``GaussianMixturePosterior``. Nothing is fitted:
+    ``fit_gpytorch_mll`` returns at once. Use the model with few target points, where a MAP estimate
+    would be overconfident. :class:`HyperpriorGP` is cheaper.
 
-    It is one of BoTorch's ensembles, with their smaller contract: analytic and Monte Carlo
-    acquisition functions, knowledge gradients, Thompson sampling, joint entropy search,
-    conditioning and ``loo_cv``, but no other entropy search and no batches of targets.
+    Like BoTorch's other ensembles, the model supports analytic and Monte Carlo acquisition
+    functions, knowledge gradients, Thompson sampling, joint entropy search, conditioning and
+    ``loo_cv``. It does not support other entropy searches or batches of targets.
 
     Args:
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
@@ -219,8 +220,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             source tasks, which then are the only domain. Pre-training is cached: equal data are not
             pre-trained again.
         train_Yvar: An ``n x 1`` tensor of known noise variances; inferred if omitted.
-        likelihood: Must be omitted, as the noise is drawn from the hyperprior.
-        covar_module: Must be omitted, as the kernel is drawn from the hyperprior.
+        likelihood: Must be omitted, because the noise is drawn from the hyperprior.
+        covar_module: Must be omitted, because the kernel is drawn from the hyperprior.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
             moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
             outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and ``Power``, alone
@@ -230,13 +231,13 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             ``d`` inputs.
         context: A ``d x s`` tensor that describes the inputs in the way of the source domains; by
             default ``default_context(d)``: continuous inputs.
-        num_samples: The number of draws, 4,096 or more. The paper's 100 collapse onto a few draws
-            once there are a dozen points; see ``effective_sample_size``.
+        num_samples: The number of draws, 4,096 or more. The paper uses 100 draws, but with a dozen
+            points only a few of 100 draws have a weight; see ``effective_sample_size``.
         num_members: The number of members of the ensemble.
         seed: The seed of the draws.
 
     Raises:
-        ValueError: If there is a likelihood or kernel, a number is not positive, or the input
+        ValueError: If a likelihood or kernel is given, a number is not positive, or the input
             transform is not frozen.
 
     Example:
@@ -279,20 +280,21 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     ) -> None:
         if train_X.dim() != 2:
             raise InputDataError(
-                f"train_X has shape {tuple(train_X.shape)}: an ensemble has no batches of targets, "
-                "so it must be n x d."
+                f"train_X has shape {tuple(train_X.shape)}, but an ensemble has no batches of "
+                "targets: give an n x d tensor."
             )
         for name, part in {"likelihood": likelihood, "covar_module": covar_module}.items():
             if part is not None:
                 raise ValueError(
-                    f"The members' {name} comes from the hyperprior: leave it out, or use "
-                    "HyperpriorGP, which takes one."
+                    f"The members' {name} comes from the hyperprior: leave out {name}=, or use "
+                    f"HyperpriorGP, which takes a {name}."
                 )
         if num_samples < 1 or num_members < 1:
             raise ValueError("num_samples and num_members must be positive.")
         hyperprior = resolve_prior(Hyperprior, prior, input_transform, outcome_transform)
         dim = train_X.shape[-1] - (task_feature is not None)
-        # In the hyperprior's own precision, so that the draws do not depend on the data's.
+        # Drawn in the hyperprior's precision, so that the draws do not depend on the data's
+        # precision.
         draws = hyperprior.sample(num_samples, dim, context, seed).to(train_X)
         hyperprior = hyperprior.to(train_X)
         members = torch.Size([num_members])
@@ -312,7 +314,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             mean_module=ConstantMean(batch_shape=members),
             covar_module=residual_kernel(dim, members, _DRAWN, hyperprior.kernel),
             train_Yvar=None if Yvar is None else Yvar.expand(*members, *Yvar.shape),
-            # Known already: the transform belongs to one target, not to a hundred members.
+            # Outcomes are transformed already: the transform belongs to the target, not to each
+            # member.
             outcome_transform=None,
             input_transform=input_transform,
             task_feature=task_feature,
@@ -328,7 +331,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
 
     @torch.no_grad()
     def _choose_members(self, draws: HyperparameterDraws, train_X: Tensor, seed: int) -> None:
-        """Weighs the draws by the target's data, and resamples the members from them."""
+        """Weights the draws by the likelihood of the target's data, and resamples the members."""
         X = self.transform_inputs(train_X)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self.likelihood.noise[0] if known and self.num_target_points > 0 else None
@@ -342,9 +345,9 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         self.register_buffer("effective_sample_size", effective)
         if float(effective) < min(MIN_EFFECTIVE_SAMPLES, 0.5 * len(weights)):
             warnings.warn(
-                f"The ensemble is worth only {float(effective):.1f} draws of {len(weights):,}: the "
-                "target's data are unlike what the hyperprior expects. Raise num_samples, or use "
-                "HyperpriorGP.",
+                f"The effective sample size is only {float(effective):.1f} of {len(weights):,} "
+                "draws, because the target's data are unlikely under the hyperprior: raise "
+                "num_samples=, or use HyperpriorGP.",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -369,8 +372,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             X: A ``batch_shape x q x d`` tensor of inputs.
             output_indices: Must be omitted or ``[0]``.
             observation_noise: Whether to add the members' noise; or a ``batch_shape x q x 1``
-                tensor of noise variances, in the model's own units; with a dimension of members
-                before ``q``, each member's own.
+                tensor of noise variances, in the model's own units. A tensor with a dimension of
+                members before ``q`` has noise variances for each member.
             posterior_transform: A transform of the posterior.
             **kwargs: Ignored.
 
@@ -391,7 +394,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         return GaussianMixturePosterior(distribution=posterior.distribution)
 
     def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Self:
-        """Conditions every member on draws of its own posterior.
+        """Conditions every member on draws of the member's own posterior.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.
@@ -399,41 +402,43 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             **kwargs: See BoTorch.
 
         Returns:
-            A batch of models, members last. Acquisition functions see it as such, not as an
-            ensemble: knowledge gradients average over the members themselves.
+            A batch of models; the last batch dimension is the members. It is not marked as an
+            ensemble, because knowledge gradients average over the members themselves.
         """
         fantasies = super().fantasize(X, *args, **kwargs)
         fantasies._is_ensemble = False
         return fantasies
 
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
-        """Predicts every target point from the others, hyperparameters as they are.
+        """Predicts every target point from the other points, with fixed hyperparameters.
 
         Args:
             observation_noise: Whether the variances include the observation noise.
 
         Returns:
-            A mixture of shape ``n x num_members x 1 x 1`` in the user's units, one batch a point.
+            A mixture of shape ``n x num_members x 1 x 1`` in the user's units, with a batch for
+            each point.
         """
         return ensemble_loo_cv(self, observation_noise=observation_noise).posterior
 
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> Self:
-        """Conditions every member on further points; members and their weights stay as they are.
+        """Conditions every member on further points, without changing the members or their weights.
 
         Args:
-            X: A ``batch_shape x q x d`` tensor of inputs, the same for all members; or one with a
-                dimension of members, if ``Y`` has one.
-            Y: A ``batch_shape x q x 1`` tensor of outcomes; or a ``batch_shape x num_members x q x
-                1`` tensor of each member's own. As in BoTorch's fully Bayesian models, a dimension
-                of the members' size before ``q`` is taken for theirs: condition on a batch of
-                just this size in two parts.
-            noise: A tensor of known noise variances like ``Y``.
+            X: A ``batch_shape x q x d`` tensor of inputs for all members; or a tensor with a
+                dimension of members before ``q``, if ``Y`` has this dimension.
+            Y: A ``batch_shape x q x 1`` tensor of outcomes; or a
+                ``batch_shape x num_members x q x 1`` tensor of outcomes for each member. As in
+                BoTorch's fully Bayesian models, a dimension of size ``num_members`` before ``q`` is
+                interpreted as the members. To condition on a batch of exactly this size, split the
+                batch into two parts.
+            noise: A tensor of known noise variances, with the shape of ``Y``.
             **kwargs: Further arguments of BoTorch's conditioning.
 
         Returns:
-            A model with these points among its data.
+            A model whose data include the new points.
         """
         per_member = Y.dim() > 2 and Y.shape[MCMC_DIM] == self.batch_shape[-1]
         if not per_member:
@@ -451,7 +456,7 @@ def _for_members(values: Tensor, members: torch.Size) -> Tensor:
 
 
 def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
-    """Raises noise variances so small that no covariance matrix could be factorized."""
+    """Raises draws to their lower bounds, so that covariance matrices can be factorized."""
     outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)
@@ -479,12 +484,12 @@ def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
 
     Args:
         log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
-        num: How many to choose.
+        num: The number of indices to choose.
         seed: The seed of the common offset.
 
     Returns:
-        A ``num`` tensor of indices, ascending. An index comes ``num`` times its share of the
-        weights, rounded up or down.
+        A ``num`` tensor of indices, ascending. An index with the weight ``w`` occurs ``num * w``
+        times, rounded up or down.
 
     Example:
         >>> systematic_resample(torch.tensor([0.75, 0.25]).log(), num=4, seed=0)

@@ -1,9 +1,9 @@
 """HyperBO+ and MPHD: a distribution over GP hyperparameters, learned from other search spaces.
 
-Read this for the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
-:class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. Step 1 of its pre-training is in
-``fit``, MPHD's network in ``network``. A function at the end measures how well a hyperprior
-predicts whole tasks.
+It is the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
+:class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. The pre-training, including MPHD's
+network, is in ``hyperprior.fit``. A function at the end evaluates how well a hyperprior predicts
+whole tasks.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -63,21 +63,22 @@ Kind = Literal["mphd", "universal", "empirical"]
 _SHARED = ("constant", "outputscale", "noise")
 
 LEAST_NOISE = 1e-6
-"""The lowest noise variance of a fit, relative to the signal's."""
+"""Lower bound of the noise variance in a fit, relative to the signal variance."""
 _ESTIMATES = "estimates_"
 
 
 class Hyperprior(TransferPrior):
     r"""A distribution over the hyperparameters of a GP: the prior of MPHD and HyperBO+.
 
-    Use it to transfer between different search spaces, which no other prior here can do. It learns
-    typical lengthscales, signal variances and noise variances. The tasks of a domain (a search
-    space) are taken to be draws of one GP, with a constant mean and a stationary kernel with a
-    lengthscale for each input. Step 1 estimates these hyperparameters domain by domain. Step 2 fits
-    distributions to the estimates: a Normal to the means, Gammas to the others. Use half a dozen
-    domains or more. The source observations are not kept, and a saved file does not contain them.
+    Use it to transfer between different search spaces; no other prior of this package supports
+    this. It learns typical lengthscales, signal variances and noise variances. The tasks of a
+    domain (a search space) are assumed to be draws of one GP, with a constant mean and a stationary
+    kernel with a lengthscale for each input. Step 1 estimates these hyperparameters for each
+    domain. Step 2 fits distributions to the estimates: a Normal to the means, and Gammas to the
+    other hyperparameters. Use half a dozen domains or more. The source observations are not kept,
+    and a saved file does not contain them.
 
-    Build one by :meth:`fit` or :meth:`specified`, not by the constructor.
+    Build a hyperprior by :meth:`fit` or :meth:`specified`, not by the constructor.
 
     Args:
         kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
@@ -88,9 +89,9 @@ class Hyperprior(TransferPrior):
             network, ``"lengthscale"``. Their parameters are copied.
         network: MPHD's network.
         estimates: The estimates of step 1.
-        default_contexts: Whether the network was trained on the default contexts.
+        default_contexts: Whether the network was trained on default contexts.
         outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
-        input_transform: The transform that all domains share, if they do.
+        input_transform: The input transform that all domains share; ``None`` if they differ.
         outcome_steps: The element-wise transforms of all outcomes.
 
     Example:
@@ -122,7 +123,7 @@ class Hyperprior(TransferPrior):
         outcome_steps: Steps | None = (),
     ) -> None:
         super().__init__(outcome_scale, input_transform)
-        # One that is specified by hand may be for any outcomes.
+        # A hyperprior that is specified by hand may be used with any outcomes.
         self.outcome_steps = None if estimates is None else outcome_steps
         check_choice("kind", kind, Kind)
         stationary_function(kernel)
@@ -158,19 +159,19 @@ class Hyperprior(TransferPrior):
                 lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
                 ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default the
-                paper's: Matérn 5/2 for MPHD and Matérn 3/2 for the other methods.
+                kernel of the paper: Matérn 5/2 for MPHD and Matérn 3/2 for the other methods.
             outcome_scale: Whether to standardize the outcomes of each task by itself
-                (``"per_task"``), which domains with different units need, or to use them as they
-                are (``"raw"``), as the papers do.
-            network: How to make and train MPHD's network; other kinds have none.
+                (``"per_task"``), as needed for domains with different units, or not at all
+                (``"raw"``), as in the papers.
+            network: The options of MPHD's network; other kinds have no network.
             **options: The fields of :class:`~.pretraining.DomainFitOptions`, for step 1.
 
         Returns:
             The hyperprior, in double precision on the device of the first domain's data.
 
         Raises:
-            InputDataError: If there are no domains, two have one name, their contexts differ in
-                size, or a domain is too large or never varies.
+            InputDataError: If there are no domains, two domains have the same name, the contexts
+                differ in size, or a domain is too large or has constant outcomes.
             ValueError: If an argument is unknown or out of range.
 
         Example:
@@ -209,12 +210,12 @@ class Hyperprior(TransferPrior):
         kernel: str = "matern52",
         outcome_scale: OutcomeScale = "raw",
     ) -> Self:
-        """Makes a hyperprior from distributions that are known or chosen by hand.
+        """Builds a hyperprior from given distributions.
 
         Args:
             constant: The hyperprior of the constant mean, a ``NormalPrior`` or ``UniformPrior``.
-            lengthscale: The hyperprior of each lengthscale, a univariate ``GammaPrior`` or
-                ``UniformPrior``, as are the other two.
+            lengthscale: The hyperprior of each lengthscale. Lengthscale, signal variance and noise
+                variance need a univariate ``GammaPrior`` or ``UniformPrior``.
             outputscale: The hyperprior of the signal variance.
             noise: The hyperprior of the noise variance.
             kernel: The stationary kernel's name.
@@ -246,11 +247,11 @@ class Hyperprior(TransferPrior):
             family, parameters = describe_prior(prior)
             negative = family == "normal" or (family == "uniform" and float(parameters[0]) <= 0)
             if name != "constant" and negative:
-                raise ValueError(f"The hyperprior of the {name} must be on positive values only.")
+                raise ValueError(f"The hyperprior of the {name} must allow positive values only.")
             if name == "constant" and family == "gamma":
                 raise ValueError(
-                    "The hyperprior of the constant is a Gamma distribution, but a mean may be "
-                    "negative: give a NormalPrior or UniformPrior."
+                    "The hyperprior of the constant is a Gamma distribution, but the constant may "
+                    "be negative: give a NormalPrior or UniformPrior."
                 )
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
 
@@ -262,7 +263,7 @@ class Hyperprior(TransferPrior):
         transform = options.pop("input_transform", None)
         if isinstance(source_data, Sequence) and any(isinstance(d, Domain) for d in source_data):
             return source_data, options
-        # A single domain does not show how contexts matter.
+        # A single domain does not determine how lengthscales depend on contexts.
         domain = Domain(source_data, name="source data", input_transform=transform)
         return [domain], {"kind": "universal", **options}
 
@@ -276,7 +277,7 @@ class Hyperprior(TransferPrior):
             ValueError: If the hyperprior was specified by hand.
         """
         if self.domain_names is None:
-            raise ValueError("This hyperprior was specified by hand: there are no estimates.")
+            raise ValueError("This hyperprior was specified by hand, so it has no estimates.")
         buffers = dict(self.named_buffers(recurse=False))
         tensors = {n.removeprefix(_ESTIMATES): t for n, t in buffers.items() if _ESTIMATES in n}
         return DomainEstimates(self.domain_names, **tensors)
@@ -301,31 +302,32 @@ class Hyperprior(TransferPrior):
                 inputs. Only MPHD uses it.
 
         Returns:
-            A new GPyTorch prior: a univariate one for each lengthscale, or MPHD's of all ``d``.
+            A new GPyTorch prior: a univariate prior of each lengthscale, or for MPHD a joint prior
+            of all ``d`` lengthscales.
 
         Raises:
             InputDataError: If the context is of another shape, or needed and not given.
         """
         if context is not None and (context.ndim != 2 or len(context) != dim):
             raise InputDataError(
-                f"The context is {tuple(context.shape)}, but the target has {dim} inputs: it must "
-                "be d x s, with a row for each."
+                f"The context has shape {tuple(context.shape)}, but the target has {dim} inputs: "
+                "give a d x s tensor with a row for each input."
             )
         if self.network is None:
             return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
         if context is None:
             if not self.default_contexts:
                 raise InputDataError(
-                    "The hyperprior was trained on contexts of the domains' own: give the target's "
-                    "as context=, a d x s tensor."
+                    "The hyperprior was trained on contexts that the domains gave: give the "
+                    "target's context as context=, a d x s tensor."
                 )
             context = default_context(dim)
         return ContextGammaPrior(self.network, context)
 
     def gp_hyperparameters(self, dim: int, context: Tensor | None = None) -> GPHyperparameters:
-        """Returns the hyperpriors of a GP in another search space, except its mean's.
+        """Returns the hyperpriors of kernel and noise of a GP in another search space.
 
-        MAP counts the density of the logarithm.
+        The hyperpriors are densities of the logarithms, as needed for MAP.
 
         Args:
             dim: The number of inputs ``d``.
@@ -355,7 +357,7 @@ class Hyperprior(TransferPrior):
         )
 
     def check_density(self) -> None:
-        """Refuses MAP for an empirical hyperprior, which has no density.
+        """Raises an error if the hyperprior is empirical, because MAP needs a density.
 
         Raises:
             ValueError: If the hyperprior is empirical.
@@ -363,7 +365,7 @@ class Hyperprior(TransferPrior):
         if self.kind == "empirical":
             raise ValueError(
                 "An empirical hyperprior has no density to maximize: use "
-                "FullyBayesianHyperpriorGP, or fit one with kind='universal'."
+                "FullyBayesianHyperpriorGP, or fit a hyperprior with kind='universal'."
             )
 
     def sample(
@@ -378,8 +380,8 @@ class Hyperprior(TransferPrior):
             seed: The seed.
 
         Returns:
-            The draws, in double precision. A draw of an empirical hyperprior takes mean and
-            variances from one domain, and each lengthscale from any domain.
+            The draws, in double precision. For an empirical hyperprior, mean and variances of a
+            draw come from one random domain, and each lengthscale from any random domain.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -403,7 +405,7 @@ class Hyperprior(TransferPrior):
                     name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
                     for name in _SHARED
                 }
-                # MPHD's draws all lengthscales at once.
+                # MPHD's hyperprior draws all lengthscales at once.
                 drawn = [num] if len(lengthscale._extended_shape()) else [num, dim]
                 draws["lengthscale"] = lengthscale.sample(torch.Size(drawn))
         return HyperparameterDraws(**draws).to(self.constant_parameters.double())
@@ -416,8 +418,8 @@ class Hyperprior(TransferPrior):
 
         Returns:
             ``None`` if the units are raw. Otherwise a standardization by the target's own outcomes,
-            because each source task was standardized by itself. If the target has too few of them,
-            typical values of the source tasks take their place.
+            because each source task was standardized by itself. If the target has too few outcomes,
+            typical moments of the source tasks are used instead.
         """
         if self.outcome_scale == "raw":
             return None
@@ -437,17 +439,18 @@ class Hyperprior(TransferPrior):
         )
 
     def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
-        """Returns the input transform of a model, whose search space may be a new one.
+        """Returns the input transform of a model, which may have a new search space.
 
         Args:
             dim: The number of the model's inputs.
-            given: The model's own argument, which takes precedence.
+            given: The model's own ``input_transform``, which takes precedence.
 
         Returns:
-            The argument, or else the transform that the domains share, if it fits ``dim`` inputs.
+            ``given``; if it is ``None``, the domains' common transform, if this transform has
+            ``dim`` inputs.
 
         Raises:
-            ValueError: If the argument is not frozen.
+            ValueError: If ``given`` is not frozen.
         """
         if given is not None:
             return as_learned(given, self.input_transform)
@@ -484,12 +487,12 @@ class Hyperprior(TransferPrior):
 
 
 def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
-    """Builds a hyperparameter from its hyperprior, which counts by the density of the logarithm.
+    """Builds a hyperparameter from its hyperprior, with the density of the logarithm.
 
     Args:
-        prior: A Gamma or uniform hyperprior, univariate or of ``d`` independent hyperparameters,
-            which then share start and bounds.
-        least: The lowest value of start and bounds.
+        prior: A Gamma or uniform hyperprior, univariate or of ``d`` independent hyperparameters.
+            The ``d`` hyperparameters share start and bounds.
+        least: The lower limit of start and bounds.
 
     Returns:
         The hyperparameter, which starts at the hyperprior's mean.
@@ -505,7 +508,7 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 
 
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
-    """Describes the noise's hyperprior; the lower bound is at least a share of the signal's."""
+    """Builds the noise variance; its lower bound is at least a share of the signal variance."""
     least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
     return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least)
 
@@ -523,27 +526,27 @@ def _default_kernel(kind: Kind) -> str:
 def _check_units(outcome_scale: str) -> None:
     if outcome_scale == "pooled":
         raise ValueError(
-            "A Hyperprior has the outcome_scale 'per_task' or 'raw': domains of different units "
-            "have no common scale."
+            "outcome_scale='pooled' does not work for a Hyperprior, because domains of different "
+            "units have no common scale: use 'per_task' or 'raw'."
         )
 
 
 def check_domains(domains: Sequence[Domain]) -> list[Domain]:
-    """Checks that a hyperprior can be learned from domains.
+    """Checks that domains can be used to learn a hyperprior.
 
     Args:
         domains: The domains.
 
     Returns:
-        A list of them.
+        The domains as a list.
 
     Raises:
-        InputDataError: If there are none, or their contexts differ in kind.
+        InputDataError: If there are no domains, or if the contexts differ in size.
     """
     if not (isinstance(domains, Sequence) and all(isinstance(part, Domain) for part in domains)):
         raise InputDataError(
-            "Expected a sequence of domains: make one of each search space by Domain(source_data), "
-            "and put a single one into a list."
+            "Expected a sequence of domains: build a domain for each search space by "
+            "Domain(source_data), and put a single domain into a list."
         )
     if not domains:
         raise InputDataError("There are no domains: pass at least one.")
@@ -551,13 +554,13 @@ def check_domains(domains: Sequence[Domain]) -> list[Domain]:
     defaults = {domain.has_default_context for domain in domains}
     if len(sizes) > 1 or len(defaults) > 1:
         raise InputDataError(
-            "The domains' contexts are of different kinds: give all of them contexts of the same "
-            "size, or none."
+            "The domains' contexts differ in size, or only some domains have contexts: give all "
+            "domains contexts of the same size, or no contexts."
         )
     return list(domains)
 
 
-# -------------------------------------------------------------------- how well it predicts tasks
+# ---------------------------------------------------------------------------- predictive metric
 
 
 def hierarchical_negative_log_likelihood(
@@ -569,7 +572,7 @@ def hierarchical_negative_log_likelihood(
 ) -> Tensor:
     r"""Estimates ``-log p(D)`` of whole tasks under a hyperprior: the papers' second metric.
 
-    Use it to compare hyperpriors on tasks that they were not learned from; lower is better. The
+    Use it to compare hyperpriors on tasks that were not used for learning; lower is better. The
     estimate is ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` of the hyperprior: Eq. 2 of
     [Fan2022hyperboplus]_ without its factor ``p(θ_q)``, which would count the hyperprior twice.
 
@@ -577,17 +580,17 @@ def hierarchical_negative_log_likelihood(
         hyperprior: The hyperprior.
         tasks: The tasks, each ``D`` a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the
             unit cube), ``Y`` (``n x 1``) and optionally ``Yvar``; outcomes in the hyperprior's
-            units, that is standardized unless its ``outcome_scale`` is ``"raw"``.
+            units: standardized, unless the hyperprior's ``outcome_scale`` is ``"raw"``.
         context: A ``d x s`` tensor that describes the inputs.
         num_samples: The number of draws, the same for all tasks.
-        seed: Their seed.
+        seed: The seed of the draws.
 
     Returns:
         A tensor with the value of each task, in double precision.
 
     Raises:
-        InputDataError: If the tasks are unfit; the message names the task.
-        ValueError: If there are no draws.
+        InputDataError: If the tasks are invalid; the message names the task.
+        ValueError: If ``num_samples`` is not positive.
 
     Example:
         >>> from gpytorch.priors import GammaPrior, NormalPrior

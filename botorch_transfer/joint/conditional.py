@@ -7,17 +7,16 @@ With the joint kernel ``k``, source data ``(X_s, y_s)`` and ``K = k(X_s, X_s) + 
     m_t(x)     = k(x, X_s) K⁻¹ y_s
     k_t(x, x') = k(x, x') - k(x, X_s) K⁻¹ k(X_s, x')
 
-and ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. Target points only add rows to the Cholesky
-factor of ``K``, whose source part stays as it is. Where the sources are independent of each other
-(weighted sources, ScaML's kernel), ``K`` is block diagonal and so is its factor: the factor of all
-data has the shape of an arrow. Read it for the joint models, whose mean and kernel these are, and
-for how they are fitted.
+and ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. These are the mean and the kernel of the
+joint models. Target points only add rows to the Cholesky factor of ``K``; its source part does not
+change. If the sources are independent of each other (weighted sources, ScaML's kernel), ``K`` and
+its factor are block diagonal, and the factor of all data has the shape of an arrow.
 
-The likelihood of all tasks is evaluated from the hyperparameters, for all starts at once, and
-differentiated automatically. Stationary kernels and the last factorization have closed-form
-gradients (:meth:`.Stationary.covariance`, :func:`~.gp.likelihood.gaussian_loss`). Independent
-source tasks have a block each, ``D_m``, and the whole matrix is never formed. With the covariances
-``C_m`` of source and target points and those ``T`` of target points,
+A fit evaluates the likelihood of all tasks from the hyperparameters, for all starts at once, and
+differentiates it automatically. Stationary kernels and the last factorization have closed-form
+gradients (:meth:`.Stationary.covariance`, :func:`~.gp.likelihood.gaussian_loss`). Each independent
+source task ``m`` has a block ``D_m``, and the whole matrix is never formed. With the covariances
+``C_m`` of source and target points and the covariances ``T`` of target points,
 
 .. code-block:: text
 
@@ -70,7 +69,7 @@ from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints, 
 
 
 class SourcePoints(NamedState):
-    """Source data as buffers, which copies of a model share.
+    """Source data as buffers, shared by copies of a model.
 
     Args:
         X: An ``N_s x d`` tensor: the tasks' inputs, one task after another.
@@ -84,7 +83,7 @@ class SourcePoints(NamedState):
     Y: Tensor
     Yvar: Tensor
     task_sizes: Tensor
-    _facts = (("task_sizes", ()),)  # so that no other split of the points loads
+    _facts = (("task_sizes", ()),)  # a state with other sizes does not load
 
     def __init__(
         self, X: Tensor, Y: Tensor, Yvar: Tensor, sizes: Sequence[int], names: Sequence[str]
@@ -97,17 +96,17 @@ class SourcePoints(NamedState):
         self.task_names = tuple(names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
-        # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
+        # The tensors never change, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
 
     def groups(self, one_a_task: bool) -> list[tuple[TaskPoints, slice]]:
-        """Splits the points into groups that are to be factorized together.
+        """Splits the points into groups, each with its own Cholesky factor.
 
         Args:
             one_a_task: Whether each task is a group of its own; otherwise there is one group.
 
         Returns:
-            Each group's points, and where they are among all.
+            Each group's points, and the rows of these points among all points.
         """
         tasks = range(len(self.sizes))
         if not one_a_task:
@@ -118,14 +117,14 @@ class SourcePoints(NamedState):
 
 
 class SourceNoise(MultitaskHomoskedasticNoise):
-    """The noise variances of source data: known for some tasks, inferred for the others.
+    """The noise variances of source data: known for some tasks, and inferred for the other tasks.
 
-    Its ``noise`` are the inferred ones, one for each task without known ones.
+    ``noise`` contains the inferred noise variances, one for each task without known noise.
 
     Args:
         known: A flag for each task: whether its noise is known.
         constraint: The start and the bounds of an inferred noise variance.
-        prior: Its hyperprior; none if omitted.
+        prior: The hyperprior of an inferred noise variance; none if omitted.
         batch_shape: The batch shape of the model.
     """
 
@@ -180,16 +179,16 @@ class SourceFactor:
 
 
 class SourceConditional(Conditioned, GPyTorchModule):
-    """A joint GP's target task, conditioned on the data of its source tasks.
+    """The target task of a joint GP, conditioned on the data of the source tasks.
 
-    In evaluation mode the factorized covariance of the source data is remembered, without graph,
-    until a hyperparameter or the data change; copies take it along. In training mode it is
-    computed anew, with its graph, whenever it is needed outside of :meth:`factorized`.
+    In evaluation mode, the factorized covariance of the source data is cached, without graph, until
+    a hyperparameter or the data change; copies share the cache. In training mode, the covariance is
+    factorized at each use, with its graph, except inside :meth:`factorized`.
 
     Args:
         kernel: The kernel over inputs and tasks.
         points: The source data.
-        noise: Their noise.
+        noise: The noise variances of the source data.
 
     Example:
         >>> from gpytorch.constraints import Positive
@@ -226,7 +225,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     @property
     def groups(self) -> list[tuple[TaskPoints, slice]]:
-        """The groups of source points that are independent of each other."""
+        """The independent groups of source points."""
         return self.points.groups(self.kernel.sources_are_independent)
 
     @property
@@ -234,17 +233,17 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return self.training and torch.is_grad_enabled()
 
     def factor(self) -> SourceFactor:
-        """Factorizes the covariance of the source data, or recalls the factor.
+        """Factorizes the covariance of the source data, or returns the cached factor.
 
         Raises:
             InputDataError: If the covariance is not positive definite; the message names the
-                tasks. In training mode the original error is raised, from which a fit recovers.
+                tasks. In training mode it raises the original error, from which a fit recovers.
         """
         if self._factor is not None:
             return self._factor
         if self._has_graph:
             return self._factorize()
-        # By value, because GPyTorch sets hyperparameters in ways that no version counter sees.
+        # Cached by value, because GPyTorch sets hyperparameters without changing version counters.
         modules = self.kernel, self.noise
         tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
         hyperparameters = torch.cat([tensor.detach().flatten() for tensor in tensors])
@@ -252,7 +251,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     @contextmanager
     def factorized(self) -> Iterator[SourceFactor]:
-        """Factorizes once for all that is evaluated within.
+        """Factorizes only once for all evaluations inside a ``with`` block.
 
         Yields:
             The factor.
@@ -266,7 +265,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
-        """Factorizes once, and compares inputs with the data once.
+        """Factorizes only once, and evaluates the covariances of inputs and data only once.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs, see :meth:`.Conditioned.sharing`.
@@ -278,7 +277,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         variances = self.noise.variances(self.points)
         covariances = []
         for points, rows in self.groups:
-            # In double precision whatever the data's: the noise may be tiny.
+            # In double precision for any data, because the noise may be tiny.
             covariance = self.kernel.covariance(points, points).double()
             covariances.append(covariance + torch.diag_embed(variances[..., rows].double()))
         roots = self._cholesky(covariances)
@@ -293,9 +292,9 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return SourceFactor(tuple(roots), torch.cat(alphas, dim=-1), total)
 
     def _cholesky(self, covariances: Sequence[Tensor]) -> list[Tensor]:
-        """Factorizes the groups' matrices; only where one fails is each looked at by itself."""
+        """Factorizes the groups' matrices; if a matrix fails, factorizes each with jitter."""
         factors = [torch.linalg.cholesky_ex(covariance) for covariance in covariances]
-        if not bool(torch.stack([info.any() for _, info in factors]).any()):  # one sync for all
+        if not bool(torch.stack([info.any() for _, info in factors]).any()):  # one GPU sync
             return [root for root, _ in factors]
         roots = []
         for (points, _), covariance in zip(self.groups, covariances, strict=True):
@@ -333,12 +332,12 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return torch.cat(whitened, dim=-2)
 
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the target's covariances without source data."""
+        """Evaluates the target's prior covariances, before conditioning on source data."""
         target = self._target(x1)
         return self.kernel.covariance(target, target if x2 is x1 else self._target(x2))
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the target's variances without source data."""
+        """Evaluates the target's prior variances, before conditioning on source data."""
         x = pad(x, (0, 1), value=self.kernel.num_tasks - 1)
         return self.kernel.forward(x, x, diag=True)
 
@@ -349,9 +348,9 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` tensor of inputs, often the target's training inputs,
-                whose whitened values are remembered; ``x1`` if omitted.
-            whitened2: ``whiten(x2)``, if it is known already.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs, often the target's training inputs;
+                ``x1`` if omitted. Its whitened values are cached.
+            whitened2: ``whiten(x2)``, if it is computed already.
 
         Returns:
             A ``batch_shape x n1 x n2`` tensor.
@@ -405,7 +404,7 @@ class SourceConditionalKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> JointPath:
-        """See :class:`.PriorKernel`; ``map_generator`` makes feature maps of kernels."""
+        """Draws paths, see :class:`.PriorKernel`; ``map_generator`` is as for JointPath."""
         number = len(self.conditional.kernel.data_kernels)
         share = max(num_features // number // 2 * 2, MIN_FEATURES)
         return JointPath(self.conditional, sample_shape, share, **kwargs)
@@ -439,16 +438,16 @@ class SourceConditionalMean(Mean):
 
 
 class JointPath(ModelPath):
-    r"""Draws of the target's function in a joint GP, given the source data, minus its mean.
+    r"""Draws of the target's function in a joint GP, given the source data, minus the mean.
 
-    A function of all tasks is drawn by random features of each data kernel, ``f(x, i) = Σ_ν
-    φ_ν(x)ᵀ θ_ν [F_ν]_i``, and corrected by the source data.
+    A function of all tasks is drawn with random features of each data kernel,
+    ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i``, and corrected for the source data by Matheron's rule.
 
     Args:
         conditional: The joint GP's target task, given the source data.
         sample_shape: The sample shape.
         num_features: The number of random features of each data kernel.
-        map_generator: Makes feature maps of kernels, as BoTorch's ``gen_kernel_features`` does.
+        map_generator: Builds a kernel's feature map, like BoTorch's ``gen_kernel_features``.
     """
 
     loadings: Tensor
@@ -476,7 +475,7 @@ class JointPath(ModelPath):
         self.register_buffer("correction", self._correct(loadings))
 
     def _correct(self, loadings: Tensor) -> Tensor:
-        """``-K⁻¹ (f(X_s) + ε)``, a ``sample_shape x batch_shape x N_s`` tensor."""
+        """Computes ``-K⁻¹ (f(X_s) + ε)``, a ``sample_shape x batch_shape x N_s`` tensor."""
         points, factor = self.conditional.points, self.conditional.factor()
         ((everything, _),) = points.groups(one_a_task=False)
         of_all_tasks = self._combine(points.X, loadings)
@@ -490,7 +489,7 @@ class JointPath(ModelPath):
         return torch.cat(solved, dim=-2).squeeze(-1).to(values)
 
     def _combine(self, x: Tensor, loadings: Tensor) -> Tensor:
-        """``Σ_ν φ_ν(x) loadings_ν`` for ``... x Q x num_features x T`` loadings."""
+        """Computes ``Σ_ν φ_ν(x) loadings_ν`` for ``... x Q x num_features x T`` loadings."""
         maps = zip(self.feature_maps, loadings.unbind(dim=-3), strict=True)
         return torch.stack([feature_map(x) @ loading for feature_map, loading in maps]).sum(dim=0)
 
@@ -512,10 +511,10 @@ class JointPath(ModelPath):
 logger = logging.getLogger(__name__)
 
 LONG = 10.0
-"""The seconds from which a fit logs beforehand how long it will take."""
+"""Minimum expected duration, in seconds, at which a fit logs the duration in advance."""
 
 TYPICAL_EVALUATIONS = 100
-"""The number of evaluations of a start that a fit typically takes."""
+"""Typical number of evaluations of each start in a fit."""
 
 
 class JointObjective(ClosedFormObjective):
@@ -544,7 +543,7 @@ class JointObjective(ClosedFormObjective):
         self._known_noise = torch.cat([known, self._known_noise], dim=-1)
         self._points = TaskPoints(self._all_X[0], tuple(tasks), sizes)
         self._one_hot = self._points.one_hot(len(tasks))
-        # Which inferred noise variance each point has: one for each task whose noise is unknown.
+        # Indicators of each point's inferred noise variance, one for each task without known noise.
         inferred = [
             *(not each for each in model.conditional.noise.known),
             isinstance(model.likelihood, GaussianLikelihood),
@@ -563,8 +562,8 @@ class JointObjective(ClosedFormObjective):
             mll: The marginal log likelihood of a joint model, in training mode.
 
         Returns:
-            The objective. ``None`` if it cannot be evaluated by rows: it can if all data kernels
-            are RBF or Matérn, and the target's noise is Gaussian or known.
+            The objective. ``None`` unless all data kernels are RBF or Matérn, and the target's
+            noise is Gaussian or known.
         """
         model: Any = mll.model
         kernels = model.conditional.kernel.data_kernels
@@ -589,14 +588,14 @@ class JointObjective(ClosedFormObjective):
     def minimize(
         self, starts: Tensor, max_iter: int, callback: Callable[[Any], None] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Minimizes the objective from all starts, and logs beforehand if it takes long."""
+        """Minimizes the objective from all starts; logs the expected duration if it is long."""
         start = perf_counter()
         self(starts, torch.arange(len(starts), device=starts.device))
         seconds = TYPICAL_EVALUATIONS * (perf_counter() - start)
         if seconds > LONG:
             logger.info(
-                "The fit of %s to %d points will take about %.2g seconds: max_points= uses fewer "
-                "points of the source tasks, num_restarts=0 one start only.",
+                "The fit of %s to %d points will take about %.2g seconds: to save time, use fewer "
+                "source points by max_points=, or one start by num_restarts=0.",
                 type(self.mll.model).__name__,
                 len(self._one_hot),
                 seconds,
@@ -644,7 +643,7 @@ class JointObjective(ClosedFormObjective):
         return constant + gaussian_loss(Y, total, noise)
 
     def _of_blocks(self, part: Callable[[int, Tensor], Tensor], Y: Tensor, noise: Tensor) -> Tensor:
-        """Evaluates the likelihood up to a constant, source by source."""
+        """Evaluates the negative log likelihood up to a constant, source by source."""
         every = torch.arange(Y.shape[-2], device=Y.device)
         *groups, target = every.split(self._points.sizes)
         schur, residual = part(len(groups), target), Y[:, target]

@@ -1,4 +1,4 @@
-r"""Kernels over inputs and tasks: sums of data kernels, each shared by some of the tasks.
+r"""Kernels over inputs and tasks: sums of data kernels, each shared by some tasks.
 
 The linear model of coregionalization describes source and target tasks by one GP,
 
@@ -6,8 +6,7 @@ The linear model of coregionalization describes source and target tasks by one G
 
     k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')        W_ν = F_ν F_νᵀ
 
-and the joint models of [Tighineanu2022hierarchical]_ (Section 4) differ in their factors ``F_ν``
-only. Read it for the evaluation of these kernels, and for how the tasks share the data kernels:
+The joint models of [Tighineanu2022hierarchical]_ (Section 4) differ only in their factors ``F_ν``:
 free task covariances (MTGP, MTKGP), a hierarchy of tasks (HGP), and independent sources that are
 weighted in the target (WSGP, ScaML).
 
@@ -38,12 +37,12 @@ from botorch_transfer.gp.stationary import evaluate
 
 
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
-    """Returns the rows of each task, for numbers of points of tasks one after another."""
+    """Returns the rows of each task, given the numbers of points of consecutive tasks."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 def rows_from_first_to_last(rows: Sequence[slice]) -> slice:
-    """Returns the rows from the first to the last of some tasks, ascending; none of no task."""
+    """Joins ascending slices of rows to one slice, from the first to the last row."""
     return slice(rows[0].start, rows[-1].stop) if rows else slice(0, 0)
 
 
@@ -67,14 +66,14 @@ class TaskPoints:
         return rows_from_first_to_last([own for task, own in rows if support[task]])
 
     def one_hot(self, num_tasks: int) -> Tensor:
-        """Indicators of each point's task, an ``n x num_tasks`` tensor."""
+        """Returns indicators of each point's task, an ``n x num_tasks`` tensor."""
         eye = torch.eye(num_tasks, dtype=self.X.dtype, device=self.X.device)
         tasks = zip(self.tasks, self.sizes, strict=True)
         return torch.cat([eye[task].expand(size, -1) for task, size in tasks])
 
 
 def _batch_shapes(kernel: Any) -> list[torch.Size]:
-    """Returns the batch shapes of a kernel and of what it scales."""
+    """Returns the batch shapes of a kernel and of the base kernel that it scales."""
     if type(kernel) is ScaleKernel:
         return [kernel._batch_shape, *_batch_shapes(kernel.base_kernel)]
     return [
@@ -89,7 +88,7 @@ class CoregionalizationKernel(Kernel):
     ``M`` is the target. Subclasses provide the factors.
 
     Args:
-        data_kernels: The ``Q`` kernels ``k_ν`` over the inputs without task column.
+        data_kernels: The ``Q`` kernels ``k_ν`` over the inputs, without the task column.
         num_tasks: The number of tasks ``T``, target included.
         **kwargs: ``batch_shape``, the factors' batch shape; and ``active_dims``, the columns that
             the kernel looks at, task column last.
@@ -117,7 +116,7 @@ class CoregionalizationKernel(Kernel):
 
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
-        """The batch shape. GPyTorch's own property visits all modules, which slows small fits."""
+        """The batch shape. GPyTorch's property visits all modules, which slows small fits."""
         parts = [part for kernel in self.data_kernels for part in _batch_shapes(kernel)]
         shapes = {self._batch_shape, *parts}
         return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
@@ -125,7 +124,7 @@ class CoregionalizationKernel(Kernel):
     @property
     @abstractmethod
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: whether the tasks' functions have a part with kernel ``k_ν``."""
+        """``Q x T`` flags: whether a task's function has a part with kernel ``k_ν``."""
 
     @property
     def fitted_part(self) -> tuple[Module, str] | None:
@@ -157,13 +156,13 @@ class CoregionalizationKernel(Kernel):
 
     @property
     def sources_are_independent(self) -> bool:
-        """Whether no two source tasks share a kernel: then their covariance is block diagonal."""
+        """Whether no two source tasks share a kernel: their covariance is block diagonal."""
         return all(sum(tasks[:-1]) <= 1 for tasks in self.support)
 
     def covariance(self, points1: TaskPoints, points2: TaskPoints) -> Tensor:
         """Evaluates the kernel between points of known tasks.
 
-        Data kernels are evaluated only where the tasks share them.
+        Each data kernel is evaluated only for the tasks that share it.
 
         Args:
             points1: ``batch_shape x n1`` points.
@@ -184,7 +183,7 @@ class CoregionalizationKernel(Kernel):
             rows, columns = points1.rows(support), points2.rows(support)
             if rows.start == rows.stop or columns.start == columns.stop:
                 continue
-            # One object, where the points are the same: so that zero distances are exact.
+            # The same object for the same points, so that zero distances are exact.
             x1 = points1.X[..., rows, :]
             x2 = x1 if points1 is points2 else points2.X[..., columns, :]
             weights = tasks1[rows] @ covariances[..., index, :, :] @ tasks2[columns].mT
@@ -244,7 +243,7 @@ class CoregionalizationKernel(Kernel):
         )
 
     def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
-        """Copies the kernel, with other data kernels and a change of its own batch dimensions."""
+        """Copies the kernel with new data kernels; ``change`` maps each of its own parameters."""
         twin = deepcopy(self)
         twin.data_kernels = ModuleList(kernels)
         for name, parameter in self.named_parameters():
@@ -255,7 +254,7 @@ class CoregionalizationKernel(Kernel):
 
 
 INDEPENDENCE = 0.1
-"""The ``ε`` of the start ``11ᵀ + εI``: every task's own share of its variance."""
+"""The ``ε`` of the initial matrix ``11ᵀ + εI``: the variance of each task that is not shared."""
 
 
 class _FreeCoregionalizationKernel(CoregionalizationKernel):
@@ -274,7 +273,7 @@ class _FreeCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: every kernel is every task's."""
+        """``Q x T`` flags: all tasks share every kernel."""
         return [[True] * self.num_tasks for _ in self.data_kernels]
 
     @property
@@ -299,8 +298,9 @@ class _FreeCoregionalizationKernel(CoregionalizationKernel):
 class LinearCoregionalizationKernel(_FreeCoregionalizationKernel):
     r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
 
-    This is the kernel of MTGP, the most flexible of the family, with ``O(T³)`` hyperparameters. The
-    matrices start at ``(11ᵀ + εI) / Q``: all tasks alike, unit variance in all.
+    This is the kernel of MTGP, the most flexible kernel of the family, with ``O(T³)``
+    hyperparameters. The matrices start at ``(11ᵀ + εI) / Q``: all tasks are similar, and have about
+    unit variance.
 
     Args:
         data_kernels: ``Q`` kernels of unit variance.
@@ -348,10 +348,10 @@ class IntrinsicCoregionalizationKernel(_FreeCoregionalizationKernel):
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
-    """Returns a factor of ``11ᵀ + εI``, to which a factor of lower rank comes close.
+    """Returns a factor of ``11ᵀ + εI``, approximate for a lower rank.
 
-    The full factor is the symmetric root: fits then treat all tasks alike. One of lower rank has
-    the first columns of the Cholesky factor.
+    The factor of full rank is the symmetric root, so that fits treat all tasks alike. A factor of
+    lower rank consists of the first columns of the Cholesky factor.
 
     Args:
         num_tasks: The number of tasks ``T``.
@@ -366,8 +366,8 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
     rank = num_tasks if rank is None else rank
     if not 1 <= rank <= num_tasks:
         raise ValueError(
-            f"rank={rank} is no rank of a matrix between {num_tasks} tasks (target included): "
-            f"choose 1 to {num_tasks}."
+            f"rank={rank} does not fit a matrix of {num_tasks} tasks (target included): choose 1 "
+            f"to {num_tasks}."
         )
     ones, eye = torch.ones(num_tasks, num_tasks), torch.eye(num_tasks)
     if rank < num_tasks:
@@ -377,13 +377,13 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
 
 
 class HierarchicalKernel(CoregionalizationKernel):
-    r"""``Σ_{ν ≤ min(i, j)} k_ν(x, x')``: every task adds to what the tasks before it have.
+    r"""``Σ_{ν ≤ min(i, j)} k_ν(x, x')``: every task is the task before plus a function.
 
     This is the kernel of HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Its
-    only hyperparameters are its data kernels'.
+    only hyperparameters are the hyperparameters of the data kernels.
 
     Args:
-        data_kernels: A kernel for each task, in their order, target last.
+        data_kernels: A kernel for each task, in the order of the tasks, target last.
         **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
             column last.
 
@@ -399,7 +399,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: kernel ``ν`` is shared by the tasks from ``ν`` on."""
+        """``Q x T`` flags: task ``ν`` and all later tasks share kernel ``ν``."""
         tasks = range(self.num_tasks)
         return [[task >= index for task in tasks] for index in tasks]
 
@@ -410,7 +410,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
 
 class _IndependentSourcesKernel(CoregionalizationKernel):
-    """Base class of kernels whose sources share theirs with the target, not with each other.
+    """Base class of kernels in which each source shares a kernel with the target only.
 
     Args:
         data_kernels: A kernel for each task, target last.
@@ -427,7 +427,7 @@ class _IndependentSourcesKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: a source's kernel is that source's and the target's."""
+        """``Q x T`` flags: a source and the target share the source's kernel."""
         target = self.num_tasks - 1
         tasks = range(self.num_tasks)
         return [[task in (index, target) for task in tasks] for index in tasks]
@@ -438,14 +438,15 @@ class _IndependentSourcesKernel(CoregionalizationKernel):
         return self.task_weights, "weights"
 
     def _factors(self, own: Tensor, targets: Tensor) -> Tensor:
-        """Puts together factors.
+        """Builds the factors of all kernels.
 
         Args:
-            own: A ``batch_shape x M x R`` tensor: each source's row in its kernel's factor.
-            targets: A ``batch_shape x M x R`` tensor: the target's row there.
+            own: A ``batch_shape x M x R`` tensor: each source's row in the factor of its kernel.
+            targets: A ``batch_shape x M x R`` tensor: the target's row in the factor of each
+                source's kernel.
 
         Returns:
-            A ``batch_shape x T x T x R`` tensor; the target's own kernel has factor one.
+            A ``batch_shape x T x T x R`` tensor. The factor of the target's own kernel is one.
         """
         *batch_shape, num_sources, rank = own.shape
         factors = own.new_zeros(*batch_shape, num_sources + 1, num_sources + 1, rank)
@@ -459,14 +460,14 @@ class _IndependentSourcesKernel(CoregionalizationKernel):
 class WeightedSourceKernel(_IndependentSourcesKernel):
     r"""``k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')``, the kernel of WSGP.
 
-    Each source task is a function of its own, plus ``√w_ν`` times a function with the same kernel
-    that it shares with the target.
+    Each source task is the sum of its own function and of ``√w_ν`` times a function that it shares
+    with the target. Both functions have the same kernel.
 
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
-        normalize: Whether to divide ``k_ν`` by ``1 + w_ν``, so that it is the source task's own
-            covariance whatever its weight.
+        normalize: Whether to divide ``k_ν`` by ``1 + w_ν``, so that ``k_ν`` is the source task's
+            covariance for any weight.
         **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
 
     Example:
@@ -498,7 +499,7 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
 class ScaMLKernel(_IndependentSourcesKernel):
     r"""``Cov(f_i, f_j)`` of independent sources ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
 
-    This is the kernel from which ScaML-GP follows by conditioning on the sources, Eq. (3) to (5) of
+    Conditioned on the sources, this kernel gives ScaML-GP, Eq. (3) to (5) of
     [Tighineanu2023scaml]_: ``W_m`` is ``1`` at ``(m, m)``, ``w_m`` at ``(m, t)`` and ``w_m²`` at
     ``(t, t)``.
 

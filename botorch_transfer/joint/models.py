@@ -1,14 +1,13 @@
 r"""Joint models: one GP over source and target tasks, used as a model of the target.
 
 The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
-an exact GP on the target's data, whose mean and kernel are the joint GP's given the source data
-(``joint.conditional``): its own likelihood is the first term, and the second is added as a loss
-term.
+an exact GP on the target's data. Its mean and kernel are the mean and kernel of the joint GP given
+the source data (``joint.conditional``). The likelihood of this GP is the first term, and the second
+term is an added loss term.
 
 All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
 ``i`` and ``x'`` of task ``j``; the five models differ in the matrices ``W_ν`` (see
-``joint.kernels``). Read it to choose among them, and for how all of them are
-conditioned and fitted.
+``joint.kernels``).
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
@@ -77,33 +76,34 @@ from botorch_transfer.outcome_transforms import OutcomeMoments, resolve_transfor
 from botorch_transfer.prior import TransferPrior
 
 MAX_RESTARTS = 2
-"""The default number of further starts of a fit, where memory allows it: each repeats the model."""
+"""Default number of further starts of a fit. Fewer starts are used if memory is short."""
 
 
 class JointTransferGP(TargetGP):
     r"""The target's part of an exact GP over source and target tasks.
 
     The joint GP's kernel is a coregionalization kernel over inputs and tasks, which subclasses
-    choose by :meth:`_coregionalization`. A fit maximizes the joint likelihood ``log p(y_t | y_s) +
-    log p(y_s)`` in the hyperparameters of all tasks; without target points it maximizes
-    ``log p(y_s)`` in the sources' hyperparameters.
+    build in :meth:`_coregionalization`. A fit maximizes the joint likelihood
+    ``log p(y_t | y_s) + log p(y_s)`` in the hyperparameters of all tasks; without target points
+    it maximizes ``log p(y_s)`` in the sources' hyperparameters.
 
     Args:
         prior: The source tasks, a sequence or a mapping from names: each a
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
-        outcome_transform: The transform of the target's outcomes; by default the one that matches
-            ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` apply to the source tasks, too.
-            ``None`` if the target's are in the units of the scaled sources already.
+        outcome_transform: The transform of the target's outcomes; by default the transform that
+            matches ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` also apply to the source
+            tasks. Pass ``None`` if the target's outcomes are in the units of the scaled sources
+            already.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, the scale unknown, the number of kernels
-            wrong, or ``max_points`` less than the number of source tasks.
+        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, the number
+            of kernels is wrong, or ``max_points`` is less than the number of source tasks.
     """
 
-    max_fit_iterations = 200  # along the flat ridges of free matrices, a fit would not end
+    max_fit_iterations = 200  # free matrices have flat ridges, on which a fit would not converge
     covar_module: SourceConditionalKernel
 
     def __init__(
@@ -125,8 +125,8 @@ class JointTransferGP(TargetGP):
         check_prior(prior)
         if isinstance(prior, TransferPrior):
             raise TypeError(
-                f"{type(self).__name__} is fitted together with its source tasks: give the source "
-                f"data, not a {type(prior).__name__}."
+                f"{type(self).__name__} is fitted together with its source tasks, but prior= is a "
+                f"{type(prior).__name__}: give the source data."
             )
         steps, _ = split_transform(outcome_transform)
         datasets = list(transform_outcomes(prior, steps).values())
@@ -174,7 +174,7 @@ class JointTransferGP(TargetGP):
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
     ) -> list[Kernel]:
-        """Makes the data kernels: one a task, the target's last.
+        """Builds the data kernels, one for each task, with the target's kernel last.
 
         Args:
             num_tasks: The number of tasks, the target included.
@@ -189,21 +189,21 @@ class JointTransferGP(TargetGP):
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
-        """Makes the kernel over inputs and tasks, sources first and target last."""
+        """Builds the kernel over inputs and tasks, with sources first and target last."""
 
     @property
     def conditional(self) -> SourceConditional:
-        """The joint GP's target task, given the source data."""
+        """The target task of the joint GP, given the source data."""
         return self.covar_module.conditional
 
     @property
     def covar_modules(self) -> list[Kernel]:
-        """The data kernels ``k_ν``, one a task and the target's last, or one that all share."""
+        """The data kernels ``k_ν``: one for each task, target last, or one for all tasks."""
         return [cast(Kernel, kernel) for kernel in self.conditional.kernel.data_kernels]
 
     @property
     def source_noise(self) -> Tensor:
-        """The inferred noise variances of the sources that have no known ones."""
+        """The inferred noise variances of the sources without known noise."""
         return self.conditional.noise.noise
 
     def forward(self, x: Tensor) -> MultivariateNormal:
@@ -213,7 +213,7 @@ class JointTransferGP(TargetGP):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            The prior. In training mode ``log p(y_s)`` becomes the added loss term.
+            The prior. In training mode, it also sets ``log p(y_s)`` as the added loss term.
         """
         if not self.training:
             return super().forward(x)
@@ -221,7 +221,7 @@ class JointTransferGP(TargetGP):
         with self.conditional.factorized() as factor:
             self._set_loss_term(factor.log_likelihood)
             mean = self.conditional.mean(x)
-            # An operator, because a tensor would be factorized at once, without the noise.
+            # An operator, because GPyTorch factorizes a tensor at once, before the noise is added.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
 
@@ -230,8 +230,9 @@ class JointTransferGP(TargetGP):
     ) -> ExactMarginalLogLikelihood:
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
 
-        By default it draws two starts, or fewer if their joint models would not fit into
-        ``max_bytes`` together. A fit that takes long is announced in the log (``logging.INFO``).
+        By default a fit draws two further starts, or fewer if the joint models of all starts need
+        more memory than ``max_bytes``. The expected duration of a long fit is logged
+        (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -253,7 +254,7 @@ class JointTransferGP(TargetGP):
         return True
 
     def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
-        """Evaluates a fit's objective without GPyTorch, if it can be.
+        """Returns a fit's objective in closed form, without GPyTorch.
 
         Args:
             mll: The marginal log likelihood of this model, in training mode.
@@ -267,12 +268,12 @@ class JointTransferGP(TargetGP):
 
 
 class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
-    """``log p(y_s)`` and the hyperpriors of a joint model without target points."""
+    """Marginal log likelihood ``log p(y_s)`` plus hyperpriors, for zero target points."""
 
     def forward(
         self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
     ) -> Tensor:
-        """Evaluates it.
+        """Evaluates the marginal log likelihood.
 
         Args:
             function_dist: The model's output at zero target points.
@@ -292,13 +293,13 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
 def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     """Lets a fit change only the sources' data kernels and noise.
 
-    Without target data, the target's hyperparameters would move to their hyperpriors' modes, and
-    the residual would vanish. Weights and coregionalization matrices are frozen as well, because
-    they say how the target relates to the sources: source data alone would take WSGP's weights to
-    zero.
+    Without target data, the target's hyperparameters would move to the modes of their hyperpriors,
+    and the residual would vanish. Weights and coregionalization matrices are frozen as well,
+    because they describe the relation of target and sources: source data alone would move WSGP's
+    weights to zero.
 
     Args:
-        mll: The likelihood that is maximized meanwhile.
+        mll: The likelihood that is maximized inside the ``with`` block.
     """
     conditional = mll.model.conditional
     kernels = zip(conditional.kernel.data_kernels, conditional.kernel.support, strict=True)
@@ -317,20 +318,20 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
 def _check_number(given: int, needed: int) -> None:
     """Checks the number of ``covar_modules``."""
     if given != needed:
-        rule = f"every task has one: give {needed}, the target's last"
+        rule = f"every task has a kernel: give {needed} kernels, the target's kernel last"
         if needed == 1:
-            rule = "all tasks share one kernel: give one, or use LinearCoregionalizationGP"
+            rule = "all tasks share one kernel: give one kernel, or use LinearCoregionalizationGP"
         raise ValueError(f"There are {given} covar_modules, but in this model {rule}.")
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
-    """Computes how many points each task keeps, so that all of them keep ``max_points``."""
+    """Computes the maximum number of points of a task, so that all tasks keep ``max_points``."""
     if max_points is None or sum(sizes) <= max_points:
         return max(sizes)
     if max_points < len(sizes):
         raise ValueError(
-            f"max_points={max_points} is too few for {len(sizes)} source tasks: allow one point "
-            "of each at least, or leave tasks out."
+            f"max_points={max_points} is less than the number of source tasks, {len(sizes)}: allow "
+            "at least one point of each task, or leave tasks out."
         )
     limits = range(1, max(sizes))
     return max(n for n in limits if sum(min(n, size) for size in sizes) <= max_points)
@@ -339,11 +340,11 @@ def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
 def _affordable_restarts(
     sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
-    """Refuses source data that are too large, and finds how many starts fit into memory."""
+    """Computes how many further starts fit into memory; raises an error for too large data."""
     *batch_shape, num_target_points, _ = train_X.shape
     num_points = dense = sum(sizes)
     if kernel.sources_are_independent:
-        # A dense matrix that takes the memory of the block diagonal one.
+        # The size of a dense matrix with the same memory as the block diagonal matrix.
         dense = math.isqrt(sum(size**2 for size in sizes))
     needed = joint_bytes(dense + num_target_points, train_X.dtype)
     if needed > max_bytes:
@@ -386,15 +387,15 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
 
         k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')
 
-    with ``M + 1`` kernels of unit variance, and a free positive semi-definite matrix ``W_ν`` each.
-    It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters: use it for
-    one or two source tasks with many evaluations, and a target with a few dozen. The cost is the
-    cost of one GP on the evaluations of all tasks.
+    The model has ``M + 1`` kernels of unit variance, each with a free positive semi-definite matrix
+    ``W_ν``. It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters.
+    Use it for one or two source tasks with many evaluations, and a target with a few dozen. The
+    cost is the cost of one GP on the evaluations of all tasks.
 
     Args:
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
-            each input, with initial lengthscales from 0.25 to 1, so that the fit can tell the
-            kernels apart.
+            each input. Initial lengthscales range from 0.25 to 1, so that the kernels differ in a
+            fit.
         rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
 
     Raises:
@@ -442,14 +443,14 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
         k((x, i), (x', j)) = W_ij k(x, x')
 
-    with one kernel of unit variance and one free positive semi-definite matrix; the same model as
-    BoTorch's ``MultiTaskGP``, predicting the target only. Use it for a few source tasks with the
-    target's lengthscales that differ from it in scale and sign. The cost is the cost of one GP on
-    the evaluations of all tasks.
+    The model has one kernel of unit variance and one free positive semi-definite matrix. It is the
+    same model as BoTorch's ``MultiTaskGP``, but predicts the target only. Use it for a few source
+    tasks with the same lengthscales as the target, but different scales or signs. The cost is the
+    cost of one GP on the evaluations of all tasks.
 
     Args:
-        covar_modules: A list of one kernel of unit variance, which all tasks share; by default RBF
-            with a lengthscale for each input.
+        covar_modules: A list with one kernel of unit variance for all tasks; by default RBF with a
+            lengthscale for each input.
         rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
 
     Raises:
@@ -500,9 +501,9 @@ class JointHierarchicalGP(JointTransferGP):
         f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
 
     with independent ``g_n ~ GP(0, k_n)``. Use it for a few tasks in a natural order, each a
-    revision of the previous one, with too few evaluations to fit them separately. The cost is the
-    cost of one GP on the evaluations of all tasks; ``SequentialHierarchicalGP`` is the same model,
-    trained task after task.
+    revision of the previous task, with too few evaluations to fit each task separately. The cost is
+    the cost of one GP on the evaluations of all tasks. ``SequentialHierarchicalGP`` is the same
+    model, fitted task after task.
 
     Args:
         prior: The source tasks, in order, a sequence or a mapping from names: each a
@@ -538,7 +539,7 @@ class JointHierarchicalGP(JointTransferGP):
 
 
 class _IndependentSourcesGP(JointTransferGP):
-    """Base class of the joint models with independent sources, weighted in the target."""
+    """Base class of the joint models with independent sources that are weighted in the target."""
 
     @property
     def weights(self) -> Tensor:
@@ -558,15 +559,15 @@ class WeightedSourceGP(_IndependentSourcesGP):
 
         k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_m w_m (δ_im + δ_it)(δ_jm + δ_jt) k_m(x, x')
 
-    Source task ``m`` is the sum of a private function and one shared with the target; ``w_m`` is
-    the ratio of their variances. The sources' covariance is block diagonal, so that cost grows
-    linearly with the number of tasks. Use it for a few source tasks, each of which may help or not,
-    with so few evaluations that target and sources are better fitted together; ``ScaMLGP`` is a
-    faster, modular alternative.
+    Source task ``m`` is the sum of a private function and a function that it shares with the
+    target. ``w_m`` is the variance of the shared function divided by the variance of the private
+    function. The sources' covariance is block diagonal, so the cost grows linearly with the number
+    of tasks. Use it for a few source tasks, some of which may not help, with so few evaluations
+    that a joint fit of target and sources is better. ``ScaMLGP`` is a faster, modular alternative.
 
     Args:
-        normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that it is the source task's own
-            covariance whatever its weight.
+        normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that ``k_m`` is the source task's
+            covariance for any weight.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
@@ -623,14 +624,14 @@ class JointScaMLGP(_IndependentSourcesGP):
 
         f_m ~ GP(0, k_m)        f_t = g_t + Σ_m w_m f_m        g_t ~ GP(0, k_t)
 
-    At equal hyperparameters it is ``ScaMLGP``; here the source tasks' hyperparameters are fitted
-    together with the target's. Use it if source tasks have so few evaluations that target data
-    improve their fits. The sources' covariance is block diagonal, so that cost grows linearly with
-    the number of tasks.
+    With the same hyperparameters, the model equals ``ScaMLGP``. Here the hyperparameters of source
+    tasks and target are fitted together. Use it if source tasks have so few evaluations that target
+    data improve their fits. The sources' covariance is block diagonal, so the cost grows linearly
+    with the number of tasks.
 
     Args:
-        covar_modules: One kernel a task, the residual kernel of the target last; by default scaled
-            RBF kernels with a lengthscale for each input, with ScaML-GP's hyperpriors.
+        covar_modules: One kernel for each task, the residual kernel of the target last. By default
+            scaled RBF kernels with a lengthscale for each input, with the hyperpriors of ScaML-GP.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.

@@ -328,8 +328,9 @@ def _of_ax(client: Any) -> _Experiment:
     told = {tuple(place): value for *place, value in zip(*columns, strict=True)}
     trials = []
     for index, trial in experiment.trials.items():
-        state = AX_STATES.get(trial.status.name)
-        for arm in trial.arms if state else ():
+        if (state := AX_STATES.get(trial.status.name)) is None:
+            continue
+        for arm in trial.arms:
             params = {name: value for name, value in arm.parameters.items() if name in known}
             values = [float(told.get((index, arm.name, goal), np.nan)) for goal in goals]
             is_complete, curve = state == TrialState.COMPLETE, curves.get(index)

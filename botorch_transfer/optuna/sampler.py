@@ -7,7 +7,7 @@ workers avoid one another. Models and search are shared with :func:`botorch_tran
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -262,10 +262,11 @@ class TransferSampler(BaseSampler):
             return {}
         found = self._initial
         complete = _complete(study)
+        names = dict.fromkeys(self._known)
+        if not self._is_settled:  # new ones, and ones that differ between old studies
+            names |= dict.fromkeys(name for trial in complete for name in trial.params)
+        self._check_names(study, names)
         if complete:
-            names = dict.fromkeys(self._known)
-            if not self._is_settled:  # new ones, and ones that differ between old studies
-                names |= dict.fromkeys(name for trial in complete for name in trial.params)
             seen = {name: self._seen(name, complete) for name in names}
             found = {name: distribution for name, distribution in seen.items() if distribution}
             if self._old is None and found != self._initial:
@@ -365,6 +366,26 @@ class TransferSampler(BaseSampler):
             row = space.sample(1, seed)
         active = [name for name in space.columns if row[name].notna().iloc[0]]
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
+
+    def _check_names(self, study: Study, names: Collection[str]) -> None:
+        """Refuses parameters with the name of another column, and values of none of them."""
+        columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
+        if clash := columns & set(names):
+            raise ValueError(
+                f"The parameter {min(clash)!r} has the name of a column of outcomes, tasks or "
+                "states: give it another name."
+            )
+        of_studies = isinstance(self._history, OptunaHistory)
+        known = {*names, *(self._history.parameters if of_studies else ())}
+        for name in sorted(self._missing.keys() - known) if of_studies else ():
+            likely = likely_column(name, known)
+            message = f"missing has the parameter {name!r}, which no trial has" + (
+                f": is {likely!r} meant?" if likely else ""
+            )
+            if self._is_settled:
+                raise ValueError(message)
+            with logged_once(self._logged, *_ROOMS):
+                logger.warning(message)
 
     def _check_objectives(self, study: Study) -> None:
         count = len(study.directions)

@@ -1,1 +1,1 @@
-"""The hierarchical GP over the source tasks: what they share, and what is a task's own."""
+"""Hierarchical GP over the source tasks: a common function, and an own function of each task."""

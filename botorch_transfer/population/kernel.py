@@ -1,20 +1,20 @@
-r"""The posterior of what source tasks have in common, and the kernel of a further task.
+r"""Posterior of the function that all source tasks share, and the kernel of a further task.
 
-Outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise: a level, a function that all tasks
-share, and one of the task's own, which is about the level,
+Outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise: a level ``a_m``, a function ``c``
+that all tasks share, and the task's own function ``h_m``, whose mean over reference points is zero,
 
 .. code-block:: text
 
     a_m ~ N(0, v_a)     c ~ GP(0, s_c k_c)     h_m = g_m - mean of g_m,  g_m ~ GP(0, s_h k_h)
 
-Read it for the posterior of ``c`` given all tasks, which is the prior mean of a further task, and
-for how the task's own scale and level enter its kernel. The rows of all tasks are stacked. Their
-covariance is the covariance of ``c`` everywhere, plus the covariance of level, own function and
-noise for two rows of one task.
+The posterior of ``c`` given all tasks is the prior mean of a further task. The scale and the level
+of this task are random, and enter the kernel of the task. The rows of all tasks are stacked. The
+covariance of two rows is the covariance of ``c``. Two rows of the same task also have the
+covariance of level, own function and noise.
 
-The mean is over reference points, some of the inputs of all tasks. Functions that vary slowly are
-otherwise draws of a wide distribution of constants: three smooth tasks would leave the level of a
-further one uncertain by ten times their range.
+The reference points are some of the inputs of all tasks. Without subtracting the mean, smooth own
+functions would be almost arbitrary constants: after three smooth tasks, the level of a further task
+would be uncertain by ten times the range of their outcomes.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from botorch_transfer.gp.stationary import PriorKernel, Stationary, evaluate
 from botorch_transfer.prior import Observations
 
 MAX_REFERENCE = 64
-"""Over how many inputs the mean of a task's own function is taken, at most."""
+"""Maximum number of reference points, over which the mean of a task's own function is zero."""
 
 
 LEVEL_VARIANCE = 0.09
-"""The variance of the tasks' levels, in units of their standardized outcomes."""
+"""The variance of the tasks' levels, in units of standardized outcomes."""
 
 
 class PopulationHyperparameters(NamedTuple):
     """The hyperparameters of the hierarchical GP.
 
     Args:
-        lengthscale: A ``d`` tensor, of what all tasks share.
-        own_lengthscale: A ``d`` tensor, of a task's own function.
-        outputscale: The signal variance of what all tasks share, without dimensions.
-        own_outputscale: That of a task's own function.
+        lengthscale: A ``d`` tensor: the lengthscales of the common function.
+        own_lengthscale: A ``d`` tensor: the lengthscales of a task's own function.
+        outputscale: The signal variance of the common function, a tensor without dimensions.
+        own_outputscale: The signal variance of a task's own function.
         noise: The noise variance of a further task.
         task_noise: An ``M`` tensor: the noise variance of each source task.
     """
@@ -78,14 +78,14 @@ class PopulationHyperparameters(NamedTuple):
 
 
 def centred(covariance: Tensor, rows: Tensor) -> Tensor:
-    """Subtracts the mean at some inputs from random functions.
+    """Subtracts each function's mean over some inputs, in the covariance of random functions.
 
     Args:
-        covariance: The ``N x N`` covariance matrix of the functions.
-        rows: The indices of these inputs.
+        covariance: The ``N x N`` covariance matrix of the random functions.
+        rows: The indices of the inputs over which the mean is taken.
 
     Returns:
-        The covariance matrix of what is left.
+        The covariance matrix of the functions minus their means.
     """
     with_mean = covariance[:, rows].mean(dim=-1)
     return covariance - with_mean.unsqueeze(-1) - with_mean + with_mean[rows].mean()
@@ -94,13 +94,13 @@ def centred(covariance: Tensor, rows: Tensor) -> Tensor:
 def centred_between(
     kernel: Callable[..., Tensor], x1: Tensor, x2: Tensor, reference: Tensor, diag: bool = False
 ) -> Tensor:
-    """Evaluates the covariance of random functions minus their mean at some inputs.
+    """Evaluates the covariance of random functions minus their means over reference points.
 
     Args:
         kernel: Evaluates the covariance of the functions, as :meth:`.Stationary.between` does.
         x1: A ``... x n1 x d`` tensor of inputs.
         x2: A ``... x n2 x d`` tensor of inputs.
-        reference: An ``R x d`` tensor of the inputs of the mean.
+        reference: An ``R x d`` tensor: the reference points.
         diag: Whether to return the values at ``(x1_i, x2_i)`` only.
 
     Returns:
@@ -116,21 +116,23 @@ def centred_between(
 
 @savable
 class ConditionedPopulation(ConditionedBatch):
-    r"""The function that all tasks share, given the data of all of them.
+    r"""The common function of all tasks, given the data of all tasks.
 
-    Build it by :meth:`from_data`. Many rows are kept on inducing points, see ``gp.distilled``.
+    Build it by :meth:`from_data`. Many rows are condensed to inducing points, see ``gp.distilled``.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
-        parts: An ``M x N`` tensor: what each task contributes to the coefficients of the mean.
+        parts: An ``M x N`` tensor: each task's contribution to the coefficients of the mean.
         inverse_root: A ``1 x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
-            or what takes its place for inducing points.
-        reference: An ``R x d`` tensor: the inputs over which a task's own function has mean zero.
-        own_lengthscale: A ``d`` tensor, of the tasks' own functions.
-        own_outputscale: A tensor without dimensions: the signal variance of these.
+            or the corresponding factor for inducing points.
+        reference: An ``R x d`` tensor: the reference points, over which a task's own function has
+            mean zero.
+        own_lengthscale: A ``d`` tensor: the lengthscales of the tasks' own functions.
+        own_outputscale: A tensor without dimensions: the signal variance of the tasks' own
+            functions.
         own_noise: A tensor without dimensions: the noise variance of a further task.
-        lengthscale: A ``1 x d`` tensor, of the function that all share.
-        outputscale: A tensor of one: its signal variance.
+        lengthscale: A ``1 x d`` tensor: the lengthscales of the common function.
+        outputscale: A tensor with one element: the signal variance of the common function.
         kernel: The stationary kernel's name.
         task_names: The tasks' names, for messages and the ``state_dict``.
 
@@ -193,8 +195,8 @@ class ConditionedPopulation(ConditionedBatch):
             found: The hyperparameters.
             kernel: The stationary kernel's name.
             names: The tasks' names.
-            max_inducing: More rows than these are kept on at most so many inducing points; ``None``
-                keeps all of them exactly.
+            max_inducing: The maximum number of inducing points. More rows are condensed to inducing
+                points; ``None`` keeps all rows exactly.
 
         Returns:
             The posterior.
@@ -226,7 +228,7 @@ class ConditionedPopulation(ConditionedBatch):
             for index, rows in enumerate(tasks):
                 with name_task_in_errors(names[index]):
                     block = own.block(common, X[rows], Y[rows], noise[rows])
-                if len(rows) > MAX_ROWS_OF_TASK:  # small ones take less time than memory
+                if len(rows) > MAX_ROWS_OF_TASK:  # a small block is cheap to compute again
                     blocks[index] = block
                 columns = inducing.whiten(block.X).mT
                 precision += columns.mT @ block.solve(columns)
@@ -244,7 +246,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Returns the posterior on inducing points, at most half of its points."""
+        """Returns the posterior on inducing points, at most half as many as the present points."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -259,13 +261,13 @@ class ConditionedPopulation(ConditionedBatch):
 
 
 MAX_ROWS_OF_TASK = 1500
-"""A task with more rows is kept on inducing points of its own first."""
+"""Maximum number of a task's rows that are not condensed to the task's own inducing points."""
 
 _MAX_OWN_INDUCING = 512
 
 
 class _Block(NamedTuple):
-    """Data of one task: the common function ``c(X)`` plus a residual with covariance ``R``.
+    """Data ``y`` of one task: the common function ``c(X)`` plus a residual with covariance ``R``.
 
     Args:
         X: An ``n x d`` tensor of inputs.
@@ -296,10 +298,10 @@ class _OwnPart(NamedTuple):
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
         """Returns one task's rows as observations of the common function.
 
-        Many rows are first condensed to a precision ``Λ`` and ``Λ y`` of the task's function at
-        inducing inputs. Then ``R = G + Λ⁻¹`` with the covariance ``G`` of level and own function
-        there, so that rows between inducing inputs do not count as independent observations of the
-        common function.
+        Many rows are first condensed to inducing inputs: to a precision ``Λ`` of the task's
+        function, and ``Λ y``. Then ``R = G + Λ⁻¹``, with the covariance ``G`` of level and own
+        function at the inducing inputs. So rows between inducing inputs do not count as independent
+        observations of the common function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -316,7 +318,7 @@ class _OwnPart(NamedTuple):
         mixing = torch.linalg.lu_factor(torch.eye(len(Z)).to(Z) + G @ precision)
 
         def mixed(told: Tensor) -> Tensor:
-            """``(G + Λ⁻¹)⁻¹ C`` of ``Λ C``, for ``Λ`` without an inverse, too."""
+            """Computes ``(G + Λ⁻¹)⁻¹ C`` from ``Λ C``, even if ``Λ`` is singular."""
             return told - precision @ torch.linalg.lu_solve(*mixing, G @ told)
 
         told = mixed(to_values @ (weighted @ Y.unsqueeze(-1)))
@@ -326,8 +328,8 @@ class _OwnPart(NamedTuple):
 class TargetScale(Module):
     r"""Four moments of a task's scale ``b`` and level.
 
-    They are computed, not fitted. They are a parameter all the same, so that they travel with the
-    hyperparameters.
+    The moments are computed, not fitted. They are a parameter without gradient, so that a copy of
+    the hyperparameters includes them.
 
     Args:
         batch_shape: The batch shape of the target model.
@@ -369,12 +371,12 @@ class TargetScale(Module):
         self.moments.data = torch.stack(torch.broadcast_tensors(*moments), dim=-1).to(self.moments)
 
     def __getitem__(self, index: Any) -> TargetScale:
-        """Selects from the batch: what an index of ``batch_shape`` selects."""
+        """Selects from the batch."""
         return select_batch(self, index)
 
 
 class PopulationMean(SourceMean):
-    """``E[b] μ(x)``: the mean of a further task, whose level has the mean zero.
+    """Mean ``E[b] μ(x)`` of a further task. The task's level has the mean zero.
 
     Args:
         common: The mean ``μ`` of the function that all tasks share.
@@ -397,7 +399,7 @@ class PopulationMean(SourceMean):
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
     def parts(self, x: Tensor) -> Tensor:
-        """Contributions of each source's outcomes to the mean."""
+        """Returns the contribution of each source's outcomes to the mean."""
         gps = cast(ConditionedPopulation, self.common.gps)
         return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
 
@@ -405,18 +407,19 @@ class PopulationMean(SourceMean):
 class PopulationKernel(PriorKernel):
     r"""The covariance of a further task, whose scale ``b`` and level ``a`` are uncertain.
 
-    With the posterior ``(μ, Σ)`` of the function that all tasks share, and the covariance ``k`` of
-    the task's own function, it is that of ``a + b (c(x) + h(x))`` for independent parts:
+    The common function has the posterior ``(μ, Σ)``, and the task's own function has the covariance
+    ``k``. The kernel is the covariance of ``a + b (c(x) + h(x))`` for independent ``a``, ``b``,
+    ``c`` and ``h``:
 
     .. code-block:: text
 
         E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
     Args:
-        residual: The kernel of the task's own function, before its mean at the reference points is
-            subtracted.
-        common: The mean ``μ``.
-        common_covariance: The covariance ``Σ``.
+        residual: The kernel of the task's own function, before the mean over the reference points
+            is subtracted.
+        common: The posterior mean ``μ``.
+        common_covariance: The posterior covariance ``Σ``.
         scale: The moments of scale and level.
     """
 
@@ -439,7 +442,7 @@ class PopulationKernel(PriorKernel):
         return PopulationKernel(own[0], self.common, self.common_covariance, own[1])
 
     def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Evaluates ``Σ + k``, the covariance of a task with the scale one and the level zero.
+        """Evaluates ``Σ + k``, the covariance of a task with scale one and level zero.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
@@ -466,7 +469,7 @@ class PopulationKernel(PriorKernel):
             A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
         """
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
-        # Inputs that repeat themselves along a batch are evaluated once, and found out about once.
+        # Inputs that are equal along a batch are evaluated only once.
         same = x1 is x2
         if not x2.requires_grad:
             x2 = collapse_batch(x2)
@@ -486,7 +489,7 @@ class PopulationKernel(PriorKernel):
         scale, gps = self.scale, cast(ConditionedPopulation, self.common.gps)
         factor, variances = scale.mean_square.sqrt(), (scale.variance, scale.level_variance)
         z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()
-        # Of a random scale and level: two normal numbers for each function.
+        # Random scale and level: two normal numbers for each function.
         slope, level = (number * v.sqrt() for number, v in zip(z, variances, strict=True))
         own = draw_kernel_feature_paths_fallback(
             num_inputs=gps.dim,
@@ -506,7 +509,7 @@ class PopulationKernel(PriorKernel):
         return PathDict(paths, sum)  # type: ignore[arg-type]
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands the common function and the task's own, times the random scale, and the level."""
+        """Expands the common and the own function, times the random scale, and the level."""
         residual, gps = Stationary.of(self.residual), cast(ConditionedPopulation, self.common.gps)
         is_ours = isinstance(mean, PopulationMean) and mean.common is self.common
         if residual is None or rest.parts or not is_ours:

@@ -1,8 +1,8 @@
-r"""PopulationGP: a further task of a hierarchical GP over the sources, with nothing fitted to it.
+r"""PopulationGP: a further task of a hierarchical GP over the sources, without a fit to the target.
 
-The source tasks determine the common function, and the distance of a task from it. A new task needs
-nothing but its scale and its level. Both are averaged over, so that there is nothing to overfit.
-The posterior of what the sources share is in ``population.kernel``, its fit in
+The source tasks determine the common function, and the typical distance of a task from it. Only the
+scale and the level of a new task are unknown. The model averages over both, so nothing can overfit.
+The posterior of the common function is in ``population.kernel``, and the fit to the source tasks in
 ``population.prior``.
 """
 
@@ -32,52 +32,52 @@ from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.prior import ConditionedPrior
 
 NUM_SCALES, WIDTH = 9, 2.5
-"""Number of scales to average over, and their range in standard deviations."""
+"""Number of scales to average over, and their range from the mean in standard deviations."""
 
 INVERTED = 0.05
-"""The probability, before any outcome, that the target is the opposite of its sources."""
+"""Prior probability that the target's scale is negative: the target is the sources' opposite."""
 
 ELSEWHERE, FAR = 0.05, 10.0
-"""The probability that the target's level has nothing to do with the sources', and how many times
-further from theirs it then is."""
+"""Prior probability that the target's level is unrelated to the sources' levels, and the factor of
+the level's standard deviation in this case."""
 
 ENOUGH_POINTS = 3
-"""From how many points on the target's outcomes say how far they spread."""
+"""Minimum number of target points from which the spread of the target's outcomes is estimated."""
 
 _RANGE = 1e12
-"""Largest factor of a hyperparameter above or below order one."""
+"""Factor between the noise variance and its bounds."""
 
 
 class PopulationGP(SourcePosteriorGP):
-    r"""A further task of a hierarchical GP over the sources, with nothing fitted to the target.
+    r"""A further task of a hierarchical GP over the sources, without a fit to the target.
 
-    With the posterior ``(μ, Σ)`` of the function that all source tasks share, and the kernel ``k``
-    of a task's own function, the target is ``a + b (c(x) + h(x))`` with ``c ~ GP(μ, Σ)`` and ``h ~
-    GP(0, k)``, where ``k`` is the covariance of functions whose mean is zero. Level ``a`` and scale
-    ``b`` are distributed as among the sources, but for small probabilities that the target is the
-    sources' opposite, ``b < 0``, or that its level is far from theirs. The scale's distribution,
-    given the target's data, has nine values of either sign. Its moments make the target one exact
-    GP:
+    The target is ``a + b (c(x) + h(x))``, with the common function ``c ~ GP(μ, Σ)`` given all
+    source tasks, and the target's own function ``h ~ GP(0, k)``, whose mean over reference points
+    is zero. Level ``a`` and scale ``b`` have the distribution of the sources' levels and scales,
+    with two exceptions of small probability: the target is the sources' opposite, ``b < 0``, or the
+    target's level is far from the sources' levels. The posterior of the scale has nine positive and
+    nine negative values. The moments of this posterior make the target one exact GP:
 
     .. code-block:: text
 
         m_t(x) = E[b] μ(x)
         k_t(x, x') = E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
-    They are computed when the model is built and again by each fit, and frozen in between. All
-    hyperparameters are the sources' own. Use it for the first evaluations, from few and small
-    source tasks on, and wherever a fit to a handful of points is not to be trusted. Outcomes of the
-    target and of the sources should have the same units, up to a factor of a few. Those of three
-    target points or more that spread far more widely are modelled in units of their own.
+    The constructor and each fit compute the moments; conditioning and fantasies keep them. All
+    hyperparameters are the sources' hyperparameters. Use the model for the first evaluations, even
+    with few and small source tasks, and whenever you do not trust a fit to a handful of points.
+    Outcomes of the target and of the sources should have the same units, up to a small factor. If
+    three or more target outcomes spread far more widely than the sources' outcomes, the model
+    rescales them.
 
     Args:
-        prior: A :class:`SourcePopulation`, or source data to fit one from.
+        prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` from.
         covar_module: The kernel ``k`` of the target's own function, in units of a standardized
-            task; by default the sources', at their values. The parameters of a kernel that is given
-            are fitted.
+            task. By default the sources' kernel with the sources' hyperparameters, which are not
+            fitted. The parameters of a kernel that you give are fitted.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or differs from the prior's transform.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -95,7 +95,7 @@ class PopulationGP(SourcePosteriorGP):
     covar_module: PopulationKernel
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns hyperparameters of a source task; the noise is the one that the sources share."""
+        """Returns a source task's hyperparameters, with the noise variance of a further task."""
         noise = float(cast(SourcePopulation, prior).hyperparameters.noise)
         bounds = min(1.0, noise) / _RANGE, max(1.0, noise) * _RANGE
         return replace(SOURCE_HYPERPARAMETERS, noise=Hyperparameter(None, noise, *bounds))
@@ -103,7 +103,7 @@ class PopulationGP(SourcePosteriorGP):
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> ScaleKernel:
-        """Returns the kernel of the sources' own functions, which is kept."""
+        """Returns the kernel of the sources' own functions, which is not fitted to the target."""
         learned = cast(SourcePopulation, prior).hyperparameters
         lengthscale = learned.own_lengthscale.expand(*batch_shape, 1, -1)
         scale = learned.own_outputscale.expand(batch_shape)
@@ -122,7 +122,7 @@ class PopulationGP(SourcePosteriorGP):
         self.update_scale()
 
     def _derived_noise(self, squares: Tensor) -> Tensor:
-        """Returns the sources' noise at squared scales, within the bounds of the target's noise."""
+        """Returns the sources' noise times squared scales, clipped to the bounds of the noise."""
         bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
         noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
         return noise.clamp(1.01 * float(bounds.lower_bound), 0.99 * float(bounds.upper_bound))
@@ -134,9 +134,10 @@ class PopulationGP(SourcePosteriorGP):
 
     @torch.no_grad()
     def update_scale(self) -> None:
-        """Computes the moments of scale and level anew from the target's data.
+        """Recomputes the moments of scale and level from the target's data.
 
-        Building and fitting do so; call it after changing hyperparameters by hand.
+        The constructor and each fit call it. Call it yourself after changing hyperparameters by
+        hand.
         """
         steps = torch.linspace(-WIDTH, WIDTH, NUM_SCALES, dtype=torch.double)
         steps = steps.to(self.train_targets.device)
@@ -151,20 +152,21 @@ class PopulationGP(SourcePosteriorGP):
         joint = log_weights.flatten(-2).softmax(dim=-1).unflatten(-1, log_weights.shape[-2:])
         weights, elsewhere = joint.sum(dim=-2), joint[..., 1, :].sum(dim=-1) > 0.5
         mean, square = unit * (weights @ scales), unit.square() * (weights @ scales.square())
-        # The likelier level's variance; the larger one would dominate a mean of the two.
+        # Use the variance of the likelier level. In a mean of both variances, the larger variance
+        # would dominate.
         level = unit.square() * torch.where(elsewhere, levels[1], levels[0])
         # Rounding can make the variance slightly negative.
         self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
         if self._infers_noise:
             noise = self._derived_noise(square).to(self.train_targets)
             cast(Any, self.likelihood).noise_covar.derive(noise)
-        cast(Any, self)._clear_cache()  # predictions were prepared with the moments before
+        cast(Any, self)._clear_cache()  # cached predictions use the old moments
 
     def _unit(self) -> Tensor:
         """Returns the unit of scales and levels, a ``batch_shape`` tensor.
 
-        It is one, unless three outcomes or more spread further than the largest scale: then the
-        target's units are others, and the largest scale is brought to this spread.
+        The unit is one, unless three or more outcomes spread further than the largest scale. The
+        target then has different units, and the unit scales the largest scale up to this spread.
         """
         Y, steps = self.train_targets.double(), self.prior.scale_log_std * WIDTH
         if self.num_target_points < ENOUGH_POINTS:
@@ -172,9 +174,9 @@ class PopulationGP(SourcePosteriorGP):
         return (Y.std(dim=-1) / math.exp(steps)).clamp_min(1.0)
 
     def _evidence(self, scales: Tensor, levels: Tensor, unit: Tensor) -> Tensor:
-        """The log density of the target's outcomes for ``L`` level variances and ``S`` scales.
+        """Evaluates the target's log density for ``L`` level variances and ``S`` scales.
 
-        The lowest finite number where it cannot be computed.
+        It is the lowest finite number if a covariance matrix is not positive definite.
         """
         training = self.training
         self.eval()

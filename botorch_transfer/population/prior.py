@@ -1,24 +1,23 @@
 r"""The hierarchical GP over the source tasks, as a prior.
 
-Read it for what :class:`~.models.PopulationGP` is built on: one GP for all source tasks, given the
-data of all of them, and how the scales and levels of the tasks differ. The posterior is in
+It is the prior of :class:`~.models.PopulationGP`: one GP for all source tasks, given the data of
+all tasks, and the distribution of the tasks' scales and levels. The posterior is in
 ``population.kernel``.
 
-All tasks share the GP's hyperparameters, so they are fitted to the rows of all tasks at once. They
-are optimized as logarithms, with normal hyperpriors:
+All tasks share the GP's hyperparameters, so the hyperparameters are fitted to the rows of all tasks
+at once. Their logarithms are optimized, with normal hyperpriors:
 
 .. code-block:: text
 
-    log ℓ_c         ~ N(√2 + ½ log d, 3)      lengthscales of what all tasks share
+    log ℓ_c         ~ N(√2 + ½ log d, 3)      lengthscales of the common function
     log ℓ_h / ℓ_c   ~ N(0, .7²)               lengthscales of a task's own function
-    log s_c         ~ N(log .8, 1)            standard deviation of what all tasks share
+    log s_c         ~ N(log .8, 1)            standard deviation of the common function
     log s_h         ~ N(log .7, 1)            standard deviation of a task's own function
-    log s_h / s_c   ~ N(.3, .3² M / 2)        how alike the M tasks are; one or two cannot tell
+    log s_h / s_c   ~ N(.3, .3² M / 2)        similarity of the M tasks; vague for one or two
     log σ²          ~ N(log .01, 1.5²)        noise variance
     log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
 
-for outcomes that are standardized task by task. Hyperpriors and their values were chosen by
-experiment. Those of ``ℓ_c`` and ``σ²`` may come from other search spaces instead.
+for outcomes that are standardized task by task. The hyperpriors were chosen by experiment.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from botorch_transfer.prior import ConditionedPrior, Observations
 from botorch_transfer.progress import announce
 
 _UNKNOWN_LENGTHSCALE = 1 / 3
-"""The lengthscale of an input whose value is the same in all data, in widths of the unit cube."""
+"""The lengthscale of an input that is constant in all data, in widths of the unit cube."""
 
 _JITTER = 1e-6
 
@@ -60,28 +59,28 @@ _STEPS = 50
 """Approximate number of iterations of a fit."""
 
 _FEWEST = 5
-"""Least number of points of a task that are kept."""
+"""Minimum number of points to keep of each task."""
 
 _PSEUDO_TASKS = 2.0
-"""Weight of the hyperprior of scales and levels, in tasks."""
+"""Weight of the hyperpriors of scales and levels, as a number of tasks."""
 
 _SCALE_STD, _LEVEL_STD = 1.0, 1.0
-"""Standard deviation of the logarithm of a task's scale, and of its level in units of the typical
-scale, where nothing else is known."""
+"""Prior standard deviation of a task's log scale, and of a task's level in units of the typical
+scale."""
 
 
 @dataclass(frozen=True)
 class PopulationOptions:
-    """Options of the fit of the hierarchical GP over source tasks, and of its conditioning.
+    """Options for fitting and conditioning the hierarchical GP over source tasks.
 
     Args:
-        max_iter: The most L-BFGS-B iterations.
-        fit_points: Hyperparameters are fitted to at most so many points of all tasks together:
-            each task has the same share of its points, from its worst outcome to its best, but no
-            fewer than five. Where there is no room for five points of each task, tasks are left out
+        max_iter: The maximum number of L-BFGS-B iterations.
+        fit_points: The maximum number of points of all tasks together to which hyperparameters are
+            fitted. Each task contributes the same share of its points, from its worst to its best
+            outcome, but at least five. If five points of each task are too many, tasks are left out
             evenly.
-        max_inducing: The GP is conditioned on all points, and kept on at most so many inducing
-            points where they are more.
+        max_inducing: The maximum number of inducing points. The GP is conditioned on all points;
+            more points than ``max_inducing`` are condensed to inducing points.
 
     Raises:
         ValueError: If a number is out of range.
@@ -101,17 +100,17 @@ class PopulationOptions:
 
 
 def thinned(tasks: Observations, max_points: int) -> Observations:
-    """Keeps about the same share of each task's points, but no fewer than five.
+    """Keeps about the same share of each task's points, but at least five.
 
-    Where there is no room for five points of each task, tasks are left out evenly, in the order
-    of how their outcomes are distributed. The order in which tasks are given does not matter.
+    If five points of each task are too many, tasks are left out evenly, in the order of their mean
+    absolute outcomes. The result does not depend on the order of the tasks.
 
     Args:
         tasks: The rows of all tasks.
-        max_points: How many points to keep of all tasks together, at most.
+        max_points: The maximum number of points to keep of all tasks together.
 
     Returns:
-        The rows that are kept, one task after another.
+        The kept rows, one task after another.
     """
     if len(tasks.Y) <= max_points:
         return tasks
@@ -119,26 +118,26 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
     sizes = torch.bincount(tasks.task)[chosen]
     fewest = sizes.clamp_max(min(_FEWEST, max_points))
     share, counts = 1.0, sizes
-    while counts.sum() > max_points:  # with each round more tasks are at their fewest
+    while counts.sum() > max_points:  # in each round, more tasks reach their minimum
         room = counts > fewest
         share = float(max_points - fewest[~room].sum()) / float(sizes[room].sum())
         counts = fewest.maximum((share * sizes).floor().long())
     kept = []
     for index, count in zip(chosen.tolist(), counts.tolist(), strict=True):
         (rows,) = (tasks.task == index).nonzero(as_tuple=True)
-        # By its outcomes: tasks with the same inputs are to keep different ones.
+        # Chosen by outcomes too, so that tasks with the same inputs keep different inputs.
         kept.append(rows[typical_rows(tasks.X[rows], tasks.Y[rows], count).sort().values])
     every = torch.cat(kept)
     return Observations(tasks.X[every], tasks.Y[every], tasks.noise[every], tasks.task[every])
 
 
 def _spread_out(tasks: Observations, most: int) -> Tensor:
-    """Returns the tasks with data; where these are more, so many that differ in their outcomes."""
+    """Returns at most ``most`` of the tasks with data, spread over their outcomes."""
     indices, counts = tasks.task.unique(return_counts=True)
     if len(indices) <= most:
         return indices
     none = tasks.Y.new_zeros(int(indices[-1]) + 1)
-    keys = tasks.X.sum(dim=-1), tasks.Y.abs()  # outcomes decide, inputs where they agree
+    keys = tasks.X.sum(dim=-1), tasks.Y.abs()  # sorted by outcomes; inputs break ties
     means = [none.index_add(0, tasks.task, key)[indices] / counts for key in keys]
     return indices[lexical_order(*means)[evenly_spaced(len(indices), most)]].sort().values
 
@@ -147,8 +146,8 @@ class PopulationObjective:
     """The negative log posterior of the hyperparameters per point, up to a constant.
 
     Args:
-        tasks: The rows of all tasks, numbered without gaps and standardized task by task. Noise
-            that is inferred is NaN.
+        tasks: The rows of all tasks, with tasks numbered without gaps and outcomes standardized
+            task by task. Inferred noise is NaN.
         kernel: The stationary kernel's name.
 
     Example:
@@ -166,7 +165,7 @@ class PopulationObjective:
         self._same = (tasks.task.unsqueeze(-1) == tasks.task).double()
         self._reference = different_rows(tasks.X, MAX_REFERENCE)
         d, M = self._dim, self._num_tasks
-        normal = [  # means and standard deviations of the hyperpriors, and how many have them
+        normal = [  # mean, standard deviation and number of hyperparameters of each hyperprior
             (math.sqrt(2) + 0.5 * math.log(d), math.sqrt(3), d),
             (0.0, 0.7, d),
             (math.log(0.8), 1.0, 1),
@@ -194,9 +193,9 @@ class PopulationObjective:
     def bounds(self) -> Tensor:
         """Returns the lower and upper bounds of the parameters.
 
-        If an input never varies, its lengthscale cannot be learned. It is fixed to a short one, and
-        signal variances are bounded by one, so that predictions away from the known value return to
-        the prior's.
+        If an input never varies, the data do not determine its lengthscale. The lengthscale is then
+        fixed to a short value, and signal variances are bounded by one. So predictions away from
+        the input's known value return to the prior.
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d
@@ -213,7 +212,7 @@ class PopulationObjective:
         return theta.split((self._dim, self._dim, 1, 1, 1, self._num_tasks), dim=-1)
 
     def read(self, theta: Tensor) -> PopulationHyperparameters:
-        """Turns ``... x k`` parameters into hyperparameters."""
+        """Converts ``... x k`` parameters to hyperparameters."""
         common, own, s_c, s_h, noise, of_tasks = self._split(theta)
         return PopulationHyperparameters(
             common.exp(),
@@ -225,11 +224,11 @@ class PopulationObjective:
         )
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective, one row after the other.
+        """Evaluates the objective, row by row.
 
         Args:
             theta: A ``P x k`` tensor of parameters.
-            rows: Ignored; :func:`minimize_batched` gives the place of each row.
+            rows: Ignored; :func:`minimize_batched` passes the index of each row.
 
         Returns:
             The ``P`` values and their ``P x k`` gradient.
@@ -243,7 +242,7 @@ class PopulationObjective:
         return value.detach() / len(self.tasks.Y), slope / len(self.tasks.Y)
 
     def _likelihood(self, found: PopulationHyperparameters) -> Tensor:
-        """Evaluates the negative log likelihood of a row of parameters."""
+        """Evaluates the negative log likelihood of one set of hyperparameters."""
         X, Y, is_inferred = self.tasks.X, self.tasks.Y, self.tasks.noise.isnan()
         common = Stationary(self.kernel, found.lengthscale, found.outputscale).covariance(X)
         own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale).covariance(X)
@@ -265,10 +264,10 @@ def fit_population(
         options: How to fit.
 
     Returns:
-        The hyperparameters, and the log posterior up to a constant, on the points of the fit.
+        The hyperparameters, and the log posterior of the fitted points up to a constant.
     """
     sample = thinned(tasks, options.fit_points)
-    # Of thousands of tasks, only the remaining ones have a noise variance of their own.
+    # Only tasks that are kept have a noise variance of their own.
     kept, task = sample.task.unique(return_inverse=True)
     objective = PopulationObjective(Observations(sample.X, sample.Y, sample.noise, task), kernel)
     num_tasks = int(tasks.task.max()) + 1
@@ -298,22 +297,22 @@ def fit_population(
 
 
 class SourcePopulation(ConditionedPrior):
-    r"""One hierarchical GP over all source tasks: what they share, and what is a task's own.
+    r"""One hierarchical GP over all source tasks: a common function, and each task's own function.
 
-    Outcomes of task ``m``, standardized, are ``a_m + c(x) + h_m(x)`` plus noise, with a level
-    ``a_m``, a function ``c`` that all tasks share, and one of the task's own, whose mean over the
-    inputs of all tasks is zero. All tasks share the hyperparameters, so few points a task suffice.
-    Use it from a single task on. All points count, however many: hyperparameters are fitted to
-    some of them, and more points than ``max_inducing`` are kept on inducing points.
+    Standardized outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise, with a level
+    ``a_m``, a function ``c`` that all tasks share, and the task's own function ``h_m``, whose mean
+    over the inputs of all tasks is zero. All tasks share the hyperparameters, so a few points of
+    each task suffice. Use it for one or more tasks. Predictions use all points: hyperparameters are
+    fitted to some points, and more points than ``max_inducing`` are condensed to inducing points.
 
-    Build one by :meth:`fit`, not by the constructor.
+    Build a prior by :meth:`fit`, not by the constructor.
 
     Args:
         gps: The GP conditioned on the data of all tasks.
-        units: Transforms from the data of the tasks to the prior's data.
+        units: The transforms from the tasks' data to the prior's data.
         data: The source data; ``None`` if the prior was saved without them.
-        log_posterior: An ``M`` tensor of NaN, as no task is fitted by itself.
-        statistics: What the prior knows of its data, tensors by name; computed if omitted.
+        log_posterior: An ``M`` tensor of NaN, because no task is fitted by itself.
+        statistics: Statistics of the source data, tensors by name; computed if omitted.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -344,7 +343,7 @@ class SourcePopulation(ConditionedPrior):
             kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            **options: See :class:`PopulationOptions`: ``max_iter``, ``fit_points`` and
+            **options: The fields of :class:`PopulationOptions`: ``max_iter``, ``fit_points`` and
                 ``max_inducing``.
 
         Returns:
@@ -374,19 +373,19 @@ class SourcePopulation(ConditionedPrior):
         *,
         max_inducing: int = PopulationOptions.max_inducing,
     ) -> Self:
-        """Adds source tasks; the hyperparameters stay as they are.
+        """Adds source tasks without changing the hyperparameters.
 
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
-                Tasks without a name of their own get a number.
+                A task without a name gets a number as its name.
             max_inducing: As in :meth:`fit`.
 
         Returns:
-            A new prior with the old tasks first; this one stays as it is.
+            A new prior with the old tasks first. This prior does not change.
 
         Raises:
-            InputDataError: If the new data are invalid, have another number of inputs, or the name
-                of an old task.
+            InputDataError: If the new data are invalid, have a different number of inputs, or use
+                the name of an old task.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -405,10 +404,10 @@ class SourcePopulation(ConditionedPrior):
         return type(self)(gps, units, data)
 
     def select(self, tasks: Sequence[int]) -> Self:
-        """Conditions on some of the tasks only; the hyperparameters stay as they are.
+        """Conditions on some of the tasks only, without changing the hyperparameters.
 
         Args:
-            tasks: Their indices; at least one.
+            tasks: The indices of the tasks, at least one.
 
         Returns:
             A new prior.
@@ -423,7 +422,7 @@ class SourcePopulation(ConditionedPrior):
             ('tuesday',)
         """
         if len(tasks) == 0:
-            raise ValueError("There is no prior of no source tasks: select at least one.")
+            raise ValueError("A prior needs source tasks: select at least one.")
         kept = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
         data, units = self.observed.select(kept), self.units.select(kept)
         most, kernel = max(PopulationOptions.max_inducing, len(self.gps.points)), self.gps.kernel
@@ -483,7 +482,7 @@ class SourcePopulation(ConditionedPrior):
         return squares / (_PSEUDO_TASKS + self.num_tasks)
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
-        """Returns the outcome transform of a target: its level and scale are the typical ones.
+        """Builds the outcome transform of a target, which standardizes by typical level and scale.
 
         Args:
             batch_shape: The batch shape of the target model.

@@ -1,9 +1,9 @@
-r"""RGPE and SGPT: ensembles of source posteriors and a GP that knows the target's data only.
+r"""RGPE and SGPT: ensembles of source posteriors and a GP on the target's data only.
 
-Both mix the same members, and weigh the sources by how well they rank the target's points. RGPE
-counts how often each member ranks them best in posterior draws. SGPT, also known as TST-R, applies
-a kernel to the share of pairs that a source's mean misranks. Read it to choose between the two, or
-for weights of your own.
+Both ensembles have the same members, and weight the sources by how well they rank the target's
+points. RGPE counts how often each member ranks the points best in posterior draws. SGPT, also known
+as TST-R, applies a kernel to the share of pairs of points that a source's mean misranks. To use
+other weights, write a subclass of :class:`EnsembleGP`.
 
 .. [Feurer2018rgpe]
     M. Feurer, B. Letham, F. Hutter and E. Bakshy. Practical Transfer Learning for Bayesian
@@ -40,19 +40,20 @@ from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
 
 NUM_SAMPLES, SEED = 256, 0
-"""The number of RGPE's posterior draws, and their seed."""
+"""The number of RGPE's posterior draws, and the seed of the draws."""
 
 BANDWIDTH = 0.1
-"""SGPT's bandwidth ``ρ``: sources with at least this share of misranked pairs get weight zero."""
+"""SGPT's bandwidth ``ρ``: a source has weight zero if its share of misranked pairs is ``ρ`` or
+more."""
 
 
 class EnsembleGP(SourcePosteriorGP):
     """Base class of the ensembles of source posteriors and the target's own GP.
 
-    Only the target's own GP is fitted. Predictions are the ensemble's, with weights that are
-    computed when the model is built and again by each fit, and frozen in between: conditioning,
-    fantasies and leave-one-out predictions keep them. Subclasses compute the weights, and say by
-    ``has_source_covariance`` whether the sources' covariances are weighted, too.
+    Only the target's own GP is fitted. The constructor and each fit compute the weights of the
+    ensemble. Conditioning, fantasies and leave-one-out predictions keep the weights. Subclasses
+    compute the weights, and set ``has_source_covariance`` if the ensemble's covariance includes the
+    sources' covariances.
 
     BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
     ignores the sources: use ``qLogNoisyExpectedImprovement``.
@@ -69,10 +70,10 @@ class EnsembleGP(SourcePosteriorGP):
 
     prior: SourceGPs
     has_source_covariance: ClassVar[bool] = True
-    """Whether the sources' posterior covariance is a part of the ensemble's."""
+    """Whether the ensemble's covariance includes the sources' posterior covariances."""
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Source tasks' hyperpriors: the target's own GP does not depend on sources."""
+        """Returns source tasks' hyperpriors: the target's own GP does not depend on sources."""
         return SOURCE_HYPERPARAMETERS
 
     def _mean_and_kernel(
@@ -108,9 +109,10 @@ class EnsembleGP(SourcePosteriorGP):
 
     @torch.no_grad()
     def update_weights(self) -> None:
-        """Computes the weights anew from the target's data and the present hyperparameters.
+        """Recomputes the weights from the target's data and the present hyperparameters.
 
-        Building and fitting do so; call it after changing hyperparameters by hand.
+        The constructor and each fit call it. Call it yourself after changing hyperparameters by
+        hand.
         """
         training = self.training
         self.eval()
@@ -143,7 +145,7 @@ class EnsembleGP(SourcePosteriorGP):
 def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     """Counts the pairs of points whose order differs between functions and outcomes.
 
-    Pairs with equal outcomes are skipped; ties of the function count one half.
+    Pairs with equal outcomes are skipped. Pairs with equal function values count one half.
 
     Args:
         values: A ``batch_shape x [M x] S x n`` tensor of the functions' values.
@@ -158,7 +160,8 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     """
     Y = Y.reshape(*Y.shape[:-1], *[1] * (values.dim() - Y.dim()), Y.shape[-1])
     count = values.new_zeros(values.shape[:-1])
-    # One point against the later ones at a time: all pairs at once would need too much memory.
+    # Compares one point with all later points at a time, because all pairs would need too much
+    # memory.
     for point in range(values.shape[-1] - 1):
         later, this = slice(point + 1, None), slice(point, point + 1)
         count = count + disagreements(
@@ -168,11 +171,11 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
-    """Counts the differences of a function whose sign differs from the outcomes' differences.
+    """Counts the pairs in which a function and the outcomes differ in opposite directions.
 
     Args:
-        differences: A ``... x n`` tensor: the function's; zero counts one half.
-        observed: A ``... x n`` tensor: the outcomes'; where they are zero, nothing counts.
+        differences: A ``... x n`` tensor: differences of the function. Zero counts one half.
+        observed: A ``... x n`` tensor: differences of the outcomes. Zero counts nothing.
 
     Returns:
         A ``...`` tensor.
@@ -184,23 +187,23 @@ class RankWeightedGP(EnsembleGP):
     r"""RGPE [Feurer2018rgpe]_: an ensemble weighted by ranks.
 
     The prediction is the posterior of ``f = Σ_m w_m f_m + w_t f_t``, with the source posteriors
-    ``f_m`` and the posterior ``f_t`` of a GP that knows the target's data only:
+    ``f_m`` and the posterior ``f_t`` of a GP on the target's data only:
 
     .. code-block:: text
 
         mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)
         covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
 
-    A weight is the share of ``NUM_SAMPLES`` posterior draws in which a model misranks the fewest
-    pairs of target points, ties are split. The target's own model is scored by leave-one-out draws.
-    A source whose median loss exceeds the 95th percentile of the target's own is left out. Use it
-    where sources are similar up to a monotone change of their outcomes: ranks do not see offsets
-    and scales.
+    A model's weight is the share of ``NUM_SAMPLES`` posterior draws in which the model misranks the
+    fewest pairs of target points. Ties are split. The losses of the target's own model are computed
+    from leave-one-out draws. A source has weight zero if its median loss exceeds the 95th
+    percentile of the losses of the target's own model. Use the class if the sources resemble the
+    target up to a monotone transform of their outcomes, because ranks do not depend on offsets and
+    scales.
 
     Weights are computed when the model is built and again by each fit, and frozen in between:
     conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
-    points there is no pair to rank; all models tie, and have equal weights ``1 / (M + 1)``. With
-    two there is one pair.
+    points there are no pairs to rank, so all models have the weight ``1 / (M + 1)``.
 
     BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
     ignores the sources: use ``qLogNoisyExpectedImprovement``.
@@ -226,7 +229,7 @@ class RankWeightedGP(EnsembleGP):
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         if X.shape[-2] < 2:
             return torch.ones_like(self.ensemble_weights.shares)
-        # In this order each point gets the same random numbers, however the data are sorted.
+        # Sorted, so that each point has the same random numbers for any order of the data.
         order = lexical_order(*X.flip(-1).unbind(dim=-1), Y)
         X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
         noise = self._noise_variance().gather(-1, order)
@@ -234,10 +237,10 @@ class RankWeightedGP(EnsembleGP):
         return rank_weights(*self._losses(X, Y, noise))
 
     def _losses(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts misranked pairs of posterior draws: of the sources and of the target's own GP."""
+        """Counts misranked pairs in posterior draws of the sources and of the target's own GP."""
         covariance, mean = self.covar_module(X).to_dense().double(), self.mean_module(X).double()
         X, Y, noise = X.double(), Y.double(), noise.double()
-        # All sources share their draws, so that their order does not matter.
+        # All sources share the base samples, so that the order of the sources does not matter.
         own, error, sources = base_samples(X, NUM_SAMPLES, SEED)
         root = symmetric_root(self.prior.gps.covariance(X))
         values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
@@ -251,15 +254,16 @@ class RankWeightedGP(EnsembleGP):
 
 
 def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
-    """Draws the standard normal numbers that all posterior draws are made of.
+    """Draws the standard normal base samples of all posterior draws.
 
     Args:
-        X: A ``batch_shape x n x d`` tensor of inputs, for their number, dtype and device.
+        X: A ``batch_shape x n x d`` tensor of inputs, used for ``n``, dtype and device.
         num_samples: The number of posterior draws ``S``.
         seed: The seed; the numbers are the same on every device.
 
     Returns:
-        A ``3 x S x n`` tensor: for the target's function, its observation errors, and the sources.
+        A ``3 x S x n`` tensor: base samples of the target's function, of the target's observation
+        errors, and of the sources' functions.
     """
     generator = torch.Generator().manual_seed(seed)
     shape = (3, num_samples, X.shape[-2])
@@ -269,12 +273,12 @@ def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
 def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
     """Counts the pairs whose order differs between leave-one-out predictions and outcomes.
 
-    The prediction for each point, made without it, is compared with the same function's values at
-    the other points. Each pair is counted twice, with weight one half.
+    A function is drawn for each left-out point. Its value at the left-out point is compared with
+    its values at the other points. Each pair is counted twice, with weight one half.
 
     Args:
-        values: A ``batch_shape x S x n x n`` tensor: its row ``j`` is a function that does not
-            know point ``j``, at all points.
+        values: A ``batch_shape x S x n x n`` tensor: row ``j`` has the values, at all points, of a
+            function that is drawn without the outcome of point ``j``.
         Y: A ``batch_shape x n`` tensor of outcomes.
 
     Returns:
@@ -286,13 +290,13 @@ def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def symmetric_root(covariance: Tensor) -> Tensor:
-    """Returns the symmetric square root of covariance matrices, singular ones included.
+    """Returns the symmetric square root of covariance matrices, which may be singular.
 
     Args:
         covariance: A ``... x n x n`` tensor.
 
     Returns:
-        A ``... x n x n`` tensor. It is unique: rounding errors do not change it by much.
+        A ``... x n x n`` tensor. The root is unique, so rounding errors change it little.
     """
     eigenvalues, vectors = torch.linalg.eigh((covariance + covariance.mT) / 2)
     return (vectors * eigenvalues.clamp_min(0.0).sqrt().unsqueeze(-2)) @ vectors.mT
@@ -303,20 +307,20 @@ def leave_one_out_draws(
 ) -> Tensor:
     r"""Draws functions from all leave-one-out posteriors of a GP at its own points.
 
-    By Matheron's rule, a draw ``f`` from the prior becomes one from the posterior without point
-    ``j`` by adding ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ``, and the inverse without a row is a rank-one
+    By Matheron's rule, a draw ``f`` from the prior plus ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ`` is a
+    draw from the posterior without point ``j``. The inverse without point ``j`` is a rank-one
     update of the full inverse.
 
     Args:
-        covariance: A ``batch_shape x n x n`` tensor: the prior covariance, noise left out.
+        covariance: A ``batch_shape x n x n`` tensor: the prior covariance, without noise.
         noise: A ``batch_shape x n`` tensor of noise variances.
         residual: A ``batch_shape x n`` tensor: outcomes minus prior mean.
         latent: A ``S x n`` tensor of standard normal numbers for ``f``.
         error: A ``S x n`` tensor of standard normal numbers for ``ε``.
 
     Returns:
-        A ``batch_shape x S x n x n`` tensor: its row ``j`` is a draw without point ``j``, at all
-        points, prior mean left out.
+        A ``batch_shape x S x n x n`` tensor: row ``j`` is a draw without point ``j`` at all points,
+        minus the prior mean.
     """
     prior = latent @ symmetric_root(covariance)
     errors = residual.unsqueeze(-2) - prior - error * noise.sqrt().unsqueeze(-2)
@@ -329,15 +333,15 @@ def leave_one_out_draws(
 
 
 def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
-    """Turns losses of draws into weights, Sec. 4 of [Feurer2018rgpe]_.
+    """Computes weights from the losses of draws, Sec. 4 of [Feurer2018rgpe]_.
 
     Args:
         source_losses: A ``batch_shape x M x S`` tensor: the misranked pairs of the sources' draws.
-        own_losses: A ``batch_shape x S`` tensor: the ones of the target's own model.
+        own_losses: A ``batch_shape x S`` tensor: the misranked pairs of the target's own draws.
 
     Returns:
-        A ``batch_shape x (M + 1)`` tensor: the share of draws in which each model is best, the
-        target's own last.
+        A ``batch_shape x (M + 1)`` tensor: the share of draws in which each model is best, with the
+        target's own model last.
 
     Example:
         >>> rank_weights(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 1.0]))
@@ -352,27 +356,27 @@ def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
 
 
 class TwoStageTransferGP(EnsembleGP):
-    r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP with a mean that the sources share.
+    r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP, with a mean averaged with the sources.
 
-    With the source posteriors' means ``μ_m`` and the posterior ``(μ_t, Σ_t)`` of a GP that knows
-    the target's data only,
+    With the means ``μ_m`` of the source posteriors, and the posterior ``(μ_t, Σ_t)`` of a GP on the
+    target's data only, the prediction is
 
     .. code-block:: text
 
         mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)        covariance(x, x') = Σ_t(x, x')
 
-    Weights are proportional to an Epanechnikov kernel, ``¾ (1 - (r_m / ρ)²)`` for ``r_m < ρ`` and
-    else zero, of the share ``r_m`` of pairs of target points that a source's mean misranks, with
-    ``ρ`` one tenth; the target's own weight is ¾, that of a perfectly ranking source. Use it if few
-    of many sources resemble the target. Its uncertainty is the plain GP's.
+    Let ``r_m`` be the share of pairs of target points that a source's mean misranks. The source's
+    weight is proportional to an Epanechnikov kernel: ``¾ (1 - (r_m / ρ)²)`` if ``r_m < ρ = 0.1``,
+    else zero. The target's own weight is proportional to ¾, like the weight of a source without
+    misranked pairs. Use the class if few of many sources resemble the target. Its uncertainty
+    equals the uncertainty of the target's own GP.
 
     Weights are computed when the model is built and again by each fit, and frozen in between:
     conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
-    points there is no pair to misrank, and all weights are equal, ``1 / (M + 1)``. With two there
-    is one pair: the sources that rank it right share the mean with the target's own.
+    points there are no pairs to rank, so all models have the weight ``1 / (M + 1)``.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, and so
-    sees the target's own only: take ``qLogNoisyExpectedImprovement``.
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
+    ignores the sources: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
@@ -404,10 +408,10 @@ def epanechnikov(distance: Tensor) -> Tensor:
     """Evaluates the Epanechnikov kernel.
 
     Args:
-        distance: A tensor of non-negative distances, in bandwidths.
+        distance: A tensor of non-negative distances, in units of the bandwidth.
 
     Returns:
-        A tensor like it, ``¾`` at distance zero and zero from one on.
+        A tensor of the same shape: ``¾`` at distance zero, and zero for distances of one or more.
 
     Example:
         >>> epanechnikov(torch.tensor([0.0, 0.5, 2.0]))

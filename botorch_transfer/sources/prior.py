@@ -1,7 +1,7 @@
 """Independent GPs of the source tasks, fitted and evaluated as one batch.
 
-Read this for the prior of :class:`~.models.ScaMLGP` and of the ensembles. Each source task has a GP
-of its own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``map_fit``.
+It is the prior of :class:`~.models.ScaMLGP` and of the ensembles. Each source task has a GP of its
+own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``gp.fit``.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _MAX_INDUCING = 256
 class SourceGPs(ConditionedPrior):
     r"""One GP for each source task: the prior of ScaML-GP and of ensembles.
 
-    The GPs are independent, have a scaled stationary kernel with a lengthscale for each input, and
-    are kept, fitted and evaluated as one batch. Use it when every source task has enough
-    evaluations for a surrogate of its own, a few dozen or more; its cost grows linearly with the
-    number of tasks. Of large tasks all points count, too: hyperparameters are fitted to
-    ``fit_points`` of them, and more points than ``max_inducing`` are kept on inducing points.
+    The GPs are independent, and have a scaled stationary kernel with a lengthscale for each input.
+    They are fitted and evaluated as one batch. Use the prior if every source task has enough
+    evaluations for a surrogate of its own, a few dozen or more. The cost grows linearly with the
+    number of tasks. For large tasks, hyperparameters are fitted to ``fit_points`` points only, but
+    predictions use all points: more points than ``max_inducing`` are condensed to inducing points.
 
-    Build one by :meth:`fit` or :meth:`from_models`, not by the constructor.
+    Build a prior by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
     Args:
         gps: The conditioned GPs, in the prior's units.
-        units: Transforms from the data of the tasks to the prior's data.
+        units: The transforms from the tasks' data to the prior's data.
         data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs that were not fitted here.
-        statistics: What the prior knows of its data, tensors by name; computed if omitted.
+        statistics: Statistics of the source data, tensors by name; computed if omitted.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -59,10 +59,10 @@ class SourceGPs(ConditionedPrior):
 
     gps: ConditionedGPs
     agreement: Tensor
-    """Rank correlations (Spearman's) of each task's outcomes with the mean prediction of all other
-    tasks, for at most ``MAX_COMPARED`` tasks; zero where either is constant. Empty for one task. A
-    target without data is one more task: sources that do not predict each other are unlikely to
-    predict it."""
+    """Spearman's rank correlation of each task's outcomes with the mean prediction of all other
+    tasks, for at most ``MAX_COMPARED`` tasks. Zero if the outcomes or the predictions are constant;
+    empty for one task. If sources do not predict each other, they are unlikely to predict a
+    target."""
 
     @classmethod
     def fit(
@@ -83,17 +83,18 @@ class SourceGPs(ConditionedPrior):
                 maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
                 in the unit cube, or are raw and ``input_transform`` maps them there.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-            hyperparameters: Hyperpriors, starts and bounds of the hyperparameters; the defaults are
-                ScaML-GP's with a higher bound of the noise. ``None`` gives maximum likelihood.
-            outcome_scale: Whether to standardize each task's outcomes by itself (``"per_task"``),
-                all tasks' together (``"pooled"``), or not at all (``"raw"``).
+            hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. The defaults are
+                the values of ScaML-GP, with a higher upper bound of the noise. ``None`` gives
+                maximum likelihood.
+            outcome_scale: Whether to standardize the outcomes of each task by itself
+                (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            max_inducing: Tasks with more points are conditioned on all of them, and kept on at
-                most so many inducing points.
-            **options: See :class:`~.pretraining.MAPOptions`: ``num_restarts``, ``max_iter``,
-                ``seed``, ``fit_points``, ``chunk_elements``, ``max_bytes``, ``n_jobs`` and
-                ``progress``.
+            max_inducing: The maximum number of inducing points of a task. A task is conditioned on
+                all its points; more points than ``max_inducing`` are condensed to inducing points.
+            **options: The fields of :class:`~.pretraining.MAPOptions`: ``num_restarts``,
+                ``max_iter``, ``seed``, ``fit_points``, ``chunk_elements``, ``max_bytes``,
+                ``n_jobs`` and ``progress``.
 
         Returns:
             The prior, in the dtype and on the device of the data.
@@ -101,7 +102,7 @@ class SourceGPs(ConditionedPrior):
         Raises:
             InputDataError: If the source data are invalid, or too large for the memory; the message
                 names the task.
-            TypeError: If ``hyperparameters`` are no :class:`GPHyperparameters`.
+            TypeError: If ``hyperparameters`` is not a :class:`GPHyperparameters`.
             ValueError: If the transform is not frozen, or an argument is out of range.
 
         Example:
@@ -118,7 +119,7 @@ class SourceGPs(ConditionedPrior):
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
         elif not isinstance(hyperparameters, GPHyperparameters):
             raise TypeError(
-                f"hyperparameters must be GPHyperparameters, or None; it is {hyperparameters!r}."
+                f"hyperparameters={hyperparameters!r} must be a GPHyperparameters or None."
             )
         result = fit_map(tasks, kernel, hyperparameters, chosen)
         noise = tasks.known_or(result.noise)
@@ -142,20 +143,22 @@ class SourceGPs(ConditionedPrior):
         models: Sequence[SingleTaskGP] | Mapping[str, SingleTaskGP],
         input_transform: InputTransform | None = None,
     ) -> Self:
-        """Takes over GPs that were fitted elsewhere, hyperparameters as they are.
+        """Builds a prior from fitted BoTorch models, without changing the hyperparameters.
 
         Args:
-            models: The source tasks' models, a sequence or a mapping from names; all with the same
-                kind of kernel (RBF or Matérn, scaled or not), a zero or constant mean, and known
-                or inferred noise. Their ``Standardize`` and ``Normalize`` transforms are folded in.
+            models: The source tasks' models, a sequence or a mapping from names. All models must
+                have the same kind of kernel (RBF or Matérn, scaled or not), a zero or constant
+                mean, and known or inferred noise. Their ``Standardize`` and ``Normalize``
+                transforms are folded into the prior.
             input_transform: A frozen ``Normalize`` to the prior's input space; by default the
                 models' raw inputs.
 
         Returns:
-            The prior, in standardized units if the models have a ``Standardize``, else in raw ones.
+            The prior, in standardized units if the models have a ``Standardize``, else in raw
+            units.
 
         Raises:
-            ValueError: If a model has a kind that cannot be taken over; the message names it.
+            ValueError: If a model is not supported; the message names the model.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -181,22 +184,22 @@ class SourceGPs(ConditionedPrior):
         max_inducing: int = _MAX_INDUCING,
         **options: Any,
     ) -> Self:
-        """Adds source tasks without fitting the others again.
+        """Adds source tasks without fitting the old tasks again.
 
         Args:
             source_data: The new task, or a sequence or mapping of new tasks, as in :meth:`fit`.
-                Tasks without a name of their own get a number.
+                A task without a name gets a number as its name.
             hyperparameters: As in :meth:`fit`.
             max_inducing: As in :meth:`fit`.
             **options: As in :meth:`fit`.
 
         Returns:
-            A new prior with the old tasks first; this one stays as it is.
+            A new prior with the old tasks first. This prior does not change.
 
         Raises:
-            InputDataError: If the new data are invalid, have another number of inputs, or the name
-                of an old task.
-            ValueError: If ``outcome_scale="pooled"``, as new outcomes would change the scale.
+            InputDataError: If the new data are invalid, have a different number of inputs, or use
+                the name of an old task.
+            ValueError: If ``outcome_scale="pooled"``, because new outcomes would change the scale.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -206,8 +209,8 @@ class SourceGPs(ConditionedPrior):
         """
         if self.outcome_scale == "pooled":
             raise ValueError(
-                "The prior's outcomes were standardized all together, and a new task would change "
-                "their units: fit all tasks again by SourceGPs.fit."
+                "A new task would change the units of the old tasks, because the outcomes of all "
+                "tasks were standardized together: fit all tasks again by SourceGPs.fit."
             )
         tasks = self._new_tasks(source_data)
         new = self.fit(
@@ -230,10 +233,10 @@ class SourceGPs(ConditionedPrior):
         return type(self)(gps, units, data, log_posterior)
 
     def select(self, tasks: Sequence[int]) -> Self:
-        """Takes some of the tasks; nothing is computed anew.
+        """Selects some of the tasks, without a new fit.
 
         Args:
-            tasks: Their indices; at least one.
+            tasks: The indices of the tasks, at least one.
 
         Returns:
             A new prior.
@@ -251,12 +254,12 @@ class SourceGPs(ConditionedPrior):
             return type(self)(gps, units, self.data.select(index), log_posterior)
         chosen = self.statistics
         for name in ("num_points", "task_noise", "agreement", "differences"):
-            if len(chosen[name]) == self.num_tasks:  # of many tasks, only some are compared
+            if len(chosen[name]) == self.num_tasks:  # of many tasks, only some have these
                 chosen[name] = chosen[name][index]
         return type(self)(gps, units, None, log_posterior, chosen)
 
     def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posterior means and variances together, faster than one by one.
+        """Evaluates the posterior means and variances together, which is faster than separately.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -272,7 +275,7 @@ class SourceGPs(ConditionedPrior):
         return self.gps.moments(self._transformed(X))
 
     def covariance(self, X: Tensor) -> Tensor:
-        """Evaluates the joint posterior covariance of each source task, noise left out.
+        """Evaluates the joint posterior covariance of each source task, without noise.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -284,15 +287,15 @@ class SourceGPs(ConditionedPrior):
 
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Adds how each task's outcomes compare with the mean prediction of all other tasks.
+        """Adds comparisons of each task's outcomes with the mean prediction of the other tasks.
 
-        A target without data is treated as one more task: the differences say how far its outcomes
-        may be from what its sources predict. The outcomes of the left-out task are scaled as a
-        target's outcomes. Empty if there is one task only.
+        The mean squared differences estimate how far a target's outcomes are from the sources'
+        predictions. The outcomes of the left-out task are scaled like a target's outcomes. The
+        statistics are empty for a single task.
         """
         data, differences, agreement = self.observed, list[Tensor](), list[Tensor]()
         compared = left_out_of(self.gps, data)
-        # On the host, as the following tensors are small: a device would need a wait at each task.
+        # On the CPU, because the following tensors are small, and a GPU would wait at each task.
         mean, std = self.outcome_mean[data.task], self.outcome_std[data.task]
         outcomes, scaled, task = (data.Y * std + mean).cpu(), data.Y.cpu(), data.task.cpu()
         known = {left_out: outcomes[task == left_out] for left_out, _, _ in compared}
@@ -312,14 +315,15 @@ class SourceGPs(ConditionedPrior):
 
 
 MIN_TASKS = 5
-"""With fewer tasks, a single odd one makes all others seem to disagree."""
+"""Minimum number of tasks to judge agreement. Among fewer tasks, a single outlier makes all tasks
+seem to disagree."""
 
 MAX_COMPARED, MAX_POINTS = 32, 32
-"""Numbers of tasks to compare and of points of each; more do not change the result."""
+"""Maximum number of tasks to compare, and of points of each task."""
 
 
 def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:
-    """Each task that is compared, some of its rows, and the others' mean prediction there."""
+    """Returns each compared task, some of its rows, and the other tasks' mean prediction there."""
     tasks = _compared(gps)
     if len(tasks) == 1:
         return []
@@ -333,14 +337,14 @@ def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tens
 
 
 def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
-    """Judges whether tasks predict one another.
+    """Returns whether tasks predict one another.
 
     Args:
         correlations: The result of :attr:`SourceGPs.agreement`.
-        significance: How many standard errors above zero the mean correlation has to be.
+        significance: The least z-score of the mean correlation at which tasks agree.
 
     Returns:
-        Whether they do; ``True`` for fewer than ``MIN_TASKS`` tasks, which is too few to judge.
+        Whether the tasks agree; ``True`` for fewer than ``MIN_TASKS`` tasks.
 
     Example:
         >>> tasks_agree(torch.tensor([0.5, 0.7, 0.6, 0.9, 0.6]))
@@ -355,7 +359,7 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
 
 
 def _compared(gps: ConditionedGPs) -> list[int]:
-    """Returns the tasks to compare: all, or a selection that does not depend on their order."""
+    """Returns the tasks to compare, which do not depend on the order of the tasks."""
     if gps.num_tasks <= MAX_COMPARED:
         return list(range(gps.num_tasks))
     by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()

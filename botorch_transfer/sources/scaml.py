@@ -1,9 +1,9 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 
-The sum is implemented in ``gp.combine``; hyperpriors and starting values, cautious ones and the
-paper's, are in ``gp.hyperpriors``. With thousands of source tasks, a step of Bayesian optimization
-must not evaluate them all: :func:`screened_tasks` judges each task by itself, by how much better
-than no task it explains the target's outcomes.
+The sum is implemented in ``gp.combine``. The cautious hyperpriors and the paper's hyperpriors, with
+starting values, are in ``gp.hyperpriors``. With thousands of source tasks, a step of Bayesian
+optimization must not evaluate all tasks: :func:`screened_tasks` selects tasks by the evidence of
+the target's outcomes for each task alone.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -52,29 +52,29 @@ class ScaMLGP(SourcePosteriorGP):
 
         m_t(x) = Σ_m w_m μ_m(x)        k(x, x') = k_t(x, x') + Σ_m w_m² Σ_m(x, x')
 
-    and the model is the exact GP with that prior. Weights, residual kernel and noise are fitted to
-    the target's data; the source GPs stay as they are, so cost grows linearly with the number of
-    source tasks. Use it for any number of source tasks with a few dozen points each. The
-    weights of unhelpful source tasks fall as target points come in, but slowly: in a run with two
-    inputs, a source with the sign turned weighed .14 after twenty points, a helpful one .77.
-    Where the history may mislead, take :class:`TransferGP` or :class:`GuardedTransferGP`.
+    The model is the exact GP with this prior. Weights, residual kernel and noise are fitted to the
+    target's data. The source GPs do not change, so the cost grows linearly with the number of
+    source tasks. Use it for any number of source tasks with a few dozen points each. The weights of
+    unhelpful source tasks fall slowly with more target points: in a run with two inputs and twenty
+    points, a source with opposite sign had the weight .14, and a helpful source .77. If the history
+    may mislead, use :class:`TransferGP` or :class:`GuardedTransferGP`.
 
-    Of more than ``max_sources`` tasks it selects the ones that explain the target's outcomes best,
-    each by itself (:func:`screened_tasks`). The weights of the others are exactly zero, and
-    they take no time. Tasks are selected when the model is built and again by each fit, and kept in
-    between: by conditioning, fantasies and leave-one-out predictions. Without target points all
-    tasks are used. A batch of models selects the same tasks for all its members.
+    If there are more than ``max_sources`` tasks, the model selects the tasks that alone explain the
+    target's outcomes best (:func:`screened_tasks`). The weights of all other tasks are exactly
+    zero, and these tasks cost no time. The constructor and each fit select tasks; conditioning,
+    fantasies and leave-one-out predictions keep the selection. Without target points all tasks are
+    used. All members of a batch of models use the same tasks.
 
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
             lengthscale for each input.
-        hyperparameters: ``"cautious"`` or ``"paper"``, the hyperpriors of residual,
-            noise and weights.
-        max_sources: The number of source tasks to use; ``None`` for all, however many.
+        hyperparameters: The hyperpriors of residual, noise and weights, ``"cautious"`` or
+            ``"paper"``.
+        max_sources: The maximum number of source tasks to use; ``None`` for all tasks.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's, or ``max_sources`` is
-            not positive.
+        ValueError: If the input transform is not frozen or differs from the prior's transform, or
+            if ``max_sources`` is not positive.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -107,7 +107,7 @@ class ScaMLGP(SourcePosteriorGP):
         max_sources: int | None = 64,
     ) -> None:
         if max_sources is not None and max_sources < 1:
-            raise ValueError(f"max_sources must be positive, or None for all, not {max_sources}.")
+            raise ValueError(f"max_sources={max_sources} must be positive, or None for all tasks.")
         self._max_sources, self._choice = max_sources, Cache(size=1)
         self._hyperparameters = hyperparameters
         modules = (likelihood, covar_module, outcome_transform, input_transform)
@@ -129,11 +129,11 @@ class ScaMLGP(SourcePosteriorGP):
 
     @torch.no_grad()
     def _select_sources(self) -> None:
-        """Selects source tasks if there are many, and target points that tell which."""
+        """Selects source tasks if there are too many tasks, and if there are target points."""
         (X,), Y = self.train_inputs, self.train_targets
         if not self._has_too_many_sources or Y.numel() == 0:
             return
-        # With the default residual at its start, the same data always give the same choice.
+        # Uses the residual's starting values, so that the selection depends on the data only.
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
@@ -164,7 +164,7 @@ class ScaMLGP(SourcePosteriorGP):
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for those not selected."""
+        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for tasks not selected."""
         return self.task_weights.all_weights
 
     @weights.setter
@@ -180,20 +180,20 @@ class ScaMLGP(SourcePosteriorGP):
 # --------------------------------------------------------------------------------- screening
 
 SCREENING_WEIGHTS = (0.25, 0.5, 1.0, 2.0)
-"""The weights of a task over which its evidence is averaged."""
+"""The weights over which the evidence for a task is averaged."""
 
 MAX_SCREENING_POINTS = 32
-"""Number of target points by which tasks are judged; more points do not change the choice."""
+"""Maximum number of target points in the evidence."""
 
 _DECIMALS = 6
-"""Evidence that differs by rounding errors only is a tie."""
+"""Number of decimals of evidence; tasks with equal rounded evidence tie."""
 
 
 @torch.no_grad()
 def screened_tasks(
     gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor, number: int
 ) -> Tensor:
-    r"""Chooses the source tasks that explain the target's outcomes best, each by itself.
+    r"""Chooses the source tasks that alone explain the target's outcomes best.
 
     With a task's posterior ``(μ_m, Σ_m)`` at the target's points, a weight ``w`` and the covariance
     ``R`` of residual and noise, the log evidence of a task is
@@ -203,18 +203,18 @@ def screened_tasks(
         ln ¼ Σ_w N(y; w μ_m, w² Σ_m + R)        w ∈ {¼, ½, 1, 2}
 
     averaged over the members of a batch of targets, which share their source tasks. Ties, for
-    instance of tasks that know nothing of the target's points, are decided by the tasks'
-    data. So the choice does not depend on the order of the tasks.
+    instance of tasks with data far from the target's points, are broken by the tasks' data. So the
+    choice does not depend on the order of the tasks.
 
     Args:
         gps: The source GPs.
         X: A ``batch_shape x n x d`` tensor of target inputs, transformed.
         Y: A ``batch_shape x n`` tensor of target outcomes, in the units of the GPs.
         residual: The ``batch_shape x n x n`` covariance ``R``.
-        number: How many tasks to choose.
+        number: The number of tasks to choose.
 
     Returns:
-        Their indices, ascending; all if there are no more tasks.
+        The indices of the chosen tasks, ascending; all tasks if there are no more than ``number``.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2).double(), torch.ones(3, 10).double()
@@ -232,7 +232,7 @@ def screened_tasks(
 
 
 def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
-    """The log evidence of each task, an ``M`` tensor; some tasks are evaluated after the other."""
+    """Computes the log evidence of each task, an ``M`` tensor, in chunks of tasks."""
     X, Y, residual = X.double(), Y.double(), residual.double()
     rows = typical_rows(X, Y, MAX_SCREENING_POINTS)
     X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]

@@ -1,8 +1,8 @@
-"""``backtest``: would old runs have helped on the tasks that they come from?
+"""``backtest``: measures on the old tasks themselves whether old runs help.
 
-Each old task is replayed as if it were new, with the others as its history. The rows to choose from
-are the task's own, so that every outcome is known. Hyperparameters of pre-trained priors are fitted
-to all tasks; only the data of the replayed task are left out.
+Each old task is replayed as if it were new, with the other tasks as its history. The model chooses
+among the task's own rows, so that every outcome is known. Hyperparameters of pre-trained priors
+are fitted to all tasks. Only the data of the replayed task are left out.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ CHECKPOINTS = (1, 3, 5, 10)
 """The numbers of evaluations after which the best outcome is tabulated; the last ends a replay."""
 
 MAX_REPLAYED, MAX_ROWS, MAX_SOURCES = 10, 100, 32
-"""The most tasks to replay, rows to keep of each task, and tasks to learn from."""
+"""Maximum number of tasks to replay, of rows to keep of each task, and of tasks to learn from."""
 
 FEWEST_ROWS = 4
-"""A task with fewer different rows is not replayed."""
+"""Number of different rows that a task needs to be replayed."""
 
 RANDOM = "random"
 NUM_ORDERS, NUM_DRAWS = 200, 2_000
-"""Numbers of random orders of a task's rows, and of bootstrap samples."""
+"""Number of random orders of a task's rows, and number of bootstrap samples."""
 
 COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
 """Columns of the file of finished runs."""
@@ -66,17 +66,22 @@ class Backtest:
     """Result of replaying the old tasks.
 
     Args:
-        table: One row for each task and model: ``task``; ``model``; ``best_1``, ``best_3``,
-            ``best_5`` and ``best_10``, the best outcome after so many evaluations; ``distance``,
-            its mean distance to the best row over all evaluations, at most 1, which is the median
-            row's; and ``saved``, how many
-            evaluations fewer than a plain GP the model needs for what that has in the end. If it
-            never gets there, it counts as one evaluation late, and ``saved`` is negative.
-        recommended: The model to give to ``suggest(..., model=)``: the default, unless another is
-            nearer to the best rows by more than a standard error over tasks.
+        table: A table with one row for each task and model:
+
+            - ``task``, ``model``: their names.
+            - ``best_1``, ``best_3``, ``best_5``, ``best_10``: the best outcome after so many
+              evaluations.
+            - ``distance``: the distance from the best outcome so far to the best row, as a mean
+              over all evaluations. The median row has the distance 1, and distances are clipped
+              to 1.
+            - ``saved``: the number of evaluations that the model saves on the way to the plain
+              GP's final best outcome. A model that never reaches this outcome counts as one
+              evaluation late, so that ``saved`` is negative.
+        recommended: The model to give to ``suggest(..., model=)``. This is the default model,
+            unless another model has a smaller distance by more than a standard error over tasks.
         model: The model that ``print`` reports on.
-        needed: How many evaluations the plain GP needs for its best, on the average.
-        sample: What was replayed, in words.
+        needed: Mean number of evaluations that the plain GP needs for its best outcome.
+        sample: A sentence that states which tasks were replayed.
 
     Example:
         >>> table = DataFrame({"task": ["monday"], "model": ["default"], "saved": [2.0]})
@@ -92,14 +97,14 @@ class Backtest:
 
     @property
     def saved(self) -> pd.Series:
-        """Evaluations that the model saves on each task, by its name."""
+        """Number of evaluations that the model saves on each task, indexed by task name."""
         return self.table[self.table["model"] == self.model].set_index("task")["saved"]
 
     def interval(self) -> tuple[float, float]:
-        """Computes a 90 % bootstrap interval over tasks of the mean number saved.
+        """Computes a 90 % bootstrap interval over tasks for the mean of :attr:`saved`.
 
         Returns:
-            Its ends; infinite ones with a single task.
+            The lower and the upper end. With a single task, the ends are infinite.
         """
         saved = self.saved.to_numpy(dtype=float)
         if len(saved) < 2:
@@ -109,7 +114,7 @@ class Backtest:
         return float(low), float(high)
 
     def __str__(self) -> str:
-        """Returns the finding in a few sentences."""
+        """Summarizes the result in a few sentences."""
         saved, (low, high) = self.saved, self.interval()
         mean, num = float(saved.mean()), len(saved)
         verb = "saved" if mean >= 0 else "cost"
@@ -120,11 +125,11 @@ class Backtest:
             "best"
         )
         if low <= 0 <= high:
-            text += "; this may be chance"
+            text += "; this difference may be chance"
         worst = saved[saved < 0].sort_values()
         if 0 < len(worst) < num:
             text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"
-        text += ". This says little about a single new task"
+        text += ". A single new task may differ"
         return f"{text}. Use model={self.recommended!r}. {self.sample}"
 
 
@@ -147,42 +152,43 @@ def backtest(
     robust: bool = True,
     progress: bool | None = None,
 ) -> Backtest:
-    """Replays each old task as if it were new, with the others as its history.
+    """Replays each old task as if it were new, with the other tasks as its history.
 
-    A model chooses among the rows of the task itself, whose outcomes are known. Runs that failed
-    are left out, and equal rows have their mean outcome. Ten tasks with a hundred rows take a
-    minute or two; of a larger history, a random sample of tasks and rows is used, which the result
-    states.
+    Use it to check whether old runs help, and which model to give to :func:`suggest`. A model
+    chooses among the rows of the replayed task, whose outcomes are known. Failed runs are left out.
+    Equal rows share their mean outcome. Ten tasks with a hundred rows take a minute or two. Of a
+    larger history, a random sample of tasks and rows is used, and the result states the sample.
 
     Args:
         space: The search space.
         history: Old runs, one row a run.
         outcome: The column of the outcome.
         goal: Whether small or large outcomes are good.
-        models: Names of models that :func:`suggest` takes. By default its own default model,
-            ``"sorted"`` and ``"SingleTaskGP"``. The last one and random choice are always there to
-            compare with.
+        models: Names of models that :func:`suggest` takes. By default the default model of
+            :func:`suggest`, ``"sorted"`` and ``"SingleTaskGP"``. ``"SingleTaskGP"`` and random
+            choice are always included for comparison.
         seed: The seed of the sample and of the models.
-        resume: A CSV file of finished runs. Each is added when it is done; when called again, only
-            what is missing is run. Runs of other data, seeds or models stay there and don't count.
+        resume: A CSV file of finished runs. Each run is added to the file when it is finished. A
+            later call only computes the missing runs. Runs of other data, seeds or models stay in
+            the file and are ignored.
         task: The column that names the task.
         missing: Values of parameters that old tasks do not record.
-        rename: New names of columns by their old ones.
+        rename: A mapping from old to new column names.
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
         run: The column whose value is the same in all rows of a run, as in :func:`suggest`.
-        constraints: What the rows satisfy that a model chooses from, as in :func:`suggest`.
-        robust: Whether models see very bad outcomes as just bad, as in :func:`suggest`. Tables and
-            distances have the outcomes as they are.
+        constraints: Constraints on the rows that a model chooses from, as in :func:`suggest`.
+        robust: Whether very bad outcomes are limited before models see them, as in :func:`suggest`.
+            The table and its distances contain the original outcomes.
         progress: Whether to show a progress bar; by default on a terminal.
 
     Returns:
-        The finding; print it.
+        The result; print it.
 
     Raises:
-        InputDataError: If there are fewer than two tasks, or too few rows; or the file of finished
-            runs has other columns.
-        ValueError: If there is no model of that name.
+        InputDataError: If there are fewer than two tasks, or too few rows, or if the file of
+            finished runs has other columns.
+        ValueError: If a model's name is unknown.
 
     Example:
         >>> from pandas import DataFrame
@@ -200,12 +206,12 @@ def backtest(
     options |= {"log": log, "task": task, "constraints": constraints, "robust": False}
     tables = read_study(space, history, None, outcome, goal, **options)
     if len(tables.outcomes) > 1:
-        raise ValueError("A backtest is of one outcome: leave limits of other outcomes out.")
+        raise ValueError("A backtest has one outcome: name one, and omit limits of other outcomes.")
     sources, rng = tables.sources[outcome], np.random.default_rng(seed)
     if len(sources) < 2:
         raise InputDataError(
-            "A backtest replays each old task with the others as its history, and there is only "
-            "one: give two tasks or more."
+            "The history has only one task, but a backtest replays each old task with the other "
+            "tasks as its history: give two tasks or more."
         )
     kept = _some(sources, list(sources), MAX_SOURCES, rng)
     data = {name: _thinned(sources[name], rng) for name in kept}
@@ -214,8 +220,8 @@ def backtest(
     enough = [name for name, (_, values) in pools.items() if len(values) >= FEWEST_ROWS]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows inside of the search space: there is "
-            "nothing to choose from."
+            f"No task has {FEWEST_ROWS} different rows inside of the search space: give more "
+            "rows, or widen the space."
         )
     replayed = _some(sources, enough, MAX_REPLAYED, rng)
     file = _Finished(resume, content_key(tables.space, tables.outcomes, data, seed, robust))
@@ -243,27 +249,27 @@ def backtest(
     words = f"Replayed: {len(replayed)} of {len(sources)} tasks, at most {MAX_ROWS} rows each"
     words += f", with {len(kept)} tasks to learn from." if len(kept) < len(sources) else "."
     if outside := [repr(name) for name in kept if name not in enough]:
-        words += f" Fewer than {FEWEST_ROWS} different rows are in the space: {', '.join(outside)}."
+        words += f" Not replayed (under {FEWEST_ROWS} rows in the space): {', '.join(outside)}."
     return Backtest(table, _recommended(table, names), names[0], needed, words)
 
 
 def _some(
     sources: Mapping[str, Any], names: Sequence[str], most: int, rng: np.random.Generator
 ) -> list[str]:
-    """Returns at most so many of some tasks, in the order of all."""
+    """Draws at most ``most`` of the tasks in ``names``, and returns them in the sources' order."""
     chosen = {names[i] for i in rng.permutation(len(names))[:most]}
     return [name for name in sources if name in chosen]
 
 
 def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDataset:
-    """At most :data:`MAX_ROWS` random rows of a task."""
+    """Draws at most :data:`MAX_ROWS` random rows of a task."""
     kept = torch.zeros(len(task.Y), dtype=torch.bool)
     kept[rng.permutation(len(task.Y))[:MAX_ROWS]] = True
     return task.clone(mask=kept)
 
 
 def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
-    """Returns a task's different rows of the region, and their mean outcomes, to be maximized."""
+    """Returns a task's different rows inside the region, and their mean outcomes (maximized)."""
     inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
     inside &= region.allows(task.X.clamp(0.0, 1.0))
     rows, Y = region.decode(task.X[inside]), task.Y[inside, 0].numpy()
@@ -275,12 +281,12 @@ def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
 
 
 def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) -> Any:
-    """Returns a model's priors of all tasks, from which one can be left out; else the tasks."""
+    """Returns a model's prior of all tasks if :func:`_without` supports it, otherwise the tasks."""
     if not isinstance(make, type) or not takes_sources(make):
         return data
     first = next(iter(data.values()))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InputDataWarning)  # rows outside of the space count
+        warnings.simplefilter("ignore", InputDataWarning)  # rows outside of the space are intended
         prior = getattr(make(first.X[:1], first.Y[:1], data), "prior", None)
     parts = prior.values() if isinstance(prior, Mapping) else [prior]
     return prior if all(isinstance(p, SourceGPs | SourcePopulation) for p in parts) else data
@@ -308,10 +314,10 @@ def replay(
 
     Args:
         model: The name of the model.
-        sources: What it learns from.
+        sources: The source data or the prior that the model learns from.
         outcome: The outcome.
         region: The rows to choose from.
-        values: Their outcomes, to be maximized.
+        values: The outcomes of these rows, to be maximized.
         seed: The seed of the models.
         robust: Whether very bad outcomes are limited.
 
@@ -333,7 +339,7 @@ def _length(values: Array) -> int:
 
 
 def _at_random(values: Array, seed: int) -> Array:
-    """Returns the expected best outcome so far of rows in random order."""
+    """Computes the expected best outcome so far if rows are chosen at random."""
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(values)[: _length(values)] for _ in range(NUM_ORDERS)]
     return np.maximum.accumulate(orders, axis=1).mean(axis=0)
@@ -343,11 +349,11 @@ class _Finished:
     """The file of finished runs.
 
     Args:
-        path: The file; ``None`` for none.
-        key: What the runs depend on; others don't count.
+        path: The file; ``None`` if runs are not saved.
+        key: A hash of data and seed. Runs with another key are ignored.
 
     Raises:
-        InputDataError: If it is another table.
+        InputDataError: If the file has other columns.
     """
 
     def __init__(self, path: str | Path | None, key: str) -> None:
@@ -357,13 +363,13 @@ class _Finished:
             self.runs = pd.read_csv(self.path, dtype={"task": str}, keep_default_na=False)
             if list(self.runs.columns) != COLUMNS:
                 raise InputDataError(
-                    f"{self.path} is not a backtest's file of finished runs, whose columns are "
+                    f"{self.path} is not a file of finished backtest runs, which has the columns "
                     f"{', '.join(COLUMNS)}: name another file."
                 )
             self.runs = self.runs[self.runs["key"] == key]
 
     def recall(self, task: str, model: str, length: int) -> Array | None:
-        """Returns the outcomes of a finished run; ``None`` if it is not there in full."""
+        """Returns the outcomes of a finished run; ``None`` if the file does not have all."""
         mine = self.runs[(self.runs["task"] == str(task)) & (self.runs["model"] == model)]
         mine = mine.drop_duplicates("evaluation", keep="last")
         return mine["outcome"].to_numpy(dtype=float) if len(mine) == length else None
@@ -384,7 +390,7 @@ def _tabulate(
     curves: Mapping[tuple[str, str], Array],
     spreads: Mapping[str, Array],
 ) -> tuple[DataFrame, float]:
-    """Returns the table of a :class:`Backtest`, and how many evaluations the plain GP needs."""
+    """Returns the table of a :class:`Backtest`, and its number ``needed``."""
     rows, needed = [], dict[str, int]()
     for (task, model), best in curves.items():
         most, middle = spreads[task].max(), np.median(spreads[task])
@@ -399,16 +405,16 @@ def _tabulate(
 
 
 def _reached(best: Array, goal: float) -> int:
-    """The first evaluation with an outcome as good as the goal; one more than all if there is none.
+    """Returns the number of the first evaluation that reaches the goal, up to rounding errors.
 
-    A rounding error below it is as good.
+    If no evaluation reaches the goal, it is the number of all evaluations plus one.
     """
     there = best >= goal - 1e-9 * max(abs(goal), 1e-9)
     return int(there.argmax()) + 1 if there.any() else len(best) + 1
 
 
 def _recommended(table: DataFrame, names: Sequence[str]) -> str:
-    """The first model, unless another is nearer by more than a standard error over tasks."""
+    """Returns the first model, unless another one's distance is smaller by a standard error."""
     distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
     gains = distances.rsub(distances[names[0]], axis=0)
     errors = gains.std(ddof=1).fillna(math.inf) / math.sqrt(len(gains))

@@ -1,8 +1,8 @@
-"""``suggest``: tables of old and new runs in, the next rows to try out.
+"""``suggest``: chooses the next rows to try from tables of old and new runs.
 
-The tables are the only state: call it again when there are new outcomes. The same tables and the
-same seed give the same rows. Tables are read in ``reading``, models of outcomes and failures are in
-``outcomes``, and ``search`` maximizes an acquisition function over the search space.
+The tables are the only state: call ``suggest`` again when there are new outcomes. The same tables
+and the same seed give the same rows. The module ``reading`` reads the tables, ``outcomes`` models
+outcomes and failures, and ``search`` maximizes an acquisition function over the search space.
 """
 
 from __future__ import annotations
@@ -51,33 +51,33 @@ from botorch_transfer.suggestion.search import is_among, maximize, not_taken, sp
 logger = logging.getLogger(__name__)
 
 FIRST_RUNS = 4
-"""Without history, the least number of runs of the first design; with more than three parameters it
-is their number plus one."""
+"""Minimum number of runs in the first design without a history. With ``p > 3`` parameters, the
+first design has ``p + 1`` runs."""
 
 QUANTILES = (0.05, 0.5, 0.95)
 """The quantiles of :func:`predict`."""
 
 WORDS = (0.5, "likely to beat %s"), (0.1, "may beat %s"), (0.0, "unlikely to beat %s: exploring")
-"""Words by the least probability of an improvement."""
+"""Pairs of a probability of improvement and the words for at least this probability."""
 
 UNLIKELY = 0.05
-"""If no row has this probability of a gain above the noise, the study may stop."""
+"""Probability of a gain above the noise that at least one row must have for a study to continue."""
 
 NUM_REFERENCE = 256
-"""Random rows by which scales and references of acquisition functions are found."""
+"""Number of random rows that set the scales and references of acquisition functions."""
 
 MAX_NAMED = 5
-"""The most source tasks to name for a row."""
+"""Maximum number of source tasks to name for a row."""
 
 
 class Suggestion(NamedTuple):
-    """Suggested rows, and what they come from.
+    """Suggested rows with the models and tables behind them.
 
     Args:
         rows: The table that :func:`suggest` returns.
         models: The fitted model of each outcome, constraints included.
-        X: An ``n x d`` tensor: the encoded rows.
-        tables: The tables that they come from, encoded.
+        X: An ``n x d`` tensor of encoded rows.
+        tables: The encoded tables of the study.
         failures: The model of success; ``None`` as long as no run has failed.
 
     Example:
@@ -96,9 +96,9 @@ class Suggestion(NamedTuple):
     failures: FeasibilityModel | None = None
 
     def improvements(self, X: Tensor, best: Tensor) -> tuple[Any, Any]:
-        """Returns expected improvements of rows on a modelled outcome, and their probabilities.
+        """Computes expected improvements of rows ``X`` on ``best``, and improvement probabilities.
 
-        Gains of runs that fail or violate a limit are zero.
+        A run that fails or violates a limit has no improvement.
         """
         outcome, *others = self.tables.outcomes
         gains = outcome.improvement(*moments(self.models[outcome.name], X), best)
@@ -113,7 +113,7 @@ class Suggestion(NamedTuple):
 
     @property
     def prospects(self) -> list[str]:
-        """Chance of each row to beat the best run, in words; empty without a best run."""
+        """Chance of each row to beat the best run, in words. The list is empty without one."""
         chances: Any = self.rows.get(IMPROVEMENTS[1], math.nan)
         if (best := best_run(self.tables)) is None or not np.isfinite(chances).all():
             return []
@@ -122,11 +122,14 @@ class Suggestion(NamedTuple):
 
     @property
     def outlook(self) -> str:
-        """A sentence on what is left to gain, or on why to stop; empty without a best run."""
+        """Largest expected improvement, or a reason to stop, as a sentence.
+
+        Without a best run, the sentence is empty.
+        """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), best_run(self.tables)
         if grid is not None and bool(is_among(grid, torch.cat([runs.tried, self.X])).all()):
-            return "There is nothing else to try: all other rows are among the runs."
+            return "There is nothing else to try: all other rows have been tried."
         if best is None or not self.prospects:
             return ""
         model, x, y = self.models[outcome.name], runs.X[[best]], runs.Y[[best], 0]
@@ -173,93 +176,101 @@ def suggest(
     progress: bool | None = None,
     seed: int = 0,
 ) -> DataFrame:
-    """Suggests the next rows to try, from a table of old runs and one of this study's runs.
+    """Suggests the next rows to try, from a table of old runs and a table of this study's runs.
 
-    The tables are the state: add the rows to ``runs``, with an empty outcome while they are
-    pending, and call it again. Sources are pre-trained once and remembered by their content.
+    Use it if your runs are in tables. The tables are the only state: add the suggested rows to
+    ``runs``, leave the outcome empty while a row is pending, and call ``suggest`` again. Source
+    tasks are pre-trained once and cached by their content.
 
-    The search space may have changed since the old runs, see :func:`from_dataframe` for the rules.
+    The search space may differ from the old runs' space; see :func:`from_dataframe` for the rules.
 
     Args:
-        space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes. With
-            ``candidates``, it may be ``None``: it is then guessed from them and the history.
-        history: Old runs of other tasks, one row a run. Runs without any outcome, or with an
-            infinite one, have failed; if there is a ``status`` column, runs without an outcome have
-            failed only if ``status`` names a failure. ``None`` if there is a ``prior``, or for a
-            first campaign: it starts with a spread-out design and goes on with a plain GP.
-        runs: The runs of this study, maybe none. A run counts for each outcome that it has. A run
-            without any is pending. A run has failed if its ``status`` or a word in an outcome names
-            a failure, or an outcome is infinite. Columns that have no meaning here are ignored.
-            Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page on source
-            data.
+        space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes. It may be
+            ``None`` with ``candidates``: the space is then guessed from candidates and history.
+        history: Old runs of other tasks, one row a run. A run without an outcome or with an
+            infinite outcome has failed. If there is a ``status`` column, a run without an outcome
+            has failed only if ``status`` names a failure. ``None`` with a ``prior``, or for a first
+            campaign, which starts with a space-filling design and continues with a plain GP.
+        runs: The runs of this study; ``None`` if there are none. A run counts for each outcome that
+            it has. A run without any outcome is pending. A run has failed if its ``status`` or the
+            text of an outcome names a failure, or if an outcome is infinite. Unused columns are
+            ignored. Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page
+            on source data.
         outcome: The column of the outcome; a list for several objectives.
-        goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several.
-            By default small ones are, with a warning in the log unless the name has a word such as
-            ``loss``; with a word such as ``yield`` there is no default.
-        n: How many rows to suggest.
+        goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several
+            objectives. The default is ``"min"``, with a logged warning unless the outcome's name
+            has a word such as ``loss``. A name with a word such as ``yield`` has no default.
+        n: Number of rows to suggest.
         task: The column of ``history`` that names the task.
-        candidates: A table of rows to choose from, such as what is in stock. Suggestions are rows
-            of it, with its index and its further columns. Rows of ``runs`` are left out.
-        fixed: Values that parameters have today, such as ``{"temperature": 20}``; old runs at other
-            values still count.
-        constraints: What rows have to satisfy: comparisons of sums of parameters, such as
-            ``"x1 + x2 <= 1"``, excluded combinations, such as ``"not (base == 'NaH' and x1 > 1)"``,
-            mixtures of few, as ``"at_most(2, a, b, c)"``, and limits of further outcomes, such as
-            ``"memory <= 5"``. Inequalities hold exactly, as pandas evaluates them on the rows;
-            equalities up to 1e-9, relative to the sizes of their terms. Limits alone may be a
-            mapping such as ``{"memory": "<= 5"}``.
+        candidates: A table of rows to choose from, such as a stock list. Suggestions are rows of
+            this table and keep its index and its other columns. Rows of ``runs`` are left out.
+        fixed: Values that parameters have in this study, such as ``{"temperature": 20}``. Old runs
+            at other values still count.
+        constraints: Constraints on rows. They are comparisons of sums of parameters, such as
+            ``"x1 + x2 <= 1"``; excluded combinations, such as ``"not (base == 'NaH' and x1 > 1)"``;
+            bounds on the number of components, such as ``"at_most(2, a, b, c)"``; and limits on
+            further outcomes, such as ``"memory <= 5"``. Rows satisfy inequalities exactly, as
+            pandas evaluates them, and equalities up to 1e-9, relative to the sizes of their terms.
+            Limits alone may be a mapping such as ``{"memory": "<= 5"}``.
         repeats: Whether rows of ``runs`` may be suggested again.
         model: The model: a class of this package or its name; a callable with the same first three
-            arguments and ``train_Yvar``; ``"SingleTaskGP"`` or another model of BoTorch, which
-            starts without the history; or ``"sorted"``, which takes rows near to the best of old
-            tasks by their mean rank, and predicts nothing.
-            :data:`~.suggestion.outcomes.DEFAULT_MODEL` by default.
-        prior: What the model takes as its prior, pre-trained on encoded inputs, in place of
-            ``history``; a mapping by outcome if there are several. It is about outcomes to be
-            maximized: the negative of one to be minimized.
-        noise: The column with the outcome's standard errors, in ``history`` and ``runs``; a mapping
-            by outcome if there are several. Where it is empty or zero, the pooled one is taken.
-        status: The column of ``runs``, and maybe of ``history``, with the state of a run:
-            ``"failed"``, ``"crashed"``, ``"timeout"`` and the like for a failure, ``"abandoned"``
-            and the like for a run that has ended without an outcome.
+            arguments and ``train_Yvar``; ``"SingleTaskGP"`` or another BoTorch model, which ignores
+            the history; or ``"sorted"``, which predicts nothing and takes the rows with the best
+            mean rank of their nearest old runs. :data:`~.suggestion.outcomes.DEFAULT_MODEL` by
+            default.
+        prior: The model's prior, pre-trained on encoded inputs, in place of ``history``; a mapping
+            by outcome for several outcomes. It models outcomes to be maximized, so an outcome to be
+            minimized enters with its sign reversed.
+        noise: The column of ``history`` and ``runs`` with the outcome's standard errors; a mapping
+            by outcome for several outcomes. Empty or zero cells get the pooled standard error.
+        status: The column with the state of a run, in ``runs`` and optionally in ``history``.
+            Words such as ``"failed"``, ``"crashed"`` and ``"timeout"`` mark a failure. Words such
+            as ``"abandoned"`` mark a run that has ended without an outcome.
         missing: Values of parameters that old tasks do not record; ``None`` if unknown.
-        rename: New names of columns of ``history`` by their old ones.
+        rename: A mapping from old to new column names of ``history``.
         log: Outcomes to model by their logarithm, for losses whose best values are many times
-            smaller than ordinary ones; ``True`` for all objectives. They must be positive. A
-            ``prior`` is then of the logarithm.
-        step: The column of the step, if the tables have learning curves: one row a step, empty in
-            rows without a curve. Rows of a task with the same parameters and growing steps are one
-            run. A run that was stopped early, by its ``status`` (``"stopped"``) or its shorter
-            curve, has the final outcome that :class:`~botorch_transfer.curves.CurvePrior` predicts
-            from old curves, as a noisy run.
-        run: The column whose value is the same in all rows of a run, in place of the parameters.
-        outcome_range: The least and the largest value that the objectives can have, as
-            ``(0, 100)``; a mapping by outcome if they differ. Predictions are clipped to it. By
-            default it is that for outcomes with a name such as ``yield`` and values in per cent.
-        same_in_batch: Parameters that all ``n`` rows have in common, such as the temperature of a
-            plate. The search chooses their values.
-        cost: A column of ``candidates`` with the cost of each. Rows are ordered by the expected
-            improvement per cost, once there is an outcome.
-        robust: Whether outcomes far worse than a task's median one count as just bad: they are
-            limited to :func:`~botorch_transfer.outcome_transforms.robust_limit`, and predictions
-            are never worse than the worst retained outcome. Good outcomes never change.
-        cache: The folder that remembers pre-training for later calls, in other processes, too;
-            ``"off"`` for none. By default the environment variable ``BOTORCH_TRANSFER_CACHE``, or
-            else the user's own folder of caches. The rows do not depend on it.
-        progress: Whether pre-training shows a progress bar; by default it does so on a terminal if
-            it takes more than three seconds.
+            smaller than ordinary values; ``True`` for all objectives. These outcomes must be
+            positive. A ``prior`` must then model the logarithm.
+        step: The column of the step, if the tables have learning curves with one row a step. The
+            cell is empty in rows without a curve. Rows of a task with the same parameters and
+            growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"`` or
+            its curve is shorter. Its final outcome is then a noisy prediction of
+            :class:`~botorch_transfer.curves.CurvePrior`, which learns from old curves.
+        run: The column whose value is the same in all rows of a run. It replaces the parameters as
+            the key of a learning curve.
+        outcome_range: The least and the largest possible value of the objectives, such as
+            ``(0, 100)``; a mapping by outcome if the ranges differ. Predictions are clipped to the
+            range. The default is ``(0, 100)`` for outcomes with a name such as ``yield`` and values
+            in per cent, and no range otherwise.
+        same_in_batch: Parameters with one common value in all ``n`` rows, such as the temperature
+            of a plate. The search chooses this value.
+        cost: The column of ``candidates`` with the cost of each row. As soon as there is an
+            outcome, the search maximizes the expected improvement per cost.
+        robust: Whether outcomes far worse than the task's median are raised to the limit that
+            :func:`~botorch_transfer.outcome_transforms.robust_limit` returns. Predictions are then
+            never worse than the worst retained outcome. Good outcomes never change.
+        cache: The folder that keeps pre-trained priors for later calls, also in other processes;
+            ``"off"`` for no cache. The default is the environment variable
+            ``BOTORCH_TRANSFER_CACHE``, or else the user's cache folder. The rows do not depend on
+            the cache.
+        progress: Whether pre-training shows a progress bar. By default it does on a terminal, if
+            pre-training takes more than three seconds.
         seed: The seed of all random numbers.
 
     Returns:
-        A table of ``n`` rows. First the parameters, in the space's order and in your units; empty
-        where they are inactive. Then, of each outcome, ``predicted_mean`` and ``predicted_std`` in
-        its unit, followed by ``_`` and its name if there are several; for logarithms, the moments
-        of a log-normal distribution. With one objective, ``expected_improvement`` is the expected
-        gain over the best run so far in its unit, where being worse, or failing or violating a
-        limit, counts as zero, and ``probability_of_improvement`` the probability of any gain; they
-        are empty as long as no run has an outcome within all limits. ``sources`` names the old
-        tasks that support the row: they expect an outcome better than their own average by more
-        than a standard deviation of that prediction. The surest one comes first.
+        A table of ``n`` rows with these columns:
+
+        - The parameters, in the space's order and in your units; empty where inactive.
+        - ``predicted_mean`` and ``predicted_std`` of each outcome in the outcome's unit. With
+          several outcomes, ``_`` and the outcome's name follow. For logarithms, they are the
+          moments of a log-normal distribution.
+        - With one objective, ``expected_improvement``: the expected gain over the best run so far,
+          in the outcome's unit. A worse row, a failure and a violated limit count as zero gain.
+        - With one objective, ``probability_of_improvement``: the probability of a gain. Both
+          columns are empty as long as no run has an outcome within all limits.
+        - ``sources``: the old tasks that support the row, the most certain task first. A task
+          supports a row if its prediction is better than the task's average by more than one
+          standard deviation.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space. The message
@@ -301,28 +312,28 @@ def predict(
     seed: int = 0,
     **options: Any,
 ) -> DataFrame:
-    """Predicts the outcomes of given rows; all other arguments are the same as in :func:`suggest`.
+    """Predicts the outcomes of given rows, with the other arguments of :func:`suggest`.
 
     Args:
         space: The search space.
         history: Old runs of other tasks.
-        runs: The runs of this study, maybe none.
+        runs: The runs of this study; ``None`` if there are none.
         rows: The table of rows to predict, with a column for each parameter.
         outcome: The column of the outcome.
         goal: Whether small or large outcomes are good.
         model: The model; not ``"sorted"``, which predicts nothing.
-        cache: The folder that remembers pre-training.
+        cache: The folder that keeps pre-trained priors.
         progress: Whether pre-training shows a progress bar.
         seed: The seed of all random numbers.
-        options: What else :func:`suggest` is told of tables and outcomes: ``task``, ``prior``,
-            ``missing``, ``outcome_range`` and so on; ``candidates`` instead of a space. Outcomes
-            with limits are predicted, too.
+        options: Arguments of :func:`suggest` about tables and outcomes, such as ``task``,
+            ``prior``, ``missing`` and ``outcome_range``, and ``candidates`` instead of a space.
+            Outcomes with limits are also predicted.
 
     Returns:
-        The rows with further columns, in the outcome's unit: ``predicted_mean``, ``predicted_std``
-        and, as ``predicted_5``, ``predicted_50`` and ``predicted_95``, the outcome's 5, 50 and 95 %
-        quantiles. Noise of measurements is not in them. If there are several outcomes, ``_`` and
-        the name follow.
+        The rows with further columns, in the outcome's unit: ``predicted_mean``,
+        ``predicted_std``, and the 5, 50 and 95 % quantiles ``predicted_5``, ``predicted_50`` and
+        ``predicted_95``. They do not include measurement noise. With several outcomes, ``_`` and
+        the outcome's name follow.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space.
@@ -347,11 +358,11 @@ def predict_rows(
     model: str | Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> DataFrame:
-    """Predicts as :func:`predict` does.
+    """Predicts rows as :func:`predict` does, from tables that are already encoded.
 
     Args:
-        tables: What the tables say.
-        rows: The rows.
+        tables: The encoded tables of the study.
+        rows: The rows to predict.
         model: The model of outcomes with sources.
         seed: The seed of all random numbers.
 
@@ -360,7 +371,7 @@ def predict_rows(
 
     Raises:
         InputDataError: If a row is outside of the space.
-        ValueError: If there is nothing to predict from.
+        ValueError: If there are neither old runs nor runs with outcomes.
 
     Example:
         >>> from pandas import DataFrame
@@ -377,8 +388,8 @@ def predict_rows(
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
             raise ValueError(
-                "There is nothing to predict from: give a history, or runs with outcomes, and a "
-                "model that predicts."
+                "No model has been fitted: give a history or runs with outcomes, and a model= that "
+                "predicts."
             )
         return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
 
@@ -394,11 +405,11 @@ def suggest_rows(
     """Suggests rows as :func:`suggest` does, and returns the models with them.
 
     Args:
-        tables: What the tables say.
-        n: How many rows to suggest.
+        tables: The encoded tables of the study.
+        n: Number of rows to suggest.
         model: The model of outcomes with sources.
         seed: The seed of all random numbers.
-        same_in_batch: Parameters that all rows have in common.
+        same_in_batch: Parameters with one common value in all rows.
         cost: The column of the candidates' costs.
 
     Returns:
@@ -406,7 +417,7 @@ def suggest_rows(
 
     Raises:
         TypeError: If ``model`` is not a model.
-        ValueError: If ``n`` is no positive whole number.
+        ValueError: If ``n`` is not a positive whole number.
         ExhaustedSpaceError: If fewer than ``n`` configurations are left.
 
     Example:
@@ -418,7 +429,7 @@ def suggest_rows(
         1
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n is {n!r}: ask for one row or more.")
+        raise ValueError(f"n is {n!r}: give a whole number of at least 1.")
     with _fitted(tables.ranked(), model, seed) as (make, tables, models):
         main = tables.outcomes[0].name
         failures = learn_failures(tables.runs, tables.sources[main], tables.old_failed)
@@ -438,10 +449,11 @@ def suggest_rows(
 def _fitted(
     tables: EncodedTables, model: str | Callable[..., Any] | None, seed: int
 ) -> Iterator[tuple[Callable[..., Any], EncodedTables, dict[str, Any]]]:
-    """Finds the model, the tables without sources if it takes none, and a fit to each outcome.
+    """Yields the model class, the tables, and a fitted model for each outcome with data.
 
-    There are no fits if there is nothing to fit, or ``"sorted"`` needs none. Inside, random numbers
-    depend on the seed alone, and warnings that a reader of tables cannot act on are ignored.
+    The tables lose their sources if the model class takes none. ``"sorted"`` fits no model. Inside
+    the context, random numbers depend only on the seed, and warnings that a user of tables cannot
+    act on are ignored.
     """
     make = named_model(model)
     if not takes_sources(make):
@@ -449,12 +461,13 @@ def _fitted(
     elif model is not None and not tables.has_sources:
         name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
         raise ValueError(
-            f"{name} learns from old runs: give a history, or leave the model out for a plain GP."
+            f"{name} learns from old runs, but there are none: give a history, or leave model= out "
+            "for a plain GP."
         )
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         for kind in (BotorchWarning, NumericalWarning):
             warnings.simplefilter("ignore", kind)
-        # A search that ended early is still compared with all rows that were scored.
+        # If a gradient search ends early, its result still competes with all scored rows.
         warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
         torch.default_generator.manual_seed(seed)
         models: dict[str, Any] = {}
@@ -472,7 +485,7 @@ def _predictions(
     X: Tensor,
     levels: Sequence[float] = (),
 ) -> dict[str, Any]:
-    """Returns the columns of predictions, empty without models."""
+    """Returns the columns of predictions, which are NaN for outcomes without a model."""
     columns: dict[str, Any] = {}
     for outcome in outcomes:
         suffix = f"_{outcome.name}" if len(outcomes) > 1 else ""
@@ -487,15 +500,15 @@ def _predictions(
 
 
 def eligible(tables: EncodedTables, index: int = 0) -> Tensor:
-    """Selects the modelled outcomes that may be the best one.
+    """Masks the modelled outcomes of runs that cannot be the best run.
 
     Args:
-        tables: The tables.
-        index: Which outcome it is.
+        tables: The encoded tables of the study.
+        index: The index of the outcome.
 
     Returns:
-        An ``n`` tensor; minus infinity for runs that failed or violate a limit, and for runs that
-        were stopped early if there are others.
+        An ``n`` tensor of outcomes. It is minus infinity for runs that failed or violate a limit,
+        and, if any run is complete, for runs that were stopped early.
     """
     runs = tables.runs
     allowed = runs.succeeded & runs.Y[:, index].isfinite()
@@ -508,13 +521,13 @@ def eligible(tables: EncodedTables, index: int = 0) -> Tensor:
 
 
 def best_run(tables: EncodedTables) -> int | None:
-    """Finds the best run by the only objective, as a row of the runs with outcomes, or none."""
+    """Returns the index of the run with the best objective; ``None`` for several objectives."""
     Y, is_only = eligible(tables), sum(outcome.is_objective for outcome in tables.outcomes) == 1
     return int(Y.argmax()) if is_only and bool(Y.isfinite().any()) else None
 
 
 def short(value: Any) -> str:
-    """Writes a number with three digits, or as a whole number."""
+    """Formats a number with three significant digits, or as a whole number from 100 on."""
     value = float(value)
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
@@ -529,7 +542,7 @@ def _search(
     shared: Sequence[str] = (),
     cost: str | None = None,
 ) -> Tensor:
-    """Chooses rows one by one, each to improve on all before it that may succeed."""
+    """Chooses rows one by one. Each row is pending while the next rows are chosen."""
     region, outcomes, sources, runs = tables.region, tables.outcomes, tables.sources, tables.runs
     outcomes = [outcome for outcome in outcomes if outcome.name in fitted]
     models = [fitted[o.name] for o in outcomes] if any(o.is_objective for o in outcomes) else []
@@ -541,13 +554,13 @@ def _search(
         costs = region.costs(cost)
         per_cost = region.candidates, costs
         if not has_outcomes:
-            logger.info("Without an outcome, the cost does not count yet")
+            logger.info("No run has an outcome yet, so cost= is ignored")
     if shared:
         grid = region.grid()
         region = region.with_room(shared, n, None if grid is None else grid[~is_among(grid, taken)])
     if make is mean_rank:
         if shared or cost is not None:
-            raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model.")
+            raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model=.")
         return _sorted_rows(region, main_sources, taken, n)
     anchors = _anchors(region, main_sources, runs)
     reference = region.sample(NUM_REFERENCE, seed=0)
@@ -576,11 +589,14 @@ def _search(
 
 
 def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> Tensor:
-    """Takes rows of a finite region, else rows near to old and random ones, by their mean rank."""
+    """Returns the ``n`` rows with the best mean rank.
+
+    In an infinite region, the rows to choose from are random rows and the rows nearest to old runs.
+    """
     if not isinstance(sources, Mapping) or not all(
         isinstance(task, SupervisedDataset) for task in sources.values()
     ):
-        raise ValueError("'sorted' ranks the rows of old tasks: give a history.")
+        raise ValueError("'sorted' ranks rows by the old tasks' runs: give a history.")
     rows = region.grid()
     if rows is None:
         old = torch.cat([task.X for task in sources.values()]).clamp(0.0, 1.0)
@@ -599,21 +615,22 @@ def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
         best += [task.X[task.Y.argmax()] for task in tasks[:: -(-len(tasks) // 28) or 1]]
     if not best:
         return torch.empty(0, region.space.dim, dtype=torch.double)
-    # Old runs may lie outside of the cube, where the space had other bounds.
+    # Old runs may lie outside of the cube if the space had other bounds.
     return region.nearest(torch.stack(best).clamp(0.0, 1.0))
 
 
 @torch.no_grad()
 def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
-    """Computes each source task's z-score of rows against its own average.
+    """Computes each source task's z-scores of rows, relative to the task's own average.
 
     Args:
         model: The model of an outcome.
         X: An ``n x d`` tensor of rows.
 
     Returns:
-        The names of ``M`` tasks, and an ``M x n`` tensor of means over standard deviations; of
-        models without a posterior of each source task, none.
+        The names of ``M`` tasks, and an ``M x n`` tensor of z-scores: posterior means divided by
+        standard deviations. A task with a small weight has minus infinity. Both are empty for
+        models without a posterior of each source task.
     """
     informed = model.member_on_sources if isinstance(model, TransferModel) else None
     if informed is None:
@@ -626,7 +643,7 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Names the source tasks that expect much of each row, the surest first."""
+    """Names the source tasks with a z-score above 1 for each row, the largest first."""
     names, found = source_z_scores(model, X)
     return [
         ", ".join(names[i] for i in order[:MAX_NAMED] if column[i] > 1)

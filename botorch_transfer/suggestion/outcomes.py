@@ -1,9 +1,10 @@
 """Models of outcomes and failures, and the acquisition function of the next row.
 
-Which acquisition it is depends on what there is (:func:`make_acquisition`). Without any run it is
-the mean of the transferred prior. With runs, pending ones and rows of the same batch included, it
-is the logarithm of the expected improvement over all of them, or of the hypervolume's. From the
-first failed run on, the logarithm of the probability of success is added.
+The acquisition function depends on the runs (:func:`make_acquisition`). Without an outcome, it is
+:class:`~botorch_transfer.acquisition.PriorUpperConfidenceBound`. With outcomes, it is the logarithm
+of the expected improvement, or with several objectives of the expected hypervolume improvement,
+over all runs, pending runs and earlier rows of the batch. As soon as a run has failed, the
+logarithm of the probability of success is added.
 """
 
 from __future__ import annotations
@@ -43,28 +44,28 @@ from botorch_transfer.model import predicted_moments
 from botorch_transfer.outcome_transforms import ranks
 
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
-"""The model of :func:`suggest` if none is given."""
+"""Default model of :func:`suggest`."""
 
 MAX_TOGETHER = 256
-"""Number of rows to predict at once."""
+"""Maximum number of rows to predict at once."""
 
 PLAIN, SORTED = "SingleTaskGP", "sorted"
-"""Names of models besides the package's own."""
+"""Names of the models that are not classes of this package."""
 
 
 def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
     """Finds a model by its name.
 
     Args:
-        model: A model class, or what makes a model; the name of one; or ``"sorted"``, which is
-            :func:`mean_rank`. ``None`` for the default.
+        model: A model class, or a callable that makes a model; the name of a model class;
+            ``"sorted"`` for :func:`mean_rank`; or ``None`` for the default model.
 
     Returns:
-        The class.
+        The class or callable.
 
     Raises:
-        TypeError: If it is no model.
-        ValueError: If there is no such name.
+        TypeError: If ``model`` is neither callable nor a name.
+        ValueError: If no model has this name.
 
     Example:
         >>> named_model("ScaMLGP").__name__
@@ -84,13 +85,15 @@ def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def takes_sources(model: Callable[..., Any]) -> bool:
-    """Distinguishes a model with sources from BoTorch's, whose third argument is ``train_Yvar``.
+    """Checks whether a model takes a prior or source data as its third argument.
+
+    The third argument of BoTorch's own models is ``train_Yvar``.
 
     Args:
-        model: A class, or what makes a model.
+        model: A model class, or a callable that makes a model.
 
     Returns:
-        Whether it takes a prior or source data.
+        Whether the third argument is a prior or source data.
 
     Example:
         >>> takes_sources(SingleTaskGP)
@@ -103,13 +106,13 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     """Fits the model of one outcome.
 
     Args:
-        make: The model of outcomes with sources.
+        make: The model class of outcomes with sources.
         runs: The runs of this study.
-        index: Which outcome it is.
-        sources: Its prior or source data; ``None`` for a plain GP.
+        index: The index of the outcome.
+        sources: The outcome's prior or source data; ``None`` for a plain GP.
 
     Returns:
-        The model.
+        The fitted model.
     """
     runs = runs.known(index)
     Yvar = runs.Yvar
@@ -142,17 +145,18 @@ def make_acquisition(
     seed: int,
     is_first: bool = False,
 ) -> AcquisitionFunction:
-    """Makes the acquisition function of one further row.
+    """Makes the acquisition function of the next row.
 
     Args:
         models: The model of each outcome.
-        outcomes: What the outcomes are: objectives and constraints.
-        X_known: An ``n x d`` tensor of inputs that have been evaluated or will be; a row is to
-            improve on all of them. Outcomes that are not known yet are averaged over.
-        reference: An ``r x d`` tensor of inputs all over the space, for scales.
+        outcomes: The outcomes: objectives, and outcomes with limits.
+        X_known: An ``n x d`` tensor of evaluated or pending inputs. Improvements are relative to
+            the best of these inputs, on average over their unknown outcomes.
+        reference: An ``r x d`` tensor of inputs all over the space, which set scales.
         seed: The seed of samples.
-        is_first: Whether there is no outcome yet. The expected improvement would then be largest
-            where the target may be the sources' opposite, which no outcome has ruled out.
+        is_first: Whether there is no outcome yet. Without outcomes, the target may still be the
+            opposite of the sources, and the expected improvement would be largest where the
+            sources predict bad outcomes.
 
     Returns:
         The acquisition function of single inputs.
@@ -197,12 +201,14 @@ def make_acquisition(
 
 
 class ImprovementPerCost(AcquisitionFunction):
-    """The logarithm of an improvement, less the logarithm of what a row costs.
+    """Logarithm of an improvement minus the logarithm of the row's cost.
+
+    Use it to prefer cheap rows of a table in which each row has a known cost.
 
     Args:
         acquisition: The logarithm of an improvement.
         rows: A ``c x d`` tensor of candidates.
-        costs: A ``c`` tensor of their costs.
+        costs: A ``c`` tensor of the candidates' costs.
 
     Example:
         >>> from botorch.acquisition import LogExpectedImprovement
@@ -223,21 +229,21 @@ class ImprovementPerCost(AcquisitionFunction):
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
-        """Evaluates candidates, a ``b x 1 x d`` tensor."""
+        """Evaluates a ``b x 1 x d`` tensor of candidates."""
         places = torch.cdist(X.squeeze(-2), self.rows).argmin(dim=-1)
         return self.acquisition(X) - self.log_costs[places]
 
 
 def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
-    """Ranks inputs as the nearest run of each old task, without a model.
+    """Scores inputs without a model, by the rank of the nearest run of each old task.
 
     Args:
         sources: Source data by task, to be maximized.
         X: An ``n x d`` tensor of inputs.
 
     Returns:
-        An ``n`` tensor: the share of a task's runs that are worse, on the average over tasks. Equal
-        outcomes share their ranks.
+        An ``n`` tensor: the share of a task's runs that are worse than the nearest run, on average
+        over tasks. Equal outcomes share their ranks.
 
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
@@ -254,19 +260,19 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
 
 @torch.no_grad()
 def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the means and variances that a model predicts for ``n`` inputs, some at once."""
+    """Returns predicted means and variances, :data:`MAX_TOGETHER` inputs at a time."""
     parts = [predicted_moments(model.posterior(part)) for part in X.split(MAX_TOGETHER)]
     mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
     return mean, variance
 
 
 def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> FeasibilityModel | None:
-    """Models success and failure.
+    """Fits the model of success and failure.
 
     Args:
         runs: The runs of this study.
         sources: Source data, or a prior.
-        old_failed: An ``f x d`` tensor of inputs of old runs that failed.
+        old_failed: An ``f x d`` tensor of the inputs of failed old runs.
 
     Returns:
         The model of success; ``None`` as long as no run has failed.

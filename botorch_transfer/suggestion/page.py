@@ -1,14 +1,13 @@
 """One HTML page about suggested rows: what to run next and why, and whether old runs help.
 
-``python -m botorch_transfer suggest ... --report out.html`` writes it. It is one file that works
-offline: the data, what draws them (``page.html``) and Plotly's script are inside, and the page
-forbids itself to load anything. All names and cells reach it as JSON, and are shown as text.
-Plotly comes with the extra ``plot``.
+``python -m botorch_transfer suggest ... --report out.html`` writes the page. The page is one file
+that works offline: it contains the data, the template ``page.html`` and Plotly's script, and its
+security policy blocks all requests. Names and cells are embedded as JSON and shown as text. The
+extra ``plot`` installs Plotly.
 
-:func:`parameter_importance` computes Sobol's total indices of predicted means. A parameter's index
-is the share of the variance over the space that is left when all other parameters are known, so
-that joint effects count for each of the parameters that take part in them, and indices may add up
-to more than one.
+:func:`parameter_importance` computes total Sobol indices of predicted means. A parameter's index is
+the share of the variance over the space that remains when all other parameters are known. A joint
+effect counts for each of its parameters, so that the indices may add up to more than one.
 """
 
 from __future__ import annotations
@@ -57,19 +56,20 @@ from botorch_transfer.suggestion.reading import EncodedTables
 from botorch_transfer.suggestion.region import Region
 
 MAX_SLICES, MAX_MAPPED = 12, 5
-"""The most parameters that are drawn, and that are drawn in pairs: the most important ones."""
+"""Maximum number of important parameters to draw singly, and in pairs."""
 
 SLICE_POINTS, MAP_POINTS = 60, 20
-"""Points along a range."""
+"""Number of points along a range in a slice, and in a map."""
 
 MAX_STEPS = 200
-"""The most points of a learning curve."""
+"""Maximum number of points of a learning curve."""
 
 ENOUGH_TO_REPLAY, NUM_REPLAYED = 20, 200
-"""With so many runs, a plain GP is replayed among them and so many random rows."""
+"""Number of runs from which on a plain GP is replayed, and number of random rows it chooses from
+besides the runs."""
 
 ENOUGH_RUNS = 3
-"""With fewer runs, nothing is compared with them."""
+"""Minimum number of runs to compare predictions with."""
 
 WORDS = {
     "helpful": "yes",
@@ -85,10 +85,10 @@ WHOLE = {
     "misleading": "old runs mislead: what was good there is bad here",
     "irrelevant": "old runs do not help: this study's runs do not follow them",
 }
-"""Plain words for verdicts on one old task, and on all of them."""
+"""Plain words for verdicts on one old task, and on all old tasks."""
 
 NUM_POINTS = 256
-"""Points of each of the two samples of an importance, a power of two."""
+"""Number of points in each of the two samples for importances, a power of two."""
 
 NEW, OLD = "this study", "old tasks"
 
@@ -105,7 +105,7 @@ def suggestion_page(
         suggestion: The rows and the models.
         runs: The runs so far.
         status: The column with the state of a run.
-        settings: What else to note, such as the seed.
+        settings: Further settings to show, such as the seed.
 
     Returns:
         The page as HTML.
@@ -155,7 +155,7 @@ def suggestion_page(
         "settings": {name: _text(value) for name, value in noted.items()},
     }
     data = json.dumps(told, allow_nan=False, default=str)
-    for sign in "<>&":  # nothing in a script can then end it
+    for sign in "<>&":  # so that no cell can close the script element
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     inside = {"plotly": get_plotlyjs(), "data": data}
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
@@ -163,7 +163,7 @@ def suggestion_page(
 
 
 def _text(value: Any, digits: int = 3) -> str:
-    """Returns a cell or number as people write it."""
+    """Formats a cell or number for readers."""
     if isinstance(value, float | np.floating):
         number = short(value) if digits == 3 else f"{value:.{digits}g}"
         return "" if math.isnan(value) else number
@@ -175,7 +175,10 @@ def _cells(row: Any, columns: Any, digits: Mapping[str, int]) -> list[str]:
 
 
 def _digits(tables: EncodedTables) -> dict[str, int]:
-    """Digits to show of each parameter: three of a wide range, else what steps or sums need."""
+    """Returns the number of digits to show of each parameter.
+
+    A wide range has three digits. A narrow range has more, and steps and constraints have six.
+    """
     digits = dict.fromkeys(tables.space.columns, 6)
     for p in tables.space.parameters:
         if isinstance(p, FloatParameter) and p.size is None and not tables.region.constraints:
@@ -185,19 +188,19 @@ def _digits(tables: EncodedTables) -> dict[str, int]:
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Numbers for JSON, short ones; ``None`` for what is none."""
+    """Rounds numbers for JSON, with ``None`` for NaN and infinity."""
     return [float(f"{v:.5g}") if math.isfinite(v) else None for v in np.asarray(values, float)]
 
 
 def _quantiles(outcome: Outcome, mean: Tensor, variance: Tensor) -> dict[str, list[float | None]]:
-    """Returns an interval that holds nine of ten outcomes, and its middle."""
+    """Computes the ends of the central 90 % interval of an outcome, and its median."""
     levels = torch.tensor(QUANTILES, dtype=torch.double)
     found = outcome.quantiles(mean.double(), variance.double(), levels).T
     return dict(zip(("low", "mid", "high"), map(_numbers, found), strict=True))
 
 
 def _why(suggestion: Suggestion, row: int) -> str:
-    """Returns one sentence on why a row was chosen."""
+    """Explains in one sentence why a row was chosen."""
     x, parts = suggestion.X[row : row + 1], suggestion.prospects[row : row + 1]
     outcomes, models = suggestion.tables.outcomes, suggestion.models
     for outcome in outcomes:
@@ -251,7 +254,7 @@ def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[st
 
 
 def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
-    """Returns the prediction of each run by old runs alone; ``None`` without old runs."""
+    """Predicts each run from old runs alone; ``None`` without old runs."""
     model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
     X = runs.X
     if sources is None or len(X) == 0 or not isinstance(model, TransferModel):
@@ -283,7 +286,7 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
 def _tasks(
     suggestion: Suggestion, outcome: Outcome, X: Tensor, Y: Tensor
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Returns a sentence on all old tasks, and what is known of each."""
+    """Returns a sentence on all old tasks, and a table row for each old task."""
     model = suggestion.models[outcome.name]
     try:
         report = transfer_report(model)
@@ -293,7 +296,7 @@ def _tasks(
     sentence = WHOLE.get(all_of_them) or _against_plain(suggestion, outcome, X)
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
-        words["helpful"] = "yes, by chance maybe: most others they do not follow"
+        words["helpful"] = "yes, maybe by chance: most other old tasks do not help"
     names, _ = source_z_scores(model, X[:0])
     similar: list[float | None] = [None] * len(told)
     if len(Y) >= ENOUGH_RUNS and names:
@@ -309,7 +312,7 @@ def _tasks(
 
 
 def _against_plain(suggestion: Suggestion, outcome: Outcome, X: Tensor) -> str:
-    """Compares a study with a plain GP, replayed on what the model predicts of rows."""
+    """Compares the study with a plain GP that is replayed on the model's predicted outcomes."""
     if len(X) < ENOUGH_TO_REPLAY:
         few = f"{POINTS_TO_JUDGE} to {ENOUGH_TO_REPLAY} runs with outcomes (so far {len(X)})"
         return f"it is too early to say whether old runs help: that takes {few}"
@@ -334,7 +337,7 @@ def _sentence(parts: Sequence[str]) -> str:
 
 
 def _left_out(model: Any, outcome: Outcome) -> Any:
-    """Predictions of each run from the others; ``None`` of few runs."""
+    """Predicts each run from all other runs; ``None`` with few runs."""
     if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
         return None
     try:
@@ -346,7 +349,10 @@ def _left_out(model: Any, outcome: Outcome) -> Any:
 def _pictures(
     suggestion: Suggestion, outcome: Outcome, order: Sequence[str], tried: pd.DataFrame
 ) -> tuple[list[Any], list[Any]]:
-    """Predictions along each free parameter, around the best run or first row, and over pairs."""
+    """Predicts outcomes along each free parameter, and over pairs of parameters.
+
+    All other parameters have the values of the best run, or of the first row without a best run.
+    """
     space, best = suggestion.tables.space, best_run(suggestion.tables)
     first = suggestion.X[0]
     center = first if best is None else suggestion.tables.runs.X[best].clamp(0.0, 1.0)
@@ -391,7 +397,7 @@ def _pictures(
 def _runs(
     runs: pd.DataFrame | None, tables: EncodedTables, status: str, digits: Mapping[str, int]
 ) -> tuple[dict[str, Any] | None, NDArray[Any]]:
-    """The table of runs with the state of each, outcomes first; and which outcomes each has."""
+    """Returns the table of runs, with states and outcomes first, and a mask of known outcomes."""
     names = [outcome.name for outcome in tables.outcomes]
     if runs is None or runs.empty:
         return None, np.empty((0, len(names)), dtype=bool)
@@ -425,7 +431,7 @@ def _runs(
 
 @torch.no_grad()
 def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> DataFrame:
-    """Computes how much each parameter matters to a model's predictions, and to its old tasks.
+    """Computes the importance of each parameter to a model's predictions and to its old tasks.
 
     Args:
         model: A fitted model of one outcome on encoded rows of the space.
@@ -433,9 +439,10 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         seed: The seed of the points.
 
     Returns:
-        A table with the parameters as index, the most important first, and total Sobol indices
-        between 0 and 1: ``this study`` of what the model predicts, and ``old tasks`` of what each
-        old task predicts, on the average over them; NaN for a model without a posterior of each.
+        A table of total Sobol indices between 0 and 1. The index is the parameter, the most
+        important parameter first. The column ``this study`` is about the model's predicted mean.
+        The column ``old tasks`` is an average over the posterior means of the old tasks, and NaN
+        for a model without a posterior of each old task.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -450,11 +457,11 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         columns = space.feature_indices[parameter.name]
         changed = A.clone()
         changed[:, columns] = B[:, columns]
-        mixed.append(space.round(changed))  # a choice may switch other parameters on and off
+        mixed.append(space.round(changed))  # a choice may activate or deactivate parameters
     X = torch.cat([A, B, *mixed])
 
     def indices(values: Tensor) -> NDArray[Any]:
-        """Mean total indices over functions, given by an ``s x (p + 2) n`` tensor of values."""
+        """Averages total indices over ``s`` functions, from ``s x (p + 2) n`` function values."""
         f = values.double().unflatten(-1, (-1, NUM_POINTS))
         variance = f[:, :2].flatten(start_dim=1).var(dim=-1, correction=0)
         left = (f[:, :1] - f[:, 2:]).square().mean(dim=-1) / 2  # by Jansen's formula

@@ -1,7 +1,7 @@
 """Reads tables: the outcomes, the old runs as source data, and the runs of this study.
 
-:func:`read_study` reads the arguments of ``suggest`` and of the command line, :func:`read_tables`
-reads the tables themselves, also for the Optuna sampler.
+:func:`read_study` checks the arguments of ``suggest`` and of the command line. :func:`read_tables`
+encodes the tables, also for the Optuna sampler.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from botorch_transfer.suggestion.region import Region
 logger = logging.getLogger(__name__)
 
 DEPTH = 4.0
-"""Standard deviations of a prior's outcomes from the best one to the worst one that counts."""
+"""Distance from the best outcome to the limit of bad outcomes, in a prior's standard deviations."""
 
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
-"""Words in the names of outcomes that are in per cent, unless no value is above 1."""
+"""Words in the names of outcomes in per cent. If no value is above 1, they are fractions."""
 
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
 ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
@@ -65,15 +65,17 @@ ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
 
 
 class EncodedTables(NamedTuple):
-    """Tables, encoded for models.
+    """Tables of a study, encoded for models.
+
+    Use them to suggest and to predict rows from the same tables without reading them again.
 
     Args:
         region: The rows of the search space that may be suggested.
-        outcomes: What the outcomes are; an objective first.
-        sources: By outcome the prior, or the source data that :func:`from_dataframe` makes;
-            ``None`` for an outcome that no old run has. Its model is a plain GP. If no outcome has
-            any, a study starts with a first design.
-        old_failed: An ``f x d`` tensor of inputs of old runs that failed; ``None`` of a prior.
+        outcomes: The outcomes, an objective first.
+        sources: The prior of each outcome, or its source data as :func:`from_dataframe` returns
+            them. ``None`` for an outcome that no old run has, whose model is a plain GP. If all are
+            ``None``, the study starts with a first design.
+        old_failed: An ``f x d`` tensor of the inputs of failed old runs; ``None`` with a prior.
         runs: The runs of this study.
         is_robust: Whether very bad outcomes have been limited.
         curves: The runs' learning curves by outcome, if there are any.
@@ -107,10 +109,10 @@ class EncodedTables(NamedTuple):
         return any(source is not None for source in self.sources.values())
 
     def ranked(self) -> EncodedTables:
-        """Returns the tables that suggestions are made from.
+        """Returns the tables that models for suggestions are fitted to.
 
-        While a single objective has few outcomes, the worse half of each old task counts by rank,
-        if very bad outcomes are limited at all.
+        If very bad outcomes are limited, and the only objective has few outcomes so far, ranks
+        determine the values in the worse half of each old task.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -118,15 +120,15 @@ class EncodedTables(NamedTuple):
     def limited(self, by_rank: bool = False) -> EncodedTables:
         """Limits very bad outcomes robustly, in old tasks and in this study's runs.
 
-        The limit of this study follows from its outcomes and from the typical distance between the
-        best and the worst outcome of old tasks. Predictions of an outcome with a limited value are
-        no worse than the worst value that is left.
+        The limit of this study depends on its outcomes, and on the typical distance between the
+        best and the worst outcome of old tasks. If an outcome has a limited value, its predictions
+        are never worse than the worst remaining value.
 
         Args:
-            by_rank: Whether the worse half of each old task counts by rank.
+            by_rank: Whether ranks determine the values in the worse half of each old task.
 
         Returns:
-            The tables.
+            The limited tables.
         """
         sources, outcomes = dict(self.sources), list(self.outcomes)
         Y, Yvar, added = (each.clone() for each in (self.runs.Y, self.runs.Yvar, self.runs.added))
@@ -149,7 +151,7 @@ class EncodedTables(NamedTuple):
 
 
 def _tasks(source: Any) -> dict[str, SupervisedDataset]:
-    """Returns the source data of an outcome; none of a prior, or without history."""
+    """Returns the source data of an outcome, empty with a prior and without a history."""
     tasks = source if isinstance(source, Mapping) else {}
     return {name: t for name, t in tasks.items() if isinstance(t, SupervisedDataset)}
 
@@ -158,10 +160,11 @@ def typical_depth(source: Any) -> float:
     """Computes the typical distance between the best and the worst outcome of old tasks.
 
     Args:
-        source: The source data, limited, or the prior of an outcome; ``None`` for none.
+        source: The limited source data or the prior of an outcome; ``None`` if it has neither.
 
     Returns:
-        The median over tasks; of a prior, :data:`DEPTH` standard deviations of its outcomes.
+        The median distance over tasks; for a prior, :data:`DEPTH` standard deviations of its
+        outcomes; 0 without sources.
     """
     if tasks := _tasks(source):
         return float(np.median([float(task.Y.max() - task.Y.min()) for task in tasks.values()]))
@@ -184,15 +187,15 @@ def read_outcomes(
     log: bool | str | Sequence[str] = False,
     outcome_range: Range | Mapping[str, Range] | None = None,
 ) -> list[Outcome]:
-    """Reads the outcomes; all arguments are the same as in :func:`suggest`.
+    """Makes the outcomes from the arguments of :func:`suggest`.
 
     Args:
         outcome: The columns of the objectives.
-        goal: Whether small or large ones are good.
+        goal: Whether small or large outcomes are good.
         constraints: Limits of further outcomes.
         noise: The columns of standard errors.
         log: Outcomes to model by their logarithm.
-        outcome_range: The values that outcomes can have.
+        outcome_range: The least and the largest possible value of outcomes.
 
     Returns:
         The objectives, then the outcomes with limits.
@@ -209,20 +212,20 @@ def read_outcomes(
         goal, usual = "min", {str(name): usual_goal(str(name)) for name in names}
         if large := [name for name, guess in usual.items() if guess == "max"]:
             raise ValueError(
-                f"{large[0]!r} has the name of an outcome whose large values are good: say by "
-                "goal= whether 'max' or 'min' is meant."
+                f"{large[0]!r} has the name of an outcome whose large values are good, but there "
+                "is no goal: give goal='max' or goal='min'."
             )
         if unknown := [name for name, guess in usual.items() if not guess]:
             logger.warning(
-                "Small values of %s are taken to be good; else say goal='max' (--goal max)",
+                "Small values of %s count as good: give goal='max' (--goal max) if large ones are",
                 " and ".join(unknown),
             )
     goals = [goal] if isinstance(goal, str) else list(goal)
     goals = goals * len(names) if len(goals) == 1 else goals
     if not names or len(goals) != len(names):
         raise ValueError(
-            f"There are {len(names)} outcomes and {len(goals)} goals: give one goal for each "
-            "outcome, and at least one outcome."
+            f"There are {len(names)} outcomes and {len(goals)} goals: give at least one outcome, "
+            "and one goal for each outcome."
         )
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
@@ -249,7 +252,7 @@ def read_outcomes(
     for name, within in ranges.items():
         if len(tuple(within)) != 2 or not within[0] < within[1]:
             raise ValueError(
-                f"outcome_range of {name!r} is {within!r}: give its least and its largest value."
+                f"outcome_range of {name!r} is {within!r}: give the least and the largest value."
             )
     outcomes = [
         replace(outcome, noise=noise.get(outcome.name), within=ranges.get(outcome.name))
@@ -260,7 +263,10 @@ def read_outcomes(
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome.")
+        raise ValueError(
+            f"{argument} names {min(unknown)!r}, which is no outcome: choose from "
+            f"{', '.join(map(repr, names))}."
+        )
 
 
 def _split_constraints(
@@ -268,10 +274,10 @@ def _split_constraints(
 ) -> tuple[dict[str, str], list[str]]:
     """Separates limits of outcomes, by name, from constraints between parameters.
 
-    A text that compares something else than parameters with a number is a limit of an outcome.
+    A text that compares a name with a number is a limit if the name is not a parameter.
     """
     if isinstance(constraints, str):
-        raise TypeError(f"constraints is {constraints!r}: put the one into a list.")
+        raise TypeError(f"constraints is {constraints!r}: put the constraint into a list.")
     if constraints is None or isinstance(constraints, Mapping):
         return dict(constraints or {}), []
     limits, linear = {}, []
@@ -297,14 +303,14 @@ def with_logarithms(outcomes: Sequence[Outcome], log: bool | str | Sequence[str]
     """Marks the outcomes that are modelled by their logarithm.
 
     Args:
-        outcomes: What the outcomes are.
-        log: The names of some of them; ``True`` for all objectives.
+        outcomes: The outcomes.
+        log: Names of outcomes to model by their logarithm; ``True`` for all objectives.
 
     Returns:
-        The outcomes, with the logarithms of limits.
+        The outcomes. Their limits are replaced by the limits' logarithms.
 
     Raises:
-        ValueError: If a name is no outcome's, or a limit has no logarithm.
+        ValueError: If a name is not the name of an outcome, or a limit has no logarithm.
 
     Example:
         >>> with_logarithms([Outcome("loss", -1.0)], True)[0].log
@@ -323,7 +329,8 @@ def _in_logarithm(outcome: Outcome) -> Outcome:
     bound = outcome.sign * outcome.limit
     if bound <= 0:
         raise ValueError(
-            f"The constraint on {outcome.name!r} has no logarithm: leave it out of log."
+            f"The constraint on {outcome.name!r} has the limit {bound:g}, which has no logarithm: "
+            "leave this outcome out of log=."
         )
     return replace(outcome, log=True, limit=outcome.sign * math.log(bound))
 
@@ -355,36 +362,36 @@ def read_study(
     cost: str | None = None,
     robust: bool = True,
 ) -> EncodedTables:
-    """Reads all that :func:`suggest` is told of tables and outcomes; so are its arguments.
+    """Checks and encodes the tables of a study, with the arguments of :func:`suggest`.
 
     Args:
         space: The search space.
         history: Old runs of other tasks.
         runs: The runs of this study.
         outcome: The columns of the objectives.
-        goal: Whether small or large ones are good.
+        goal: Whether small or large outcomes are good.
         task: The column of ``history`` that names the task.
         candidates: The rows to choose from.
-        fixed: Values of parameters that suggestions have.
-        constraints: Limits of further outcomes, and linear constraints between parameters.
+        fixed: Fixed values of parameters in suggestions.
+        constraints: Limits of further outcomes, and constraints between parameters.
         repeats: Whether rows of the runs may be suggested again.
         prior: The prior, in place of ``history``.
         noise: The columns of standard errors.
         status: The column with the state of a run.
         missing: Values of parameters that old tasks do not record.
-        rename: New names of columns of ``history`` by their old ones.
+        rename: A mapping from old to new column names of ``history``.
         log: Outcomes to model by their logarithm.
         step: The column of a learning curve's step.
         run: The column that names a run.
-        outcome_range: The values that outcomes can have.
-        cost: The column of the candidates' costs, which is no parameter.
+        outcome_range: The least and the largest possible value of outcomes.
+        cost: The column of the candidates' costs. It does not become a parameter.
         robust: Whether very bad outcomes are limited robustly.
 
     Returns:
-        What the tables say.
+        The encoded tables.
 
     Raises:
-        InputDataError: If a column is missing, or a value is none of the space's.
+        InputDataError: If a column is missing, or a value is outside of the space.
         TypeError: If an argument is of another type.
         ValueError: If arguments contradict one another.
 
@@ -398,8 +405,8 @@ def read_study(
     for name, table in {"history": history, "runs": runs, "candidates": candidates}.items():
         if table is not None and not isinstance(table, DataFrame):
             raise TypeError(
-                f"{name} is a {type(table).__name__}: give one DataFrame, as read_table does; "
-                "pandas.concat joins several."
+                f"{name} is a {type(table).__name__}: give one DataFrame. read_table reads a file, "
+                "and pandas.concat joins several tables."
             )
     if history is not None and prior is not None:
         raise ValueError("Give either a history or a prior, not both.")
@@ -407,7 +414,7 @@ def read_study(
         if not isinstance(given, Mapping | None):
             raise TypeError(f"{argument} is {given!r}: give a dictionary with names as keys.")
     if run is not None and step is None:
-        raise ValueError("run= is for learning curves: name the column of their steps by step=.")
+        raise ValueError("run= is for learning curves: also name the column of steps by step=.")
     if history is not None:
         history = renamed(history, rename or {})
     if isinstance(space, Mapping):
@@ -420,7 +427,7 @@ def read_study(
     if spare := [n for n in limits if n in columns and not any(n in table for table in tables)]:
         raise ValueError(
             f"The constraint on {spare[0]!r} is on a column of the candidates that is no "
-            "parameter: leave out the rows that violate it."
+            "parameter: leave out the candidates that violate the constraint."
         )
     outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     columns = [column for each in outcomes for column in each.columns]
@@ -431,15 +438,15 @@ def read_study(
         space = guess_space(known, [task, status, *columns, *([] if cost is None else [cost])])
     if not isinstance(space, SearchSpace):
         raise TypeError(
-            f"space is a {type(space).__name__}: give a SearchSpace or a dictionary; only "
-            "candidates= makes up for it."
+            f"space is a {type(space).__name__}: give a SearchSpace or a dictionary, or None with "
+            "candidates=."
         )
     if fixed is not None and not isinstance(fixed, Mapping):
         raise TypeError(f"fixed is {fixed!r}: give a dictionary with names as keys.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
-        # What a suggestion adds is none of its further columns.
+        # Columns that suggestions add must not occur twice.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
     _check_names(space, outcomes)
@@ -452,7 +459,9 @@ def read_study(
             )
     curves = None
     if step in space.columns:
-        raise ValueError(f"step names the parameter {step!r}: take it out of the search space.")
+        raise ValueError(
+            f"step names the parameter {step!r}: take this parameter out of the search space."
+        )
     if step is not None:
         curves = CurveColumns(step, space.columns if run is None else [run], status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -473,13 +482,13 @@ def read_tables(
     robust: bool = True,
     memo: Memo | None = None,
 ) -> EncodedTables:
-    """Reads tables of old runs and of a study's runs, for :func:`read_study` and Optuna.
+    """Encodes tables of old runs and of a study's runs, for :func:`read_study` and Optuna.
 
     The old runs are encoded once for all outcomes.
 
     Args:
         region: The rows that may be suggested.
-        outcomes: The outcomes; an objective first.
+        outcomes: The outcomes, an objective first.
         history: Old runs of other tasks.
         runs: The runs of this study.
         task: The column of ``history`` that names the task.
@@ -488,13 +497,13 @@ def read_tables(
         missing: Values of parameters that old tasks do not record.
         curves: The columns of learning curves.
         robust: Whether very bad outcomes are limited robustly.
-        memo: Encoded old runs, by content. Old runs that are found there give no warnings again.
+        memo: A cache of encoded old runs, by content. Cached old runs are not warned about again.
 
     Returns:
         The encoded tables.
 
     Raises:
-        InputDataError: If a column is missing, or a value is none of the space's.
+        InputDataError: If a column is missing, or a value is outside of the space.
     """
     space, names = region.space, [outcome.name for outcome in outcomes]
     if history is not None:
@@ -541,12 +550,12 @@ def read_tables(
     limited = tables.limited()
     for before, after in zip(outcomes, limited.outcomes, strict=True):
         if before != after:
-            logger.info("Outcomes %r far worse than their task's median are limited", before.name)
+            logger.info("Values of %r far worse than their task's median are limited", before.name)
     return limited
 
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
-    """Limits an outcome to 0 to 100 if its name and all its values are in per cent."""
+    """Limits an outcome to 0 to 100 if its name and all its values indicate per cent."""
     cells = [t[outcome.name] for t in tables if t is not None and outcome.name in t]
     values = concat([to_numeric(each, errors="coerce") for each in (*cells, Series(dtype=float))])
     values = values[np.isfinite(values)]
@@ -564,39 +573,41 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])
             if steps.nunique().max() > 2:
                 logger.warning(
-                    "The column %r looks like the steps of learning curves: if there is one row a "
-                    "step, say step=%r",
+                    "The column %r looks like the steps of learning curves: if each row is one "
+                    "step, give step=%r",
                     name,
                     name,
                 )
 
 
 def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
-    """Refuses names that are used twice."""
+    """Raises an error if a parameter and an outcome or an added column share a name."""
     for outcome in outcomes:
         if not outcome.is_objective and outcome.name in space.columns:
             raise ValueError(
-                f"The constraint is on the parameter {outcome.name!r}, but constraints are on "
-                "outcomes: narrow the parameter's range in the search space."
+                f"The constraint on {outcome.name!r} limits a parameter, not an outcome: narrow "
+                "the parameter's range in the search space."
             )
     taken = {*ADDED, *(outcome.name for outcome in outcomes)}
     if clash := [name for name in space.columns if name in taken]:
-        raise ValueError(f"The parameter {clash[0]!r} has the name of another column: rename it.")
+        raise ValueError(
+            f"The parameter {clash[0]!r} has the name of another column: rename the parameter."
+        )
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
-    """Returns the prior of one outcome."""
+    """Returns the prior of one outcome, or ``None``."""
     if prior is None or (isinstance(prior, Mapping) and prior.get(name, prior) is None):
         return None
     if isinstance(prior, Mapping) and name in prior:
         prior = prior[name]
     elif num_outcomes > 1:
         prior = None
-    # The priors of a model's members are a mapping, too.
+    # A prior may itself be a mapping, with the priors of a model's members.
     parts = prior.values() if isinstance(prior, Mapping) else [prior]
     if not all(isinstance(part, TransferPrior) for part in parts):
         raise TypeError(
-            f"There is no prior of the outcome {name!r}: give one such as SourceGPs.load(path), in "
-            "a mapping by outcome if there are several."
+            f"There is no prior of the outcome {name!r}: give a prior such as "
+            "SourceGPs.load(path), or a mapping with a prior for each of several outcomes."
         )
     return prior

@@ -1,9 +1,10 @@
-"""Maximizes an acquisition function over a region: mixed, conditional, finite or not.
+"""Maximizes an acquisition function over a mixed, conditional, finite or infinite region.
 
-BoTorch's gradient search starts from the best of random rows and of rows near known good ones, for
-each promising choice of what has no order. Single steps of what is discrete follow. A row is never
-found twice. Where the acquisition is flat in a parameter, its largest value is anywhere, often at a
-bound: such parameters move to the middle of their range. A table of candidates is scored as it is.
+A gradient search starts from the best random rows and from rows near good runs. It runs once for
+each promising combination of unordered parameters. Single steps of discrete parameters follow. No
+row is found twice. If the acquisition is flat in a continuous parameter, its maximum is arbitrary
+and often at a bound: such parameters move to the middle of their range. The rows of a short table
+of candidates are all scored.
 """
 
 from __future__ import annotations
@@ -24,33 +25,34 @@ from botorch_transfer.search_space import FloatParameter, SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
 SAME_ROW = 1e-4
-"""Points of the unit cube that are no further apart in any column are one row."""
+"""Maximum difference in each column of the unit cube between points that count as the same row."""
 
 POOL = 512
 """Number of random rows that are scored before the best ones are improved."""
 
 MAX_VALUES = 2_000
-"""Steps of ordered parameters with more values than this are left to gradients."""
+"""Maximum number of values of a parameter for single steps. Gradients handle longer parameters."""
 
 MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
-"""Number of random rows of a longer table that are scored, before the neighbours of the best
-ones."""
+"""Number of random rows of a longer table to score first. Then the ``NUM_NEAR`` neighbours of the
+``NUM_BEST`` best rows are scored, as often as this improves the best row."""
 
 NUM_STARTS, NUM_CHOICES, MAX_ITER, TOLERANCE = 4, 3, 80, 1e-5
-"""Gradient searches an unordered choice, unordered choices to search, iterations of a search, and
-the relative improvement below which a search ends."""
+"""Number of gradient searches for each combination of unordered parameters, of combinations to
+search, and of iterations; and the relative improvement below which a search ends."""
 
 MAX_STEPS = 20
-"""Largest number of rows that are varied by single steps."""
+"""Maximum number of rows that are varied by single steps."""
 
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
-"""Shares of the improvement, or of the prior mean's spread over the space: what a row may lose by
-moving to the middle of ranges in all; and the effect below which nothing is known of a parameter,
-which then moves all the way. Others may lose the third share of their own effect."""
+"""Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
+improvement, or without outcomes of the acquisition's spread over the space. All moves together lose
+at most ``INDIFFERENCE``. A parameter with an effect below ``UNKNOWN`` moves to the middle. Any
+other parameter loses at most the share ``OWN_EFFECT`` of its effect."""
 
 
 class ExhaustedSpaceError(ValueError):
-    """All configurations of a finite search space have been tried, or are pending."""
+    """Error if all configurations of a finite search space have been tried, or are pending."""
 
 
 def maximize(
@@ -61,19 +63,20 @@ def maximize(
     is_logarithm: bool,
     seed: int,
 ) -> tuple[Tensor, float]:
-    """Finds the row that is not taken where an acquisition is largest, and its value.
+    """Finds the row with the largest acquisition value among rows that are not taken.
 
     Args:
         acquisition: The acquisition function of single inputs.
         region: The rows to choose from.
-        taken: A ``p x d`` tensor of rows that are not to be found again.
-        anchors: An ``a x d`` tensor of rows near which it may be large.
-        is_logarithm: Whether it is the logarithm of an improvement. The row may lose a share of the
-            improvement, otherwise of the acquisition's spread, by moving to the middle of ranges.
+        taken: A ``p x d`` tensor of rows to exclude.
+        anchors: An ``a x d`` tensor of rows whose neighbourhood is searched.
+        is_logarithm: Whether the acquisition is the logarithm of an improvement. A move to the
+            middle of ranges may lose a share of this improvement, otherwise of the acquisition's
+            spread.
         seed: The seed of random rows.
 
     Returns:
-        The row, a ``d`` tensor, and the acquisition there.
+        The row, a ``d`` tensor, and its acquisition value.
 
     Raises:
         ExhaustedSpaceError: If all rows of a finite space are taken.
@@ -107,12 +110,12 @@ def maximize(
 
 
 def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
-    """Finds the next row of a first design, near to the next point of a scrambled Sobol sequence.
+    """Finds the next row of a first design, near the next point of a scrambled Sobol sequence.
 
     Args:
         region: The rows to choose from.
-        number: How many points of the sequence have been used.
-        taken: A ``p x d`` tensor of rows that are not to be found again.
+        number: Number of points of the sequence that have been used.
+        taken: A ``p x d`` tensor of rows to exclude.
         seed: The seed of the sequence.
 
     Returns:
@@ -137,7 +140,7 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
 def _local_search(
     acquisition: AcquisitionFunction, table: Tensor, seed: int
 ) -> tuple[Tensor, float]:
-    """Scores random rows of a long table, then rows near to the best, until none is better."""
+    """Scores random rows of a long table, then rows near the best, until the best row stays."""
     order = np.random.default_rng(seed).permutation(len(table))[:MAX_SCORED]
     values = torch.full((len(table),), -math.inf, dtype=torch.double)
     news, best = torch.from_numpy(order), -math.inf
@@ -168,7 +171,7 @@ def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
 
 @torch.no_grad()
 def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
-    if len(X) == 0:  # nothing but taken rows was found
+    if len(X) == 0:  # all found rows are taken
         return X.new_empty(0)
     return torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(256)]).nan_to_num(
         nan=-math.inf
@@ -176,30 +179,30 @@ def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
 
 
 def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
-    """Leaves out rows that are taken.
+    """Removes taken rows.
 
     Args:
-        X: An ``n x d`` tensor of rows.
+        X: An ``m x d`` tensor of rows.
         taken: A ``p x d`` tensor of rows.
-        n: How many rows have to be left.
+        n: Minimum number of rows that must remain.
 
     Returns:
-        The other rows of ``X``.
+        The rows of ``X`` that are not taken.
 
     Raises:
-        ExhaustedSpaceError: If fewer are left.
+        ExhaustedSpaceError: If fewer than ``n`` rows remain.
     """
     X = X[~is_among(X, taken)]
     if len(X) < n:
         raise ExhaustedSpaceError(
             "All configurations of the search space, or all candidates, are among the runs or in "
-            "this batch: ask for fewer, widen the space, or say repeats=True."
+            "this batch: suggest fewer rows, widen the space, or give repeats=True."
         )
     return X
 
 
 def is_among(X: Tensor, taken: Tensor) -> Tensor:
-    """Returns mask of the rows of ``X`` that occur in ``taken``, up to rounding errors."""
+    """Returns a mask of the rows of ``X`` that occur in ``taken``, up to rounding errors."""
     if len(taken) == 0:
         return torch.zeros(len(X), dtype=torch.bool)
     return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
@@ -208,18 +211,18 @@ def is_among(X: Tensor, taken: Tensor) -> Tensor:
 def _climb(
     acquisition: AcquisitionFunction, region: Region, best_first: Tensor, taken: Tensor
 ) -> Tensor:
-    """Improves the best rows by gradients, and by single steps of what is discrete.
+    """Improves the best rows by gradients, and by single steps of discrete parameters.
 
-    Steps start from the best row, which may be taken: a free row next to it may be the best one.
+    Steps may start from a taken row, because one of its neighbours may be the best free row.
     """
     space, rows = region.space, best_first[:64]
     choices = region.fixed_features(rows)
     choices = list({tuple(choice.items()): choice for choice in choices}.values())[:NUM_CHOICES]
-    # Choices that fix every input are scored as rows already.
+    # Choices that fix every input have been scored as rows.
     choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
     if choices:
-        # Outcomes of astronomic size have no gradients, and rounding errors may leave no place
-        # between many constraints: then rows are scored only.
+        # Huge outcomes have no finite gradients, and with many constraints, rounding errors may
+        # leave no feasible point. Then the best scored rows are kept.
         with suppress(OptimizationGradientError, CandidateGenerationError):
             found = _ascend(acquisition, region, best_first[:NUM_STARTS], choices)
             rows = torch.cat([region.nearest(found), best_first[:1]])
@@ -244,7 +247,7 @@ def _ascend(
     starts: Tensor,
     choices: list[dict[int, float]],
 ) -> Tensor:
-    """Improves rows by gradients, from all starts for each choice: the best row, ``1 x d``."""
+    """Finds the best row, ``1 x d``, by gradient searches from all starts for each choice."""
     bounds = region.space.bounds
     limits = [region.for_botorch(is_equality) for is_equality in (False, True)]
     if any(limits):
@@ -278,7 +281,7 @@ def _ascend(
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
-    """Returns rows that differ by one step of an ordered parameter, or by another choice."""
+    """Returns rows with one discrete parameter changed: one step, or any value without an order."""
     rows = [x[None, :][:0]]
     for parameter in space.parameters:
         columns = space.feature_indices[parameter.name]
@@ -301,10 +304,10 @@ def _move_to_middle(
     tolerance: float,
     is_logarithm: bool,
 ) -> Tensor:
-    """Moves continuous parameters towards the middle of their range as far as it costs nothing.
+    """Moves continuous parameters towards the middle of their range while the loss is negligible.
 
-    Where neither sources nor runs say anything of a parameter, the acquisition is flat in it, and
-    its largest value is anywhere, often at a bound.
+    If sources and runs do not depend on a parameter, the acquisition is flat in this parameter. Its
+    maximum is then arbitrary, and often at a bound.
     """
     least = float(_evaluate(acquisition, x.unsqueeze(0))) - tolerance
     space = region.space

@@ -328,7 +328,7 @@ KINDS = [
 """A model of each kind of prior; the contract tests ask all for posteriors without a point."""
 
 
-@pytest.mark.filterwarnings("ignore:The ensemble is worth only")
+@pytest.mark.filterwarnings("ignore:The effective sample size is only")
 @pytest.mark.parametrize("name", KINDS)
 def test_every_model_makes_the_first_suggestion(make_client, corner, name):
     options: dict[str, Any] = {"pretraining": {"steps": 5}} if name == "PretrainedGP" else {}

@@ -139,7 +139,7 @@ def test_full_length() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(InputDataError, match="nothing to learn from"):
+    with pytest.raises(InputDataError, match="No learning curve is complete: give at least"):
         CurvePrior.fit(NEW.assign(status="stopped"), "loss", "epoch", "min", run="run")
     with pytest.raises(InputDataError, match="no column 'epochs'"):
         CurvePrior.fit(NEW, "loss", "epochs", "min")

@@ -96,7 +96,9 @@ def test_other_propagation_is_refused() -> None:
     with pytest.raises(ValueError, match=r"needs a SourceHierarchy with propagate='covariance'"):
         SequentialHierarchicalGP(X, X[:, :1], prior_of(levels, "mean"))
     for model_class in (MeanHierarchicalGP, BoostedHierarchicalGP):
-        with pytest.raises(ValueError, match=r"this one has 'covariance': fit it with propagate="):
+        with pytest.raises(
+            ValueError, match="prior has propagate='covariance': fit a hierarchy with"
+        ):
             model_class(X, X[:, :1], prior_of(levels, "covariance"))
 
 

@@ -243,7 +243,7 @@ def test_given_groups_may_overlap():
 
 @pytest.mark.parametrize("members", [[0], [0, 0], [0, 5], [-1, 0]])
 def test_unfit_groups_are_refused(members):
-    with pytest.raises(InputDataError, match="two source tasks or more"):
+    with pytest.raises(InputDataError, match="two or more source tasks"):
         find_matching_groups([inputs(3), inputs(3)], groups=[members])
 
 

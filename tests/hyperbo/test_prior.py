@@ -148,7 +148,7 @@ def test_matching_inputs_in_single_precision():
 def test_raw_outcomes_far_from_order_one_are_told(scale, offset):
     X = FAMILY.inputs(8)
     history = [(X, offset + scale * X.sin().sum(-1, keepdim=True))]
-    with pytest.warns(InputDataWarning, match="outcomes are raw, with mean"):
+    with pytest.warns(InputDataWarning, match="raw outcomes have mean"):
         PretrainedPrior.stationary(2).fit(history, outcome_scale="raw", steps=1)
 
 
@@ -160,7 +160,7 @@ def test_raw_inputs_without_a_transform_are_told():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"max_points": 0}, "max_points=0"), ({"groups": []}, "groups is empty")],
+    [({"max_points": 0}, "max_points=0"), ({"groups": []}, "groups= is empty")],
 )
 def test_impossible_options_are_refused(change, message):
     X = FAMILY.inputs(8)
@@ -342,18 +342,18 @@ def test_a_shared_network_of_the_user(tmp_path):
 def test_wrong_modules_are_refused(tmp_path):
     fit(PretrainedPrior(*own_modules(), dim=2)).save(tmp_path / "prior")
     mean, kernel = own_modules()
-    message = "LinearMean {}; .* ScaleKernel {}; .*: hand them over"
+    message = "LinearMean {}; .* ScaleKernel {}; .*: pass them to"
     for given in ({}, {"mean_module": mean}, {"covar_module": kernel}):
         with pytest.raises(ValueError, match=message):
             PretrainedPrior.load(tmp_path / "prior", **given)
-    with pytest.raises(ValueError, match="not of the kind of the saved ones"):
+    with pytest.raises(ValueError, match="differ from the saved mean and kernel"):
         PretrainedPrior.load(tmp_path / "prior", mean_module=ConstantMean(), covar_module=kernel)
     with pytest.raises(ValueError, match="other parameters"):
         PretrainedPrior.load(
             tmp_path / "prior", mean_module=mean, covar_module=ScaleKernel(PeriodicKernel())
         )
     fit(PretrainedPrior(mean, MaternKernel(nu=2.5), dim=2)).save(tmp_path / "matern")
-    with pytest.raises(ValueError, match="not of the kind of the saved ones"):
+    with pytest.raises(ValueError, match="differ from the saved mean and kernel"):
         PretrainedPrior.load(
             tmp_path / "matern", mean_module=mean, covar_module=MaternKernel(nu=0.5)
         )

@@ -235,7 +235,7 @@ def test_thinned_source_data_are_those_that_were_left(name):
 @pytest.mark.parametrize("name", BLOCKS)
 def test_fewer_points_than_tasks_are_refused(name):
     model_class, options = MODELS[name]
-    with pytest.raises(ValueError, match="max_points=1 is too few for 2 source tasks"):
+    with pytest.raises(ValueError, match="max_points=1 is less than the number of source tasks, 2"):
         model_class(*FAMILY.target(4), sources(2), max_points=1, **options)
 
 

@@ -710,3 +710,34 @@ def test_each_warning_of_values_comes_once_a_sampler(caplog: pytest.LogCaptureFi
             of_own = [message for message in warned if not any(kind in message for kind in kinds)]
             assert len(of_own) == (own == 1e30)
             assert all("as 1e+30 in row 2" in message for message in of_own)
+
+
+def test_a_parameter_with_the_name_of_a_column_is_refused():
+    for name in ("value", "task"):
+        study = optuna.create_study(sampler=TransferSampler(old_study(objective, "old"), seed=0))
+        study.add_trial(
+            create_trial(params={name: 0.5}, distributions={name: UNIT["x"]}, value=1.0)
+        )
+        with pytest.raises(ValueError, match=f"parameter '{name}' has the name of a column"):
+            study.ask().suggest_float(name, 0, 1)
+    space = {"status": UNIT["x"]}
+    old = table().rename(columns={"x": "status"})
+    study = optuna.create_study(sampler=TransferSampler(old, space=space, seed=0))
+    with pytest.raises(ValueError, match="parameter 'status' has the name of a column"):
+        study.ask().suggest_float("status", 0, 1)
+
+
+def test_a_value_of_no_parameter_is_named(caplog):
+    """Until all parameters are known it may be of a new one."""
+    old = old_study(objective, "old")
+    options = {"missing": {"momentm": 0.9}, "seed": 0}
+    space = UNIT | {"momentum": UNIT["x"]}
+    study = optuna.create_study(sampler=TransferSampler(old, space=space, **options))
+    with pytest.raises(ValueError, match="'momentm', which no trial has: is 'momentum' meant"):
+        study.ask().suggest_float("x", 0, 1)
+    study = optuna.create_study(sampler=TransferSampler(old, **options))
+    point = dict.fromkeys(space, 0.5)
+    study.add_trial(create_trial(params=point, distributions=space, value=1.0))
+    for _ in range(2):
+        study.ask().suggest_float("x", 0, 1)
+    assert caplog.text.count("'momentm', which no trial has: is 'momentum' meant") == 1

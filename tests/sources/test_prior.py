@@ -268,7 +268,7 @@ def test_append_in_another_precision() -> None:
 
 
 def test_append_to_pooled_outcomes_is_refused() -> None:
-    with pytest.raises(ValueError, match="standardized all together, and a new task would change"):
+    with pytest.raises(ValueError, match="A new task would change the units of the old tasks"):
         fit(outcome_scale="pooled").append(DATA["task 0"])
 
 

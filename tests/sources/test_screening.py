@@ -311,5 +311,5 @@ def test_ax_sees_the_argument():
 
 
 def test_no_source_at_all_is_refused():
-    with pytest.raises(ValueError, match="max_sources must be positive, or None for all, not 0"):
+    with pytest.raises(ValueError, match="max_sources=0 must be positive, or None"):
         build(max_sources=0)

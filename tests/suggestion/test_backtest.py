@@ -202,7 +202,7 @@ def test_tasks_outside_of_the_space_are_named_without_a_warning(recwarn):
     far = history()
     far.loc[far["task"] == "case 2", "x"] += 5
     found = backtest(SPACE, far, goal="min", models=["sorted"], progress=False)
-    assert str(found).endswith("Fewer than 4 different rows are in the space: 'case 2'.")
+    assert str(found).endswith("Not replayed (under 4 rows in the space): 'case 2'.")
     X = torch.tensor([[0.1], [0.5], [1.5]], dtype=torch.double)
     task = room.SupervisedDataset(X, X.sin(), feature_names=["x"], outcome_names=["y"])
     assert room._learned(ScaMLGP, {"a": task}).num_tasks == 1

@@ -318,7 +318,7 @@ def test_every_configuration_of_a_finite_space_is_tried_once():
     assert not rows[["x", "c"]].duplicated().any()
     with pytest.raises(ValueError, match="All configurations"):
         suggest(space, history, rows[["x", "c"]])
-    with pytest.raises(ValueError, match="ask for fewer"):
+    with pytest.raises(ValueError, match="suggest fewer rows"):
         suggest(space, history, n=7)
 
 

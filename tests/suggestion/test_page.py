@@ -118,7 +118,7 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     sentence, rows = room._tasks(found, found.tables.outcomes[0], X, X[:, 0])
     assert sentence == "Old runs do not help: this study's runs do not follow them."
     assert [row["words"] for row in rows] == [
-        "yes, by chance maybe: most others they do not follow",
+        "yes, maybe by chance: most other old tasks do not help",
         "no",
     ]
 

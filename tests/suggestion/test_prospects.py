@@ -92,6 +92,6 @@ def test_a_study_may_stop_where_nothing_promises_more_than_the_noise(noise, num_
 
 def test_the_last_rows_are_announced():
     stock = pd.DataFrame({"C": [0.1, 0.2, 0.3]})
-    for n, said in ((1, ""), (2, "There is nothing else to try: all other rows are among the")):
+    for n, said in ((1, ""), (2, "There is nothing else to try: all other rows have been tried")):
         tables = study({"C": [0.1], "loss": [1.0]}, candidates=stock)
         assert suggest_rows(tables, n).outlook.startswith(said or "There") == bool(said)

@@ -94,7 +94,11 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"missing": {"wd": 3}}, ValueError, "missing names 'wd'"),
         ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "but one of 'dept'"),
         ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
-        ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has no logarithm"),
+        (
+            {"constraints": {"u": ">= 0"}, "log": ["u"]},
+            ValueError,
+            "'u' has the limit 0, which has no logarithm",
+        ),
         ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1 in row 0"),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
         (
@@ -124,7 +128,7 @@ def test_errors_are_one_sentence(arguments, kind, message):
 def test_small_outcomes_are_good_unless_the_name_hints_at_the_opposite(caplog):
     assert [o.goal for o in read_outcomes(["loss", "value", "val_error"])] == ["min"] * 3
     assert caplog.messages == [
-        "Small values of value are taken to be good; else say goal='max' (--goal max)"
+        "Small values of value count as good: give goal='max' (--goal max) if large ones are"
     ]
     assert [o.goal for o in read_outcomes(["loss", "ee"], ["min", "max"])] == ["min", "max"]
 
@@ -195,13 +199,15 @@ def test_a_run_off_the_levels_keeps_its_place():
 
 
 def test_constraints_and_fixed_values_of_other_types_are_refused():
-    with pytest.raises(TypeError, match="constraints is 'x <= 1': put the one into a list"):
+    with pytest.raises(TypeError, match="constraints is 'x <= 1': put the constraint into a list"):
         suggest(SPACE, None, constraints="x <= 1")
     with pytest.raises(TypeError, match="give a dictionary with names as keys"):
         suggest(SPACE, None, fixed=["x"])
     X = SPACE.encode(SPACE.sample(3, seed=0))
     prior = SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0)
-    with pytest.raises(ValueError, match="'sorted' ranks the rows of old tasks: give a history"):
+    with pytest.raises(
+        ValueError, match="'sorted' ranks rows by the old tasks' runs: give a history"
+    ):
         suggest(SPACE, None, prior=prior, model="sorted")
 
 

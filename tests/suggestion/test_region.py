@@ -99,7 +99,7 @@ def test_candidates_that_say_nothing_are_one_sentence():
         suggest(SPACE, HISTORY, candidates=STOCK.drop(columns="load"))
     with pytest.raises(InputDataError, match="candidates has no rows"):
         suggest(SPACE, HISTORY, candidates=STOCK.iloc[:0])
-    with pytest.raises(TypeError, match="only candidates= makes up for it"):
+    with pytest.raises(TypeError, match="or None with candidates="):
         suggest(None, HISTORY)
 
 
@@ -259,7 +259,7 @@ def test_predictions_of_given_rows():
         predict(SPACE, HISTORY, None, rows.drop(columns="load"))
     with pytest.raises(InputDataError, match="In the rows to predict: The table is a dict"):
         predict(SPACE, HISTORY, None, rows.to_dict())
-    with pytest.raises(ValueError, match="nothing to predict from"):
+    with pytest.raises(ValueError, match="No model has been fitted: give a history"):
         predict(SPACE, None, None, rows)
 
 
@@ -287,7 +287,7 @@ def test_an_outcome_has_a_range(log):
     np.testing.assert_allclose(table["predicted_5"], free["predicted_5"].clip(low, high))
     row = suggest(SPACE, HISTORY, outcome_range=(low, high), **options)
     assert low <= row["predicted_mean"].item() <= high
-    with pytest.raises(ValueError, match="give its least and its largest value"):
+    with pytest.raises(ValueError, match="give the least and the largest value"):
         suggest(SPACE, HISTORY, outcome_range=(1, 0))
 
 
