@@ -63,10 +63,10 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
 
 
 class LargeCovariance(SumLinearOperator):
-    """A symmetric sum of covariances of many points, evaluated some rows at a time.
+    """Symmetric sum of covariances of many points, evaluated in blocks of rows.
 
-    So neither the intermediate results of kernels nor the models of an average take memory for a
-    joint covariance each. With gradients, it is evaluated as a whole.
+    The blocks limit the memory of the kernels' intermediate results and of the members of an
+    average. If gradients are enabled, the sum is evaluated at once.
     """
 
     @cached
@@ -84,7 +84,7 @@ class LargeCovariance(SumLinearOperator):
         return total
 
     def evaluate_kernel(self) -> LinearOperator:
-        """Evaluates the sum, where by default each summand would be evaluated first."""
+        """Evaluates the sum; the base class would evaluate each summand first."""
         return to_linear_operator(self.to_dense())
 
     def representation(self) -> tuple[Tensor, ...]:

@@ -295,7 +295,7 @@ def test_botorchs_leave_one_out_is_right_or_refused(case):
             torch.testing.assert_close(theirs.variance, own.variance)
         else:
             message = (
-                f"{case.name} is not one exact GP, .*need: call its loo_posterior\\(\\) instead"
+                f"{case.name} is not one exact GP, .*do not apply: call loo_posterior\\(\\) instead"
             )
             with pytest.raises(UnsupportedError, match=message):
                 loo_cv(mode())
