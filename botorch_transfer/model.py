@@ -291,8 +291,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         """Returns the error for closed forms that do not match this model's predictions."""
         return UnsupportedError(
             f"{type(self).__name__} is not one exact GP, so marginal likelihoods and BoTorch's "
-            "leave-one-out formulas do not apply: call loo_posterior() instead, and fit the model by "
-            "fit_gpytorch_mll(mll)."
+            "leave-one-out formulas do not apply: call loo_posterior() instead, and fit the model "
+            "by fit_gpytorch_mll(mll)."
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
@@ -609,8 +609,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
         """Turns draws from the exact GP into draws from the model's predictions.
 
-        By default, the draws are rescaled to the model's mean and standard deviation. A model with other
-        correlations than the exact GP overrides this method.
+        By default, the draws are rescaled to the model's mean and standard deviation. A model with
+        other correlations than the exact GP overrides this method.
 
         Args:
             path: The draws, as functions of transformed inputs, in the model's own units.
