@@ -488,8 +488,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Returns:
             The posterior of ``offset + weight * outcome``, which has no gradient in the
-            hyperparameters. ``None`` if the model is a batch, has no data, is not an exact GP whose
-            prior has an expansion, or has an outcome transform other than ``Standardize``.
+            hyperparameters. ``None`` if the model is a batch, has no data, or has an outcome
+            transform other than ``Standardize``. Also ``None`` if the model is not an exact GP
+            whose prior has an expansion.
         """
         (train_X,) = self.eval().train_inputs
         outcomes, inputs = (
@@ -609,8 +610,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
         """Turns draws from the exact GP into draws from the model's predictions.
 
-        By default, the draws are rescaled to the model's mean and standard deviation. A model with
-        other correlations than the exact GP overrides this method.
+        By default, the draws are rescaled to the model's mean and standard deviation. A model whose
+        correlations differ from the correlations of the exact GP overrides this method.
 
         Args:
             path: The draws, as functions of transformed inputs, in the model's own units.

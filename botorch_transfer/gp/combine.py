@@ -39,9 +39,9 @@ from botorch_transfer.gp.stationary import PriorKernel
 MIN_WEIGHT = 1e-6
 
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-"""With more source points than the first number, acquisitions skip sources of tiny weights. The
-skipped sources together change the mean and the standard deviation of any candidate by at most the
-second number, a share of the prior's standard deviation."""
+"""With more source points than the first number, acquisitions skip sources of tiny weights. Skipping
+changes the mean and the standard deviation of any candidate by at most the second number, relative
+to the prior's standard deviation."""
 
 
 class SourceWeights(Module, ABC):
@@ -246,7 +246,7 @@ class EnsembleWeights(SourceWeights):
 
         Args:
             shares: A ``batch_shape x (M + 1)`` tensor of non-negative numbers, with the share of
-                the target's own model last. The numbers are normalized to the sum one.
+                the target's own model last. The numbers are divided by their sum.
         """
         self.shares.data = (shares / shares.sum(dim=-1, keepdim=True)).to(self.shares)
 

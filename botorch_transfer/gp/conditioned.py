@@ -756,7 +756,7 @@ class ConditionedGPs(ConditionedBatch):
             names = [self.task_names[task] for task in index.tolist()]
         twin = shallow_copy(self)
         twin.task_names = names
-        twin._summary = Cache(size=1, max_elements=math.inf)  # twins must not evict each other's
+        twin._summary = Cache(size=1, max_elements=math.inf)  # not shared: its size is one
         for name, buffer in self._buffers.items():
             if name != "kernel_index" and buffer is not None:
                 twin._buffers[name] = buffer[index]

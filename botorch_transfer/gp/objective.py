@@ -413,12 +413,12 @@ class Part(NamedTuple):
 
     @property
     def raw(self) -> Any:
-        """The raw parameter of the hyperparameter; ``None`` without one."""
+        """The raw parameter of the hyperparameter; ``None`` if the module has no raw parameter."""
         return self.module._parameters.get(f"raw_{self.name}")
 
     @property
     def constraint(self) -> Any:
-        """The constraint of the raw parameter; ``None`` without one."""
+        """The constraint of the raw parameter; ``None`` if it is unconstrained."""
         return self.module.constraint_for_parameter_name(f"raw_{self.name}")
 
     @property
@@ -752,7 +752,7 @@ class TargetObjective(ClosedFormObjective):
 
 
 def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | None]:
-    """Splits a target's kernel into the residual kernel and the source kernel, if it has one."""
+    """Returns the residual kernel and the source kernel of a target; ``None`` without sources."""
     if type(kernel) is AdditiveKernel and len(kernel.kernels) == 2 and kernel.active_dims is None:
         residual, sources = kernel.kernels
         if type(sources) is WeightedSumKernel:

@@ -283,7 +283,7 @@ class Cache:
         return twin
 
     def content(self) -> tuple[Any, ...]:
-        """Returns an empty tuple, so that caches are equal whatever values they hold."""
+        """Returns an empty tuple, so that two caches are equal for any cached values."""
         return ()
 
     def __getstate__(self) -> dict[str, Any]:

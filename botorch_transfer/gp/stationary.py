@@ -84,7 +84,7 @@ class StationaryFunction:
 
         Returns:
             The covariances and their derivatives. The derivative of ``matern12`` has a pole at
-            ``r2 = 0`` and is set to zero there, because the covariance of equal inputs does not
+            ``r2 = 0``. It is set to zero there, because the covariance of equal inputs does not
             depend on the lengthscale.
         """
         t = self.exponent(r2)
@@ -419,7 +419,7 @@ class PriorKernel(Kernel, ABC):
 
         Args:
             mean: The prior's mean.
-            rest: The expansion of the stationary kernels that are added to this one.
+            rest: The expansion of the stationary kernels that are added to this kernel.
             T: The fixed inputs, a ``T x d`` tensor.
 
         Returns:

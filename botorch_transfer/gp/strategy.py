@@ -169,7 +169,7 @@ class Strategy:
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
-        """The closed form of the posterior in the model's own units; ``None`` without one."""
+        """The posterior in closed form, in the model's own units; ``None`` without a closed form."""
         return self.frozen_at(self.X.double())
 
     @torch.no_grad()
@@ -255,7 +255,7 @@ class Strategy:
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """Returns mean and covariance in closed form, for added points and gradients in inputs."""
         posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
-        # If all kernels are GPyTorch's, the general evaluation is as fast.
+        # With GPyTorch kernels only, the general evaluation is as fast.
         has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
         if posterior is None and optimized and has_sources:
             posterior = self.frozen
@@ -298,7 +298,7 @@ class Strategy:
         )
 
     def without_each(self) -> Strategy:
-        """Returns the posteriors without one point each; the first batch dimension is the point."""
+        """Returns the leave-one-out posteriors; the first batch dimension is the left-out point."""
         n = self.Y.shape[-1]
         others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].reshape(n, n - 1)
         others = others.to(self.Y.device)
