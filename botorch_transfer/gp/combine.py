@@ -39,7 +39,7 @@ from botorch_transfer.gp.stationary import PriorKernel
 MIN_WEIGHT = 1e-6
 
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-"""With more source points than the first number, acquisitions skip sources of tiny weights. Skipping
+"""With more source points than the first number, acquisitions skip sources of tiny weights. This
 changes the mean and the standard deviation of any candidate by at most the second number, relative
 to the prior's standard deviation."""
 

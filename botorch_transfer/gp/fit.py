@@ -137,8 +137,8 @@ class MAPOptions:
         fit_points: The maximum number of points of a task for the fit of its hyperparameters. The
             points of a larger task are chosen evenly from its worst to its best outcome.
         n_jobs: The number of joblib processes that fit chunks. ``None`` uses
-            ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits one
-            chunk on each of PyTorch's threads, and the threads share ``chunk_elements``.
+            ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
+            one chunk on each of PyTorch's threads, and the threads share ``chunk_elements``.
         progress: ``True`` shows a progress bar over the chunks, ``False`` shows none. By default,
             fits of more than three seconds show a bar on a terminal and write a log line.
 

@@ -169,7 +169,7 @@ class Strategy:
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
-        """The posterior in closed form, in the model's own units; ``None`` without a closed form."""
+        """The closed form of the posterior in the model's own units; ``None`` if it has none."""
         return self.frozen_at(self.X.double())
 
     @torch.no_grad()
