@@ -368,7 +368,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         num_inputs = train_X.shape[-1] - (task_feature is not None)
         if dim is not None and num_inputs != dim:
             raise InputDataError(
-                f"train_X has {num_inputs} inputs, but the source tasks have {dim}."
+                f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give the "
+                "inputs of the source tasks."
             )
         has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)

@@ -420,7 +420,8 @@ class ConditionedBatch(Conditioned, DoubleState):
     def _flat(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
-                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}."
+                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}: "
+                "give the inputs of the source tasks."
             )
         return super()._flat(x).double()
 

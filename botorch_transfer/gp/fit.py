@@ -163,7 +163,7 @@ class MAPOptions:
         positive = "max_iter", "chunk_elements", "fit_points"
         if self.num_restarts < 0 or min(getattr(self, name) for name in positive) < 1:
             raise ValueError(
-                f"num_restarts must not be negative; {', '.join(positive)} must be positive."
+                f"num_restarts= must not be negative; {'=, '.join(positive)}= must be positive."
             )
 
 

@@ -82,7 +82,7 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
         if type(prior) is kind and prior.batch_shape == torch.Size():
             return family, torch.stack([getattr(prior, name).detach() for name in names])
     raise ValueError(
-        f"{type(prior).__name__} can't be a hyperprior here: give a univariate GammaPrior, "
+        f"{type(prior).__name__} is not supported as a hyperprior: give a univariate GammaPrior, "
         "NormalPrior or UniformPrior."
     )
 
@@ -438,7 +438,7 @@ def target_hyperparameters(
         return RESIDUAL_HYPERPARAMETERS
     if hyperparameters == "cautious":
         return cautious_hyperparameters(*typical)
-    raise ValueError(f"hyperparameters must be 'cautious' or 'paper', not {hyperparameters!r}.")
+    raise ValueError(f"hyperparameters= must be 'cautious' or 'paper', not {hyperparameters!r}.")
 
 
 def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> GammaPrior:

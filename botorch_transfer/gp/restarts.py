@@ -96,8 +96,8 @@ def fit_from_starts(
             objective.write(theta.reshape(starts.shape)[best, torch.arange(len(best))])
             return
     raise ModelFittingError(
-        f"No start leads to an optimum of {type(mll.model).__name__}: its covariance matrix is "
-        "not positive definite, or its objective is NaN. Check its hyperpriors and the inputs "
+        f"No start leads to an optimum of {type(mll.model).__name__}: the covariance matrix is "
+        "not positive definite, or the objective is NaN. Check the hyperpriors and the inputs "
         "for extreme scales, or use another kernel."
     )
 

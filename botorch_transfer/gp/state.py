@@ -191,7 +191,7 @@ class NamedState(Module):
                 said, own = (words[int(v)] if words else v.tolist() for v in (theirs, ours))
                 raise ValueError(
                     f"The state_dict has the {name.removesuffix('_index')} {said!r}, but this "
-                    f"{type(self).__name__} has {own!r}."
+                    f"{type(self).__name__} has {own!r}: load it into a matching object."
                 )
         # Copies and views may share the buffers, so the state is loaded into new tensors.
         for module in self.modules():

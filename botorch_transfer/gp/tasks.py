@@ -113,9 +113,9 @@ def check_padded_size(
     if needed > max_bytes:
         raise InputDataError(
             f"Source task {names[largest]!r} has {sizes[largest]:,} points, and a batch of "
-            f"{len(sizes)} tasks of that size would take about {needed / 2**30:,.1f} GiB of memory "
+            f"{len(sizes)} tasks of this size would take about {needed / 2**30:,.1f} GiB of memory "
             f"(the limit is {max_bytes / 2**30:,.1f} GiB): thin out the largest tasks, or raise "
-            "max_bytes."
+            "max_bytes=."
         )
 
 

@@ -148,7 +148,7 @@ def test_units_that_make_no_sense_are_refused(scale, message):
 
 
 def test_other_distributions_are_refused():
-    with pytest.raises(ValueError, match="LogNormalPrior can't be a hyperprior here"):
+    with pytest.raises(ValueError, match="LogNormalPrior is not supported as a hyperprior"):
         specified(noise=LogNormalPrior(0.0, 1.0))
 
 
