@@ -123,7 +123,7 @@ def test_states_without_names_load() -> None:
         assert torch.equal(ours.data, state["data"])
     numbered.load_state_dict(theirs.state_dict())
     assert torch.equal(numbered.data, theirs.data)
-    with pytest.raises(RuntimeError, match="is of 'source task 1' where"):
+    with pytest.raises(RuntimeError, match="the name 'source task 1' where"):
         Named("c", "d").load_state_dict(Named("source task 1", "d").state_dict())
 
 
