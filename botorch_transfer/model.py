@@ -727,8 +727,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         By default, all starts are optimized together, and the best optimum is kept. Most models
         have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
         Options that only BoTorch's optimizer supports select BoTorch's fit, which runs the starts
-        one by one. Arguments of BoTorch's fit select it as well. BoTorch's fit then starts at the
-        present values, and draws new starts only after a failed attempt.
+        one by one. Further arguments of BoTorch's fit, such as ``optimizer=``, also select
+        BoTorch's fit. In this case, BoTorch's fit starts at the present values, and draws new
+        starts only after a failed attempt.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -742,8 +743,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             **kwargs: ``max_attempts=``, the total number of starts.
                 ``pick_best_of_all_attempts=`` is always ``True``. Other arguments select BoTorch's
                 fit: ``optimizer=``, ``closure=``, ``closure_kwargs=``, ``warning_handler=`` and
-                ``caught_exception_types=``. BoTorch's fit then uses all arguments as BoTorch
-                defines them, and draws from PyTorch's global random number generator.
+                ``caught_exception_types=``. ``max_attempts=`` then has BoTorch's
+                meaning, and draws come from PyTorch's global random number generator.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points or fitted
