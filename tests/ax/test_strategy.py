@@ -171,7 +171,7 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     history = [make_client(name="old")] if isinstance(history, str) else history
     strategy = transfer_generation_strategy(history=history, model_options={"members": None})
     assert isinstance(strategy._nodes[0], CenterGenerationNode)
-    assert caplog.messages[-1] == "The history has no runs: the strategy is Ax's own, without one."
+    assert caplog.messages[-1] == "The history has no runs: Ax's default strategy is used."
 
 
 @pytest.mark.parametrize(
