@@ -158,7 +158,7 @@ def transfer_generation_strategy(
     }
     used = [name for name, value in given.items() if value]
     if history is None and used:
-        raise UserInputError(f"Without a history the strategy is Ax's own: leave out {used[0]}.")
+        raise UserInputError(f"Without a history, {used[0]} has no effect: leave it out.")
     read = None if history is None else replace(_read(history, task, missing), robust=robust)
     if not read:
         if history is not None:

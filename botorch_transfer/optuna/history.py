@@ -46,7 +46,7 @@ from botorch_transfer.search_space.parameters import ActiveIf
 logger = logging.getLogger(__name__)
 
 TASK, STATUS = "task", "optuna: state"
-"""Columns of the task and of the trial's state; parameters must not be named ``STATUS``."""
+"""Columns of the task and the trial's state; parameters hardly ever have the second name."""
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
