@@ -191,7 +191,7 @@ class _Reader:
         code = ast.unparse(node)
         if isinstance(node, ast.Compare) and (sign := SIGNS.get(type(node.ops[0]))) is not None:
             weights, bound = self.weights(node.left, node.comparators[0])
-            # The limit of one log-scaled parameter is not linear in its encoding.
+            # A limit of a single log-scaled parameter is not linear in the encoding.
             if weights and (len(weights) > 1 or not self.parameter(*weights).log):
                 weights = {name: (sign or 1) * weight for name, weight in weights.items()}
                 return Condition(self.text, code, {}, weights, (sign or 1) * bound, not sign)

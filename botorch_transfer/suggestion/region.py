@@ -37,10 +37,10 @@ MAX_REPAIRED = 48
 """Maximum number of infeasible rows to repair at once; feasible rows do not count."""
 
 MARGINS = (0.0, 1e-11, 1e-6)
-"""Margins, relative to their terms, that tighten inequalities in turn until they hold exactly."""
+"""Margins that tighten inequalities, relative to the terms; tried in turn until a row is allowed."""
 
 MAX_MOVES = 12
-"""Number of attempts to satisfy conditions: first at the numbers they name, then next to them."""
+"""Number of attempts to satisfy conditions by numbers they name, and then by values next to them."""
 
 DIGITS = 12
 """Number of digits of continuous values under constraints."""
