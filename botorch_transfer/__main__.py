@@ -1,14 +1,15 @@
-"""The command line: ``python -m botorch_transfer`` and one of four commands.
+"""Command line: ``python -m botorch_transfer`` and one of four commands.
 
     python -m botorch_transfer space old_runs.csv --outcome loss --output space.json
     python -m botorch_transfer suggest space.json old_runs.csv runs.csv -n 3 --append
     python -m botorch_transfer predict space.json old_runs.csv runs.csv --rows ideas.csv
     python -m botorch_transfer backtest space.json old_runs.csv --resume finished.csv
 
-The first command guesses the search space of a table, to be looked over in an editor. The second
-one prints the next rows to try and, with ``--append``, adds them to the table of this study's runs,
-with empty outcomes. The third one prints what to expect of given rows, the fourth one whether old
-runs would have helped one another. Errors are one sentence; the exit code is then 2.
+``space`` guesses the search space of a table; check the guess in an editor. ``suggest`` prints the
+next rows to try. With ``--append``, it adds the rows, with empty outcomes, to the table of this
+study's runs. ``predict`` prints predictions for given rows. ``backtest`` replays each old task and
+prints whether the other old tasks would have helped. An error prints one line; the exit code is
+then 2.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        arguments: Arguments after the program's name; by default the process's own.
+        arguments: Arguments after the program's name; by default the arguments of the process.
 
     Returns:
         The exit code: 2 after an error, 130 after an interruption from the keyboard.
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     options = _parser().parse_args(arguments)
-    # Imported after the options are parsed: help and mistyped options need not wait for it.
+    # Imported after the options are parsed: help and mistyped options do not wait for the imports.
     from botorch.exceptions.errors import BotorchError
 
     from botorch_transfer.progress import showing
@@ -55,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.setFormatter(_Lines())
     handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    # Rows left out of tables, parameters without old values, and long work.
+    # Report rows left out of tables, parameters without old values, and progress.
     for room in ("data", "search_space", "suggestion", "progress"):
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     if options.own is not None and options.runs is not None:
-        print(f"{options.program}: There are two tables of runs: name one.", file=sys.stderr)
+        print(f"{options.program}: There are two tables of runs: name only one.", file=sys.stderr)
         return 2
     options.runs = options.own or options.runs
     if options.first is not None:
@@ -68,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with cached_in(options.cache), showing(options.progress):
             options.command(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # `head` and the like have seen enough
-        sys.stdout = io.StringIO()  # what is left to write at the end of the program goes there
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        sys.stdout = io.StringIO()  # takes the output that is flushed at exit
     except KeyboardInterrupt:
         print(f"{options.program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
         return 130
@@ -91,35 +92,35 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m botorch_transfer", description="Suggest runs from tables of old ones."
+        prog="python -m botorch_transfer", description="Suggest runs from tables of old runs."
     )
     parser.set_defaults(cache=None, progress=None, first=None, own=None, runs=None)
     commands = parser.add_subparsers(required=True, metavar="command")
     add = commands.add_parser("suggest", help="print the next rows to try")
     add.set_defaults(command=_suggest, program=add.prog)
     _add_tables(add)
-    add.add_argument("-n", type=int, default=1, help="how many rows (1)")
+    add.add_argument("-n", type=int, default=1, help="number of rows (1)")
     add.add_argument("--candidates", type=Path, metavar="stock.csv", help="rows to choose from")
-    add.add_argument("--repeats", action="store_true", help="suggest rows of the runs again")
-    fixed = "today's value of a parameter; may be repeated"
+    add.add_argument("--repeats", action="store_true", help="allow rows of the runs again")
+    fixed = "fixed value of a parameter; the option may be repeated"
     add.add_argument(
         "--fixed", nargs="+", action="extend", default=[], metavar="name=value", help=fixed
     )
-    same = "parameters that all rows have in common"
+    same = "parameters with the same value in all rows"
     add.add_argument("--same-in-batch", nargs="+", default=[], metavar="name", help=same)
     add.add_argument("--cost", metavar="column", help="column of the candidates' costs")
     add.add_argument("--append", action="store_true", help="add the rows to the table of runs")
-    add.add_argument("--report", type=Path, metavar="out.html", help="write a page with pictures")
+    add.add_argument("--report", type=Path, metavar="out.html", help="write a page with plots")
 
-    add = commands.add_parser("predict", help="print what to expect of given rows")
+    add = commands.add_parser("predict", help="print predictions for given rows")
     add.set_defaults(command=_predict, program=add.prog, candidates=None, fixed=[], repeats=False)
     _add_tables(add)
     add.add_argument("--rows", type=Path, required=True, help="CSV file of the rows")
     add.add_argument(
-        "-o", "--output", type=Path, metavar="out.csv", help="write the predictions there"
+        "-o", "--output", type=Path, metavar="out.csv", help="file for the predictions"
     )
 
-    add = commands.add_parser("backtest", help="replay each old task as if it were new")
+    add = commands.add_parser("backtest", help="replay each old task as a new task")
     add.set_defaults(command=_backtest, program=add.prog)
     add.add_argument("space", type=Path, help="JSON file of the space, see 'space'")
     add.add_argument("history", type=Path, nargs="+", help="CSV files of old runs")
@@ -127,17 +128,15 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--models", nargs="+", metavar="name", help="models to compare; see --model")
     add.add_argument("--resume", type=Path, metavar="finished.csv", help="file of finished runs")
 
-    guess = commands.add_parser("space", help="guess a search space from a table, to be edited")
+    guess = commands.add_parser("space", help="guess a search space from a table")
     guess.set_defaults(command=_space, program=guess.prog)
     guess.add_argument("history", type=Path, nargs="+", help="CSV files of old runs")
     guess.add_argument("--outcome", nargs="+", default=["loss"], help="columns of outcomes (loss)")
-    guess.add_argument("--task", help="column of task names (task, if there is one)")
+    guess.add_argument("--task", help="column of task names (task, if it exists)")
     guess.add_argument("--leave-out", nargs="+", default=[], help="other columns to leave out")
-    guess.add_argument("--step", help="column of learning curves' steps: one row a step")
+    guess.add_argument("--step", help="column of steps of learning curves: one row per step")
     guess.add_argument("--run", help="column that names a run")
-    guess.add_argument(
-        "-o", "--output", type=Path, metavar="space.json", help="write the space there"
-    )
+    guess.add_argument("-o", "--output", type=Path, metavar="space.json", help="file for the space")
     return parser
 
 
@@ -146,73 +145,73 @@ def _add_tables(add: argparse.ArgumentParser) -> None:
     add.add_argument("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
     add.add_argument("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add.add_argument("runs", type=Path, nargs="?", help="CSV file of this study's runs")
-    files = "CSV files of old runs, in place of the file after the space"
+    files = "CSV files of old runs, instead of the file after the space"
     add.add_argument("--history", nargs="+", action="extend", type=Path, default=[], help=files)
     add.add_argument(
         "--runs",
         dest="own",
         type=Path,
-        help="CSV file of this study's runs, if there is no history",
+        help="CSV file of this study's runs, if no history is given",
     )
     _add_meaning(add)
     add.add_argument("--noise", nargs="+", default=[], metavar="outcome=column")
-    add.add_argument("--status", default="status", help="the runs' column that says what failed")
+    add.add_argument("--status", default="status", help="column of the runs that marks failed rows")
     add.add_argument(
         "--outcome-range",
         nargs=2,
         type=float,
         metavar=("least", "largest"),
-        help="the values that the objectives can have",
+        help="range of possible values of the objectives",
     )
-    add.add_argument("--model", help="a model class, such as ScaMLGP; SingleTaskGP; or sorted")
+    add.add_argument("--model", help="model class, such as ScaMLGP; SingleTaskGP; or sorted")
 
 
 def _add_meaning(add: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say what the columns of old runs mean, constraints and the seed."""
+    """Adds the arguments for the columns of old runs, constraints, the seed and the cache."""
     add.add_argument(
         "--constraint",
         dest="constraints",
         nargs="+",
         action="extend",
         metavar="'memory <= 5'",
-        help="what rows satisfy, as 'x1 + x2 <= 1', 'at_most(2, a, b, c)' or "
-        "\"not (base == 'NaH' and x1 > 1)\"; limits of other outcomes",
+        help="constraint on rows, such as 'x1 + x2 <= 1', 'at_most(2, a, b, c)' or "
+        "\"not (base == 'NaH' and x1 > 1)\"; or limit of a further outcome",
     )
     add.add_argument("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
-    add.add_argument("--goal", nargs="+", metavar="min|max", help="what is good (min)")
-    add.add_argument("--task", default="task", help="the history's column of task names (task)")
+    add.add_argument("--goal", nargs="+", metavar="min|max", help="direction of the outcome (min)")
+    add.add_argument("--task", default="task", help="column of task names in the history (task)")
     add.add_argument(
         "--missing",
         nargs="+",
         default=[],
         metavar="name=value",
-        help="parameters that the history does not record; without a value, it is unknown",
+        help="value of a parameter that the history lacks; unknown if only the name is given",
     )
     add.add_argument("--rename", nargs="+", default=[], metavar="old=new", help="new column names")
     add.add_argument(
         "--log",
         nargs="*",
         metavar="outcome",
-        help="model the logarithm of losses whose best values are tiny; of all objectives if none "
-        "is named",
+        help="model the logarithm of an objective whose best values are tiny; without a name, of "
+        "all objectives",
     )
-    plain = "take very bad outcomes as they are, not as just bad"
+    plain = "do not limit very bad outcomes"
     add.add_argument("--no-robust", dest="robust", action="store_false", help=plain)
-    add.add_argument("--step", help="the column of learning curves' steps: one row a step")
-    add.add_argument("--run", help="the column that names a run (same parameters: same run)")
+    add.add_argument("--step", help="column of steps of learning curves: one row per step")
+    add.add_argument("--run", help="column that names a run (default: equal parameters, equal run)")
     add.add_argument("--seed", type=int, default=0)
     add.add_argument(
         "--cache",
         metavar="folder|off",
-        help="where pre-training is remembered; by default BOTORCH_TRANSFER_CACHE, or else the "
-        "user's own folder of caches",
+        help="folder that caches pre-training; by default BOTORCH_TRANSFER_CACHE, or else the "
+        "user's cache folder",
     )
     bar = argparse.BooleanOptionalAction
-    add.add_argument("--progress", action=bar, help="show a bar, by default on a terminal")
+    add.add_argument("--progress", action=bar, help="show a progress bar (default: on a terminal)")
 
 
 def _sentence(error: Exception) -> str:
-    """Returns the message, with options of the command line in place of arguments of Python."""
+    """Returns the error's message, with command-line options instead of Python arguments."""
     if isinstance(error, FileNotFoundError):
         return f"There is no file {error.filename}."
     if isinstance(error, IsADirectoryError):
@@ -221,7 +220,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _in_options(text: str) -> str:
-    """Writes arguments of Python as options of the command line."""
+    """Replaces Python arguments by command-line options."""
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
     names = "outcome_range|outcome|task|goal|noise|missing|rename|candidates|step|run|cost|repeats"
@@ -240,7 +239,9 @@ def _option(argument: str) -> str:
 
 def _suggest(options: argparse.Namespace) -> None:
     if options.append and options.runs is None:
-        raise ValueError("--append needs the table of runs to add the rows to: name its file.")
+        raise ValueError(
+            "--append needs a table of runs: name the file to which the rows are added."
+        )
     _check_output(options.report)
     from botorch_transfer.suggestion import suggest_rows
     from botorch_transfer.suggestion.page import suggestion_page
@@ -266,14 +267,14 @@ def _suggest(options: argparse.Namespace) -> None:
         page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
-    if options.append:  # last: after an error the command can be given again
+    if options.append:  # last: after an error, the command can be repeated
         like = options.history[0] if options.history else options.candidates
         _append(options.runs, like, suggestion, options.task)
         print(f"Added to {options.runs}.")
 
 
 def _check_output(path: Path | None, *inputs: Path | None) -> None:
-    """Refuses a file to write whose folder is absent, or that is one of the inputs."""
+    """Refuses an output file that is one of the inputs, or whose folder does not exist."""
     if path is not None and not path.absolute().parent.is_dir():
         raise ValueError(
             f"The folder {path.absolute().parent} does not exist: make it, or name another file."
@@ -299,7 +300,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 def _backtest(options: argparse.Namespace) -> None:
     if len(options.outcome) > 1:
-        raise ValueError("A backtest is of one outcome: name one by --outcome.")
+        raise ValueError("A backtest needs exactly one outcome: name it by --outcome.")
     from botorch_transfer.search_space import SearchSpace
     from botorch_transfer.suggestion import backtest
 
@@ -315,21 +316,21 @@ def _backtest(options: argparse.Namespace) -> None:
         **_meaning(options, space),
     )
     print(found.table.to_string(index=False))
-    print("distance: from the best row, 0, to the median, 1; saved: runs fewer than a plain GP's")
+    print("distance: 0 at the best row, 1 at the median; saved: runs fewer than with a plain GP")
     print(_in_options(str(found)))
 
 
 def _tables(
     options: argparse.Namespace, may_start: bool = False
 ) -> tuple[EncodedTables, DataFrame | None]:
-    """Reads the files that are named, and the table of runs, which may not exist yet."""
+    """Reads the named files; returns the encoded tables, and the table of runs if it exists."""
     from botorch_transfer.search_space import SearchSpace, read_table
     from botorch_transfer.suggestion import read_study
 
     if options.space is None and options.candidates is None:
         raise ValueError(
-            "There is no search space: name its JSON file first, which the command 'space' makes, "
-            "or a table of rows to choose from by --candidates."
+            "There is no search space: name its JSON file first (the command 'space' writes it), "
+            "or name a table of rows to choose from by --candidates."
         )
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = {name: getattr(options, name) for name in ("runs", "candidates")}
@@ -361,14 +362,14 @@ def _tables(
 
 
 def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
-    """Reads the files of old runs; rows of several files are named by row and file."""
+    """Reads the files of old runs; if there are several, labels each row by row and file."""
     from pandas import concat
 
     from botorch_transfer.data.columns import likely_column
     from botorch_transfer.search_space import read_table
 
     if twice := [path for path in paths if paths.count(path) > 1]:
-        raise ValueError(f"{twice[0]} is there twice: name each table of old runs once.")
+        raise ValueError(f"{twice[0]} is named twice: name each table of old runs once.")
     tables = [read_table(path, choices) for path in paths]
     every = {name for table in tables for name in table}
     for table, path in zip(tables, paths, strict=True):
@@ -376,8 +377,8 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
         for name in sorted(every - {*table}, key=str):
             if likely := likely_column(str(name), spare):
                 raise ValueError(
-                    f"{path} has no column {name!r}, but {likely!r}, and another table has "
-                    f"{name!r}: give them one name."
+                    f"{path} has the column {likely!r}, and another table has {name!r}: give both "
+                    "columns the same name."
                 )
     for table, path in zip(tables, paths, strict=True):
         if len(paths) > 1:
@@ -386,7 +387,7 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
-    """Returns the meaning of old runs' columns, as arguments of Python."""
+    """Returns the Python arguments that describe the columns of old runs."""
     for text in options.constraints or ():
         if not re.search(r"[<>=(]| in ", text):
             raise ValueError(f"--constraint has {text!r}: put all of 'x + y <= 1' into quotes.")
@@ -399,7 +400,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the columns in which only an empty cell is empty."""
+    """Returns the columns of choices, in which a text such as "None" is a value."""
     from botorch_transfer.search_space import CategoricalParameter
 
     parameters = () if space is None else space.parameters
@@ -407,11 +408,11 @@ def _choices(space: SearchSpace | None) -> list[str]:
 
 
 def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
-    """Adds rows to the table of runs; it is replaced at once, when the new one is complete.
+    """Adds rows to the table of runs; replaces the file only when the new table is complete.
 
-    Numbers without a step have six digits, or twelve where a constraint depends on them, and the
-    column's unit. If all runs belong to one task, the rows get its name. A new table has the
-    separators of ``like``.
+    Numbers without a step are written with six digits, or twelve digits under constraints, and with
+    the unit of the column. If all runs belong to one task, the rows get the name of this task. A
+    new table has the separators of ``like``.
     """
     import pandas as pd
 
@@ -427,7 +428,7 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     for parameter in tables.space.parameters:
         if isinstance(parameter, FloatParameter) and parameter.size is None:
             added[parameter.name] = added[parameter.name].map(lambda x: float(f"{x:.{digits}g}"))
-    # Cells stay as they are written.
+    # Existing cells keep their text.
     text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
     is_table = path.exists() and path.stat().st_size > 0
     like = path if is_table else like
@@ -455,7 +456,7 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 
 
 def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
-    """Reads ``name=value``; a bare word is the value of ``first``, or a name without a value."""
+    """Reads ``name=value``; a bare word is the value of ``first``, else a name without a value."""
     pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -470,12 +471,12 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 
 
 def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
-    """Reads ``name=value``, with values as parameters have them."""
+    """Reads ``name=value``; converts each value to the type of its parameter."""
     return {name: _value(text, space, name) for name, text in _pairs(texts, option).items()}
 
 
 def _value(text: str | None, space: SearchSpace | None, name: str) -> Any:
-    """One of the parameter's values where the text is one, else a number where it is one."""
+    """Converts a text to a listed value of the parameter, else to a number, else keeps it."""
     for parameter in () if space is None else space.parameters:
         for value in getattr(parameter, "values", ()):
             if parameter.name == name and str(value) == text:
@@ -495,15 +496,17 @@ def _space(options: argparse.Namespace) -> None:
     history = _history(options.history, ())
     task = options.task or ("task" if "task" in history else None)
     if task is None:
-        print("No column is 'task': give the task column by --task, if any.", file=sys.stderr)
+        print(
+            "There is no column 'task': if the table has tasks, name their column by --task.",
+            file=sys.stderr,
+        )
     curves = {"step": options.step, "run": options.run}
     named = [*options.outcome, *options.leave_out, task, *curves.values()]
     if absent := [name for name in named if name is not None and name not in history.columns]:
         files = ", ".join(map(str, options.history))
         raise ValueError(
-            f"{files} has no column {absent[0]!r}: name the columns of the task by --task and of "
-            "the outcome by --outcome; there are "
-            f"{', '.join(map(str, history.columns))}."
+            f"{files} has no column {absent[0]!r}: name the column of tasks by --task and the "
+            f"column of outcomes by --outcome. Columns: {', '.join(map(str, history.columns))}."
         )
     space = guess_space(history, options.leave_out, task, outcome=options.outcome, **curves)
     lines = [
@@ -515,7 +518,7 @@ def _space(options: argparse.Namespace) -> None:
         print(text)
     else:
         options.output.write_text(text + "\n", encoding="utf-8")
-        print(f"The space is in {options.output}: look it over.")
+        print(f"The space is in {options.output}: check it in an editor.")
 
 
 if __name__ == "__main__":

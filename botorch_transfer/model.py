@@ -1,7 +1,7 @@
-"""Base class of the transfer models: a GP on the target's data, with or without any.
+"""Base classes of the transfer models: GPs on the target's data that also work without data.
 
-Read it for what all models do alike: predictions without target points, conditioning, fitting, and
-leave-one-out predictions.
+The base classes implement predictions without target points, conditioning on new points, fitting,
+and leave-one-out predictions for all models.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from botorch_transfer.outcome_transforms import chained, split_transform
 
 
 class LogLikelihoodTerm(AddedLossTerm):
-    """A further log likelihood that a fit maximizes, for instance the source data's.
+    """An additional log likelihood for a fit to maximize, such as the likelihood of source data.
 
     Args:
         value: A ``batch_shape`` tensor, with its graph. Copies and pickles have no graph.
@@ -86,13 +86,14 @@ class LogLikelihoodTerm(AddedLossTerm):
 
 
 def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
-    """Reads mean and variance of one outcome; of an ensemble they are the mixture's.
+    """Returns the mean and variance of one outcome; for an ensemble, of the mixture.
 
     Args:
-        posterior: A posterior of the shape ``batch_shape x q x 1``.
+        posterior: A posterior of shape ``batch_shape x q x 1``.
 
     Returns:
-        Two ``batch_shape x q`` tensors; the batch shape is without the ensemble's members.
+        Two ``batch_shape x q`` tensors. The batch shape does not include the members of an
+        ensemble.
 
     Example:
         >>> mvn = MultivariateNormal(torch.zeros(3), torch.eye(3))
@@ -106,65 +107,66 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
 
 
 NUM_SLOPES, _STEP = 64, 0.05
-"""At how many points slopes are evaluated, and over which distance."""
+"""Number of points at which slopes are evaluated, and the distance of the finite differences."""
 
 MAX_LENGTHSCALE = 10.0
 """The lengthscale of an input that has no effect in the unit cube."""
 
 
 def _clamp_far_inputs(X: Tensor) -> Tensor:
-    """Replaces inputs so far away that squared distances overflow by the farthest that are not.
+    """Clamps inputs so that squared distances between them do not overflow.
 
-    The distance of two infinite values would be NaN. The GP is at its prior at either input, and
-    the cube root leaves room for division by small lengthscales.
+    The distance of two infinite values would be NaN. Predictions do not change, because the GP
+    returns to its prior far from the data. The cube root leaves room for division by small
+    lengthscales.
     """
     farthest = torch.finfo(X.dtype).max ** (1 / 3)
     return X.clamp(-farthest, farthest)
 
 
 class OnSources(Protocol):
-    """A model on a prior that has a posterior of each source task."""
+    """A model whose prior has a posterior for each source task."""
 
     prior: Any
     weights: Tensor
 
 
 class TransferModel(ConstructedFromDatasets, GPyTorchModel):
-    """Base class of all models of a target: what exact GPs and averages of them have in common.
+    """Base class of all models of a target: exact GPs and averages of exact GPs.
 
-    It is put in front of a class of BoTorch, which brings data, likelihood and predictions.
+    Mix it in before a BoTorch model class, which supplies data, likelihood and predictions.
     """
 
-    _supports_batched_models = False  # one outcome a model, as Ax asks
+    _supports_batched_models = False  # makes Ax build one model for each outcome
 
     num_inputs: int
-    """The number of inputs, a task column left out."""
+    """The number of inputs, without a task column."""
 
     train_inputs: Any
     train_targets: Tensor
     prediction_strategy: Any
 
     weighs_all_sources: ClassVar[bool] = False
-    """Whether the target's data decide how much all sources together count."""
+    """Whether the target's data determine the total weight of all sources."""
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The model with a posterior of each source task: itself, or of an average a member."""
+        """The model, or the member of an average, that has a posterior for each source task."""
         return None
 
     @property
     def transfer_share(self) -> float:
-        """In an average, the share of all transfer models against the plain GP; else NaN."""
+        """The total share of the transfer models in an average; NaN for other models."""
         return math.nan
 
     @property
     def num_target_points(self) -> int:
-        """The number of target points ``n`` (in each batch)."""
+        """The number of target points ``n``, in each member of a batch."""
         return self.train_inputs[0].shape[-2]
 
     @property
     def own_units(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of the model's own units, ``batch_shape x 1`` tensors."""
+        """The mean and standard deviation of the outcome standardization, ``batch_shape x 1``."""
         _, transform = split_transform(getattr(self, "outcome_transform", None))
         if isinstance(transform, Standardize):
             return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
@@ -172,32 +174,33 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         return zero, zero + 1.0
 
     def subset_output(self, idcs: list[int]) -> Self:
-        """Selects outcomes: there is one only.
+        """Selects the only outcome.
 
         Args:
             idcs: ``[0]`` or ``[-1]``.
 
         Returns:
-            A copy.
+            A copy of the model.
 
         Raises:
-            ValueError: If there are no such outcomes.
+            ValueError: If ``idcs`` has another value.
         """
         if idcs not in ([0], [-1]):
-            raise ValueError(f"There is one outcome: idcs must be [0] or [-1], not {idcs}.")
+            raise ValueError(f"The model has one outcome: idcs= must be [0] or [-1], not {idcs}.")
         return deepcopy(self)
 
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
-        """Predicts every target point from the others, hyperparameters and weights as they are.
+        """Computes the leave-one-out predictions of all target points, without refitting.
 
-        BoTorch's ``loo_cv`` reads the exact GP, and raises an error for models that predict
-        otherwise; this method serves all.
+        Use this method instead of BoTorch's ``loo_cv``. ``loo_cv`` uses the exact GP, and raises an
+        error for models whose predictions differ from the predictions of the exact GP.
 
         Args:
             observation_noise: Whether the variances include the observation noise.
 
         Returns:
-            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units, one batch a point.
+            A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units. The dimension
+            ``n`` is a batch dimension of the left-out points.
 
         Example:
             >>> model.loo_posterior().mean.shape
@@ -209,7 +212,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         (X,), transform = self.train_inputs, getattr(self, "outcome_transform", None)
         steps, scale = split_transform(transform)
         if scale is not None:
-            # A transform of a batch of models counts on their batch shape, points last.
+            # The transform of a batch of models needs the batch shape before the points.
             together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
             scaled = scale.untransform_posterior(together, X=X)
             if not isinstance(scaled, GPyTorchPosterior):
@@ -221,25 +224,25 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @abstractmethod
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Predicts every target point from the others, in the model's own units.
+        """Computes leave-one-out predictions of all target points, in the model's own units.
 
         Returns:
-            Means, variances of the latent function, and noise variances: ``batch_shape x n``
-            tensors.
+            The means, the variances of the latent function and the noise variances, three
+            ``batch_shape x n`` tensors.
         """
 
     @torch.no_grad()
     def lengthscales(self) -> Tensor:
         """Computes the effective lengthscale of each input.
 
-        It is the standard deviation over the unit cube of the functions that the model thinks
-        possible, divided by the root mean square of their slopes. Like the fitted lengthscales of a
-        ``SingleTaskGP``, they can shape a trust region, whatever the model's parts are. Inputs are
-        measured after the input transform.
+        The effective lengthscale is a ratio for functions drawn from the model: their standard
+        deviation over the unit cube, divided by the root mean square of their slopes. Use the
+        lengthscales to shape a trust region, like the fitted lengthscales of a ``SingleTaskGP``.
+        They refer to inputs after the input transform.
 
         Returns:
-            A ``batch_shape x d`` tensor, at most ``MAX_LENGTHSCALE``, which an input without
-            effect has.
+            A ``batch_shape x d`` tensor. The maximum is ``MAX_LENGTHSCALE``, for an input without
+            an effect.
 
         Example:
             >>> model.lengthscales().shape
@@ -251,13 +254,13 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         X = draw_sobol_samples(cube, n=NUM_SLOPES, q=1, seed=0).to(self.train_targets)
         ones = [1] * len(batch)
         half = (_STEP / 2 * torch.eye(dim).to(X)).reshape(dim, *ones, 1, dim)
-        # Differences between two points a step apart, along each input at each point.
+        # Pairs of points at the distance _STEP, along each input and around each point.
         ends = X.reshape(-1, 1, *ones, 1, dim) + torch.cat([-half, half], dim=-2)
         with gpt_posterior_settings():
             function, pairs = self(X.squeeze(-2)), self(ends)
         self.train(training)
         covariance, sign = function.covariance_matrix, X.new_tensor([-1.0, 1.0])
-        level = covariance.mean(dim=(-2, -1))  # of the function's mean over the cube
+        level = covariance.mean(dim=(-2, -1))  # variance of the function's mean over the cube
         spread = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) - level
         spread = spread + function.mean.var(dim=-1, correction=0)
         change = (pairs.mean @ sign).square() + pairs.covariance_matrix @ sign @ sign
@@ -268,32 +271,32 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         return _STEP * relative.clamp_min((_STEP / MAX_LENGTHSCALE) ** 2).rsqrt()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Evaluates each source task's part of the mean.
+        """Evaluates the contribution of each source task to the mean.
 
-        It is the task's term in the prior mean: weight times posterior mean; in a
-        :class:`PopulationGP`, what the task's outcomes contribute to the mean of all; in an
-        average, the members' parts times their shares.
+        The contribution is a task's term in the prior mean: the weight times the posterior mean. In
+        a :class:`PopulationGP`, it is the contribution of the task's outcomes to the population
+        mean. In an average, it is the sum of the members' contributions times their shares.
 
         Args:
             X: An ``n x d`` tensor of transformed inputs.
             names: The names of the ``M`` source tasks.
 
         Returns:
-            An ``M x n`` tensor in the model's own units; by default zeros, as no part belongs to
-            one source.
+            An ``M x n`` tensor in the model's own units. Zero by default, for models whose mean has
+            no term for each source.
         """
         return X.new_zeros(len(names), len(X))
 
     def _is_no_exact_gp(self) -> UnsupportedError:
         """Returns the error for closed forms that do not match this model's predictions."""
         return UnsupportedError(
-            f"{type(self).__name__} is not one exact GP, as marginal likelihoods and BoTorch's "
-            "leave-one-out formulas need: call its loo_posterior() instead, and fit it by "
-            "fit_gpytorch_mll(mll)."
+            f"{type(self).__name__} is not one exact GP, so marginal likelihoods and BoTorch's "
+            "leave-one-out formulas do not apply: call loo_posterior() instead, and fit the model "
+            "by fit_gpytorch_mll(mll)."
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
-        # BoTorch's tutorial of RGPE expands all tensors to a batch of targets, which share sources.
+        # BoTorch's RGPE tutorial expands all tensors to a batch. Equal members are collapsed here.
         for name, ours in self.state_dict(prefix=args[0]).items():
             if (theirs := state_dict.get(name, ours)).dim() > ours.dim():
                 first = theirs[(0,) * (theirs.dim() - ours.dim())]
@@ -318,34 +321,35 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
 
 class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
-    r"""Base class of the transfer models: a ``SingleTaskGP`` on the target's data.
+    r"""Base class of the transfer models that are a ``SingleTaskGP`` on the target's data.
 
-    Source tasks enter through its mean and kernel, which subclasses provide. The class adds what
-    all models share: it works without target points, is fitted from several starts, and may ignore
-    a task column. Subclasses whose predictions differ from the exact GP's override
-    :meth:`_predict`, and :meth:`_draws` if correlations differ, too; subclasses that fit more than
-    the target's likelihood call :meth:`_set_loss_term`.
+    Derive your own transfer model from this class. A subclass supplies a prior mean and a kernel
+    that depend on the source data. The class works without target points, is fitted from several
+    starts, and can ignore a task column. A subclass that predicts differently from the exact GP
+    overrides :meth:`_predict`. If its correlations differ too, it also overrides :meth:`_draws`. A
+    subclass that fits more than the target's likelihood calls :meth:`_set_loss_term`.
 
     Args:
-        dim: The number of inputs of the source tasks; ``None`` if the target may have any.
+        dim: The number of inputs of the source tasks; ``None`` allows any number of inputs.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
-        outcome_transform: The transform to the units of mean and kernel.
-        input_transform: The frozen transform to the inputs of mean and kernel.
-        noise: Hyperprior, start and bounds of the default likelihood's inferred noise.
+        outcome_transform: The transform to the units of ``mean_module`` and ``covar_module``.
+        input_transform: The frozen transform to the inputs of ``mean_module`` and
+            ``covar_module``.
+        noise: Hyperprior, start and bounds of the noise variance in the default likelihood.
 
     Raises:
-        InputDataError: If there is more than one outcome, the number of inputs differs from the
-            source tasks', or values are not finite.
+        InputDataError: If the data have more than one outcome, the target and the source tasks have
+            different numbers of inputs, or values are not finite.
     """
 
     num_restarts: int = 5
-    """The default number of starts of a fit that are drawn from the hyperpriors."""
+    """Default number of starts of a fit that are drawn from the hyperpriors."""
 
-    _warns: ClassVar[bool] = True  # of inputs outside the unit cube
+    _warns: ClassVar[bool] = True  # warns about inputs outside the unit cube
 
     max_fit_iterations: ClassVar[int | None] = None
-    """The number of iterations after which a fit stops; the optimizer's own if ``None``."""
+    """Maximum number of iterations of a fit; ``None`` for the optimizer's default."""
 
     def __init__(
         self,
@@ -364,12 +368,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         num_inputs = train_X.shape[-1] - (task_feature is not None)
         if dim is not None and num_inputs != dim:
             raise InputDataError(
-                f"train_X has {num_inputs} inputs, but the source tasks have {dim}."
+                f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give the "
+                "inputs of the source tasks."
             )
         has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
         if input_transform is not None:
-            input_transform.train()  # applied to data, as transform_on_train says
+            input_transform.train()  # transforms data according to transform_on_train
         if likelihood is None:
             likelihood = default_likelihood(train_X.shape[:-2], train_Yvar, noise)
         elif isinstance(likelihood, AddedNoiseLikelihood):
@@ -389,17 +394,17 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if isinstance(likelihood, AddedNoiseLikelihood):
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = num_inputs
-        if not has_transform and self._warns:  # what lies beyond the sources stays outside
+        if not has_transform and self._warns:  # with a transform, targets may exceed it
             warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the model's predictions; in training mode the prior of its exact GP.
+        """Evaluates the model's predictions; in training mode, the prior of the exact GP.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: Handed to GPyTorch in training mode.
+            **kwargs: Passed to GPyTorch in training mode.
 
         Returns:
             The distribution in the model's own units.
@@ -409,13 +414,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)))
 
     def _predict(self, X: Tensor) -> MultivariateNormal:
-        """Predicts in evaluation mode: ``posterior`` and entropy search use the result.
+        """Predicts in evaluation mode, for ``posterior`` and entropy search.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
 
         Returns:
-            By default the posterior of the exact GP.
+            The prediction; by default, the posterior of the exact GP.
         """
         return self.exact_gp(X)
 
@@ -424,31 +429,30 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            **kwargs: Handed to GPyTorch in training mode.
+            **kwargs: Passed to GPyTorch in training mode.
 
         Returns:
-            Its posterior, or without target points the transferred prior; the prior in training
-            mode.
+            The posterior of the exact GP. Without target points or in training mode, the prior.
 
         Raises:
             InputDataError: If the covariance matrix of the data is not positive definite, even with
-                some jitter, because they have very different orders of magnitude.
+                some jitter. This happens for data with very different orders of magnitude.
         """
         (train_X,) = self.train_inputs
-        columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch takes a vector for one column
+        columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch treats a vector as one column
         if columns != train_X.shape[-1]:
             raise BotorchTensorDimensionError(
-                f"The inputs have {columns} columns, but train_X has {train_X.shape[-1]}: pass as "
-                "many."
+                f"The inputs have {columns} columns, but train_X= has {train_X.shape[-1]}: give "
+                "inputs with the same columns."
             )
         if self.training:
-            # A view, so that forward sees who else asks for the prior at the target's points.
+            # A view, so that forward recognizes calls by other callers at the target's points.
             return cast(MultivariateNormal, super().__call__(X.view_as(X), **kwargs))
         return self.strategy(X if X.dim() > 1 else X.unsqueeze(-1))
 
     @property
     def strategy(self) -> Strategy:
-        """The exact GP's posterior, in evaluation mode; prepared once until the data change."""
+        """The posterior of the exact GP in evaluation mode, cached until the data change."""
         if self.prediction_strategy is None:
             (X,), Y = self.train_inputs, self.train_targets
             if settings.detach_test_caches.on():
@@ -458,7 +462,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return self.prediction_strategy
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the prior of the exact GP; call the model itself instead.
+        """Evaluates the prior of the exact GP; users call the model instead.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -467,8 +471,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             The prior.
 
         Raises:
-            UnsupportedError: If the model's predictions differ from its exact GP's, and a caller
-                evaluates the prior at the target's points, as BoTorch's ``loo_cv`` does.
+            UnsupportedError: If the model predicts differently from the exact GP, and a caller such
+                as BoTorch's ``loo_cv`` evaluates the prior at the target's points.
         """
         if self._predicts_otherwise and x is self.train_inputs[0]:
             raise self._is_no_exact_gp()
@@ -476,17 +480,18 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @torch.no_grad()
     def frozen(self, X: Tensor, weight: float = 1.0, offset: float = 0.0) -> FrozenPosterior | None:
-        """Prepares the posterior at single inputs, as long as hyperparameters and data stay.
+        """Builds a fast posterior at single inputs, for fixed hyperparameters and data.
 
         Args:
-            X: An ``r x d`` tensor of inputs whose covariances with others will be asked for.
+            X: An ``r x d`` tensor of inputs. The posterior returns covariances with these inputs.
             weight: A factor of the outcome.
-            offset: What is added to it.
+            offset: A constant that is added to the weighted outcome.
 
         Returns:
-            The posterior of ``offset + weight * outcome``, without graph to its hyperparameters;
-            ``None`` if the model is no exact GP of stationary kernels, is a batch, has no data, or
-            has an outcome transform that is no standardization.
+            The posterior of ``offset + weight * outcome``, which has no gradient in the
+            hyperparameters. ``None`` if the model is a batch, has no data, or has an outcome
+            transform other than ``Standardize``. Also ``None`` if the model is not an exact GP
+            whose prior has an expansion.
         """
         (train_X,) = self.eval().train_inputs
         outcomes, inputs = (
@@ -507,7 +512,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @property
     def _predicts_otherwise(self) -> bool:
-        """Whether predictions differ from the exact GP's."""
+        """Whether predictions differ from the predictions of the exact GP."""
         return type(self)._predict is not TargetGP._predict
 
     def _apply_noise(
@@ -519,11 +524,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return super()._apply_noise(X, mvn, observation_noise)
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Predicts every target point from the others, in the model's own units.
+        """Computes leave-one-out predictions and sets the model to evaluation mode.
 
         Returns:
-            Means, variances of the latent function, and noise variances: ``batch_shape x n``
-            tensors. The model is in evaluation mode afterwards.
+            See :meth:`TransferModel._leave_one_out`.
         """
         strategy, noise = self.eval().strategy, self._noise_variance()
         if not self._predicts_otherwise:
@@ -534,13 +538,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return mean, variance, noise
 
     def _given(self, strategy: Strategy, likelihood: Any = None) -> Self:
-        """Copies the model with other data.
+        """Returns a copy of the model with other data.
 
         Args:
-            strategy: The exact GP's posterior given these data.
-            likelihood: The copy's likelihood; by default a copy of the model's own.
+            strategy: The posterior of the exact GP given the other data.
+            likelihood: The likelihood of the copy; by default, a copy of the model's likelihood.
         """
-        # The data are replaced, and fantasies cannot be copied, as they have a graph.
+        # Does not copy the data: they are replaced, and fantasies have a graph.
         memo: dict[int, Any] = {id(each): each for each in (*self.train_inputs, self.train_targets)}
         if likelihood is not None:
             memo[id(self.likelihood)] = likelihood
@@ -558,12 +562,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return noise_variance(self.likelihood, self.train_inputs[0])
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-        """Lists the hyperpriors, each one once.
+        """Lists the hyperpriors without duplicates.
 
-        GPyTorch counts the hyperpriors of a module shared by mean and kernel twice.
+        GPyTorch lists the hyperpriors of a module that mean and kernel share twice.
 
         Yields:
-            Name, module, hyperprior, and the functions that get and set its hyperparameter.
+            The name, the module, the hyperprior, and the functions that get and set the
+            hyperparameter.
         """
         seen = set()
         for name, module, prior, closure, setting_closure in super().named_priors():
@@ -574,22 +579,23 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
-        """Conditions on further points; the first ones are simply the model's data.
+        """Conditions the model on additional points, also if the model has no data.
 
         Args:
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
             targets: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
-            **kwargs: ``noise``, the known noise variances of the new points.
+            **kwargs: ``noise=``, the known noise variances of the new points.
 
         Returns:
-            A model with these points among its data.
+            A model whose data include the new points.
         """
         X = inputs[0] if isinstance(inputs, list) else inputs
         if targets.shape[-1] != X.shape[-2]:
             raise BotorchTensorDimensionError(
-                f"There are {X.shape[-2]} inputs, but {targets.shape[-1]} outcomes."
+                f"inputs= has {X.shape[-2]} points, but targets= has {targets.shape[-1]}: give as "
+                "many outcomes as inputs."
             )
-        if isinstance(self.likelihood, AddedNoiseLikelihood):  # the same in all fantasies
+        if isinstance(self.likelihood, AddedNoiseLikelihood):  # equal in all fantasies
             kwargs.setdefault("noise", targets.new_zeros(X.shape[:-1]))
         likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)
         noise = noise_variance(likelihood, X, **kwargs).detach()
@@ -599,21 +605,21 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @property
     def _terms(self) -> tuple[Kernel, ...]:
-        """The kernels that the prior's covariance is the sum of, for pathwise sampling."""
+        """The kernels whose sum is the prior covariance, for pathwise sampling."""
         return (self.covar_module,)
 
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
-        """Turns draws of the exact GP into draws of the model's predictions.
+        """Turns draws from the exact GP into draws from the model's predictions.
 
-        By default it gives them the model's mean and standard deviation. A model whose correlations
-        differ from its exact GP's overrides it.
+        By default, the draws are rescaled to the model's mean and standard deviation. A model whose
+        correlations differ from the correlations of the exact GP overrides this method.
 
         Args:
-            path: The draws over transformed inputs, in the model's own units.
-            draw: Draws from the prior with a mean and a kernel.
+            path: The draws, as functions of transformed inputs, in the model's own units.
+            draw: Draws from the prior with a given mean and kernel.
 
         Returns:
-            The draws.
+            The draws from the model's predictions.
         """
         return RescaledPath(path, self) if self._predicts_otherwise else path
 
@@ -622,10 +628,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Args:
             sample_shape: The shape of the draws.
-            **kwargs: ``num_features``, and further arguments of BoTorch's own.
+            **kwargs: ``num_features=`` and other arguments of BoTorch's
+                ``draw_kernel_feature_paths``.
 
         Returns:
-            Paths over the user's inputs, in the user's units.
+            Paths of the user's inputs, in the user's units.
         """
         (X,), Y = self.eval().train_inputs, self.train_targets
         model: Any = deepcopy(self) if self._predicts_otherwise else self
@@ -639,7 +646,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         sample_shape: torch.Size,
         update_strategy: Callable[..., SamplePath] = gaussian_update,
     ) -> SamplePath:
-        """Draws functions from the posterior, or without target points from the prior.
+        """Draws functions from the posterior; without target points, from the prior.
 
         Args:
             prior_sampler: Draws from a prior.
@@ -647,7 +654,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             update_strategy: Corrects draws by the data, see BoTorch's ``draw_matheron_paths``.
 
         Returns:
-            Paths over the user's inputs, in the user's units.
+            Paths of the user's inputs, in the user's units.
         """
         if self.num_target_points == 0:
             return prior_sampler(model=self, sample_shape=sample_shape)
@@ -657,7 +664,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _drawn(
         self, sampler: Callable[..., Any], condition: Callable[[SamplePath], SamplePath]
     ) -> SamplePath:
-        """Draws from the exact GP's prior, conditions the draws, and makes them the model's."""
+        """Draws from the prior of the exact GP, and converts the draws to the model's draws."""
 
         def draw(mean: Mean, *kernels: Kernel) -> SamplePath:
             return sampler(PriorGP(self, mean, kernels))
@@ -668,10 +675,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     # --------------------------------------------------------------------------------------- fit
 
     def _set_loss_term(self, value: Tensor | None) -> None:
-        """Sets a further log likelihood for a fit to maximize, a ``batch_shape`` tensor.
+        """Sets an additional log likelihood for a fit to maximize, a ``batch_shape`` tensor.
 
-        A model that fits more calls it in ``forward`` while it is in training mode. The term ends
-        with that mode.
+        A model that fits more than the target's likelihood calls this method in ``forward`` in
+        training mode. Evaluation mode removes the term.
         """
         term = None if value is None else LogLikelihoodTerm(value)
         cast(Any, self)._added_loss_terms["log_likelihood"] = term
@@ -680,7 +687,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Sets training or evaluation mode.
 
         Args:
-            mode: Whether to train.
+            mode: ``True`` for training mode, ``False`` for evaluation mode.
 
         Returns:
             The model.
@@ -690,21 +697,21 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves or converts the model; what GPyTorch remembers of its data would stay behind."""
+        """Moves or converts the model, and clears GPyTorch's caches of the data."""
         before = self.train_targets
         cast(Any, super())._apply(fn)
-        if self.train_targets is not before:  # acquisitions move their model where it is already
+        if self.train_targets is not before:  # acquisitions also call this without a move
             cast(Any, self)._clear_cache()
         return self
 
     @property
     def _has_data_to_fit(self) -> bool:
-        """Whether there are data to fit."""
+        """Whether the model has data to fit."""
         return self.num_target_points > 0
 
     @property
     def is_fitted_as_exact_gp(self) -> bool:
-        """Whether a fit maximizes the likelihood of the exact GP, and no loss terms with it."""
+        """Whether a fit maximizes the likelihood of the exact GP without further loss terms."""
         return type(self).forward is TargetGP.forward
 
     def custom_fit(
@@ -717,36 +724,37 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     ) -> ExactMarginalLogLikelihood:
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
 
-        By default all starts are optimized together, and the best optimum is kept. Most models have
-        a closed form for that (``gp.objective``); others are differentiated automatically. Options
-        that only BoTorch's optimizer has select BoTorch's own fit, from one start after another. So
-        do the further arguments of BoTorch's own fit: it then starts at the present values, and
-        from draws only where an attempt fails.
+        By default, all starts are optimized together, and the best optimum is kept. Most models
+        have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
+        Options that only BoTorch's optimizer supports select BoTorch's fit, which runs the starts
+        one by one. Further arguments of BoTorch's fit, such as ``optimizer=``, also select
+        BoTorch's fit. In this case, BoTorch's fit starts at the present values, and draws new
+        starts only after a failed attempt.
 
         Args:
             mll: The marginal log likelihood of this model.
-            num_restarts: The number of starts drawn from the hyperpriors, besides the present
-                values; by default the model's ``num_restarts``.
-            seed: The seed of these draws; 0 by default.
+            num_restarts: The number of starts that are drawn from the hyperpriors. One more start
+                uses the present values. The default is the model's ``num_restarts``.
+            seed: The seed of the draws; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
-                ``fit_gpytorch_mll_scipy``: ``{"options": {"maxiter": 50}}``; ``{"timeout_sec":
-                10}``, after which all starts stop where they are; or a ``callback``, which gets
-                the parameters by name and BoTorch's ``OptimizationResult`` once an iteration.
-            **kwargs: ``max_attempts``, the number of starts, the present values among them;
-                ``pick_best_of_all_attempts`` is always so. Further arguments of BoTorch's own fit:
-                ``optimizer``, ``closure``, ``closure_kwargs``, ``warning_handler`` and
-                ``caught_exception_types``; with one of these, attempts are BoTorch's. It draws from
-                PyTorch's global random numbers.
+                ``fit_gpytorch_mll_scipy``. Examples are ``{"options": {"maxiter": 50}}`` and
+                ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
+                gets the parameters by name and BoTorch's ``OptimizationResult`` at each iteration.
+            **kwargs: ``max_attempts=``, the total number of starts.
+                ``pick_best_of_all_attempts=`` is always ``True``. Other arguments select BoTorch's
+                fit: ``optimizer=``, ``closure=``, ``closure_kwargs=``, ``warning_handler=`` and
+                ``caught_exception_types=``. ``max_attempts=`` then has BoTorch's
+                meaning, and draws come from PyTorch's global random number generator.
 
         Returns:
-            The marginal log likelihood in evaluation mode. Without target points, or with nothing
-            to fit, the hyperparameters stay as they are.
+            The marginal log likelihood in evaluation mode. Without target points or fitted
+            parameters, the hyperparameters do not change.
 
         Raises:
-            ModelFittingError: If no start leads to an optimum.
-            ValueError: If there is no such argument; or ``num_restarts`` or ``seed`` is given
-                together with an argument of BoTorch's own fit.
-            TypeError: If the optimizer has no such argument.
+            ModelFittingError: If no start has a finite optimum.
+            ValueError: If an argument is unknown, or ``num_restarts=`` or ``seed=`` is combined
+                with an argument of BoTorch's fit.
+            TypeError: If the optimizer does not have an argument of ``optimizer_kwargs=``.
 
         Example:
             >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -777,14 +785,16 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return mll.eval()
 
     def _before_fit(self) -> None:
-        """Computes what follows from the data alone, as a choice of sources; nothing by default."""
+        """Computes terms that depend only on the data, before a fit; does nothing by default."""
 
     def _after_fit(self) -> None:
-        """Computes what follows from hyperparameters and data; nothing by default."""
+        """Computes terms that depend on fitted hyperparameters; does nothing by default."""
 
 
 def register_paths(model_class: type[Any]) -> None:
-    """Lets BoTorch's ``draw_kernel_feature_paths`` and ``draw_matheron_paths`` ask a model.
+    """Registers the paths of a model class for BoTorch's pathwise sampling.
+
+    ``draw_kernel_feature_paths`` and ``draw_matheron_paths`` then call the methods of the model.
 
     Args:
         model_class: A class with ``prior_paths`` and ``posterior_paths``.
@@ -804,25 +814,25 @@ register_paths(TargetGP)
 
 
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
-"""The arguments of BoTorch's own fit."""
+"""The arguments of BoTorch's fit."""
 
 _ATTEMPTS = frozenset({"max_attempts", "pick_best_of_all_attempts"})
-"""Options that set the number of starts, whatever the algorithm."""
+"""Arguments that set the number of starts of any fit."""
 
 
 def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:
-    """Refuses arguments that a fit would ignore."""
+    """Raises an error for arguments that a fit would ignore."""
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(
-            f"A fit has no argument {unknown[0]!r}: it takes num_restarts and seed, or "
-            f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}; put arguments of the "
-            "optimizer into optimizer_kwargs."
+            f"A fit has no argument {unknown[0]}=: give num_restarts= and seed=, or "
+            f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}. Put arguments of the "
+            "optimizer into optimizer_kwargs=."
         )
     both = [name for name, value in of_starts.items() if value is not None]
     if of_botorch and both:
         raise ValueError(
-            f"Give {both[0]}, for the fit from several starts, or {next(iter(of_botorch))}, for "
-            "BoTorch's own from the present values, not both."
+            f"{both[0]}= selects the fit from several starts, but {next(iter(of_botorch))}= "
+            "selects BoTorch's fit from the present values: give only one of the two."
         )
 
 

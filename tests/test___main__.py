@@ -81,9 +81,12 @@ def test_a_table_without_tasks_has_a_space(folder, capsys):
     assert main(["space", "old.csv", *LOSS, "--leave-out", "accuracy"]) == 0
     printed = capsys.readouterr()
     assert list(json.loads(printed.out)) == ["C", "gamma"]
-    assert printed.err == "No column is 'task': give the task column by --task, if any.\n"
+    assert (
+        printed.err
+        == "There is no column 'task': if the table has tasks, name their column by --task.\n"
+    )
     assert main(["space", "old.csv", *LOSS, "--task", "day"]) == 2
-    assert "old.csv has no column 'day': name the columns of the task by" in capsys.readouterr().err
+    assert "old.csv has no column 'day': name the column of tasks by" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_brief_search")
@@ -291,10 +294,10 @@ def test_appending_keeps_every_cell(folder):
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
         ([*COMMAND, *LOSS, "--step", "C"], "step names the parameter 'C'"),
         ([*COMMAND, *LOSS, "--cost", "price"], "cost names 'price', which is no column of cand"),
-        (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is there twice"),
+        (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is named twice"),
         (
             ["suggest", "space.json", "--history", "old.csv", "other.csv", *LOSS],
-            "but 'C', and another",
+            "has the column 'C', and another",
         ),
         ([*COMMAND, *LOSS, "--task", "day"], "The table has no column 'day'"),
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
@@ -384,9 +387,9 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),
         ([*COMMAND, "runs.csv"], "There is no table in runs.csv"),
-        ([*COMMAND, "--append"], "--append needs the table of runs"),
+        ([*COMMAND, "--append"], "--append needs a table of runs"),
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
-        ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear one of"),
+        ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear comparison of"),
         ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
         ([*COMMAND, *LOSS, "--fixed", "C", "2"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),
@@ -397,7 +400,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': name an existing one by --step."),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost names 'price', which is no column of"),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: choose from"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name one"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         (
             [*COMMAND, *LOSS, "--candidates", "stock.csv", "--constraint", "cost<=10"],
@@ -417,7 +420,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ),
         (
             ["space", "old.csv"],
-            "old.csv has no column 'loss': name the columns of the task by --task",
+            "old.csv has no column 'loss': name the column of tasks by --task",
         ),
     ],
 )

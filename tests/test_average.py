@@ -121,7 +121,7 @@ def test_what_needs_an_exact_gp_is_refused(build):
     model = build(train_Yvar=torch.ones(4, 1).double())
     with pytest.raises(UnsupportedError, match="Model is not a `SingleTaskGP`"):
         NoisyExpectedImprovement(model, TEST_X)
-    message = "is not one exact GP, .*need: call its loo_posterior\\(\\) instead"
+    message = "is not one exact GP, .*do not apply: call loo_posterior\\(\\) instead"
     with pytest.raises(UnsupportedError, match=message):
         efficient_loo_cv(model)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)

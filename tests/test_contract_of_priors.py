@@ -134,7 +134,7 @@ def test_nothing_is_fitted_in_a_model(prior) -> None:
 def test_a_state_in_other_units_is_refused(prior) -> None:
     state = prior.state_dict()
     state["outcome_scale_index"] = torch.tensor(2)
-    with pytest.raises(ValueError, match="outcome_scale 'raw', and this"):
+    with pytest.raises(ValueError, match="outcome_scale 'raw', but this"):
         deepcopy(prior).load_state_dict(state)
 
 

@@ -148,7 +148,7 @@ def test_inputs_may_be_one_vector() -> None:
     family = ShiftedSines(dim=1)
     model, X = PlainTarget(*family.target(3)).eval(), family.inputs(5)
     torch.testing.assert_close(model(X.squeeze(-1)).mean, model(X).mean)
-    with pytest.raises(BotorchTensorDimensionError, match="1 columns, but train_X has 2"):
+    with pytest.raises(BotorchTensorDimensionError, match="1 columns, but train_X= has 2"):
         PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
 
 
@@ -160,16 +160,16 @@ def _mll(n: int = 4) -> ExactMarginalLogLikelihood:
 @pytest.mark.parametrize("n", [0, 4])
 def test_fit_takes_what_it_knows_only(n: int) -> None:
     mll = _mll(n)
-    with pytest.raises(ValueError, match="no argument 'restarts': it takes num_restarts and seed"):
+    with pytest.raises(ValueError, match="no argument restarts=: give num_restarts= and seed="):
         fit_gpytorch_mll(mll, restarts=3)
-    message = "no argument 'timeout_sec'.*max_attempts.*of the optimizer into optimizer_kwargs"
+    message = "no argument timeout_sec=.*max_attempts.*of the optimizer into optimizer_kwargs"
     with pytest.raises(ValueError, match=message):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, timeout_sec=1.0)
     with pytest.raises(
-        ValueError, match="Give num_restarts, for the fit from several starts, or max"
+        ValueError, match="num_restarts= selects the fit from several starts, but max"
     ):
         fit_gpytorch_mll(mll, max_attempts=1, num_restarts=0)
-    with pytest.raises(ValueError, match="Give seed, for the fit from several starts"):
+    with pytest.raises(ValueError, match="seed= selects the fit from several starts"):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, seed=0)
 
 

@@ -94,7 +94,7 @@ def test_a_state_of_other_tasks_is_refused(tmp_path: Path) -> None:
     first, *rest = data
     swapped = SourceGPs.fit({name: data[name] for name in (*rest, first)}, num_restarts=0)
     before = [value.clone() for value in values(prior)]
-    with pytest.raises(RuntimeError, match=f"of {rest[0]!r} where this SourceGPs has {first!r}"):
+    with pytest.raises(RuntimeError, match=f"name {rest[0]!r} where this SourceGPs has {first!r}"):
         prior.load_state_dict(swapped.state_dict())
     for value, expected in zip(values(prior), before, strict=True):
         assert torch.equal(value, expected)

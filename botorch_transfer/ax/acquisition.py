@@ -1,13 +1,14 @@
 """Acquisition functions for transfer models in Ax.
 
-:class:`TransferAcquisition` is what Ax calls. Before the first outcome it takes
-:class:`PriorUpperConfidenceBound`, afterwards Ax's own choice, with :func:`noisy_improvement` where
-that is exact. From the first failure on, it has the logarithm of the probability of success added.
-:class:`AvoidingAcquisition` keeps suggestions away from failed, abandoned and pending points.
+Ax calls :class:`TransferAcquisition`. Before the first outcome, it evaluates
+:class:`PriorUpperConfidenceBound`. After the first outcome, it evaluates Ax's default acquisition
+function, or :func:`noisy_improvement` if this closed form is exact. After the first failure, it
+adds the logarithm of the probability of success. :class:`AvoidingAcquisition` keeps suggestions
+away from failed, abandoned and pending points.
 
-It overrides ``_instantiate_acquisition`` and ``optimize`` of Ax's ``Acquisition``, and reads its
-private ``_model``, ``_objective_weights``, ``_outcome_constraints`` and
-``_learned_objective_preference_model``.
+:class:`TransferAcquisition` overrides ``_instantiate_acquisition`` and ``optimize`` of Ax's
+``Acquisition``. It reads the private ``_model``, ``_objective_weights``, ``_outcome_constraints``
+and ``_learned_objective_preference_model``.
 
 .. [Gonzalez2016batch]
     J. González, Z. Dai, P. Hennig and N. Lawrence. Batch Bayesian Optimization via Local
@@ -38,33 +39,33 @@ from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcq
 
 
 class AvoidingAcquisition(AcquisitionFunction):
-    r"""An acquisition function that falls off towards points to avoid.
+    r"""Acquisition function with local penalization around points to avoid.
 
-    Otherwise a model with a clear optimum would suggest the same point again and again until an
-    outcome from there contradicts it. Within a radius of a point to avoid, the acquisition goes
-    down to a floor, which it reaches at the point itself: a hard form of local penalization
-    [Gonzalez2016batch]_. Elsewhere it is unchanged.
+    Use it to keep suggestions away from failed and pending points. Without it, a model with a clear
+    optimum would suggest the same point until an outcome contradicts the model. Within a radius of
+    a point to avoid, the acquisition value decreases. At the point itself, it equals a floor. This
+    is a hard form of local penalization [Gonzalez2016batch]_. Elsewhere the value is unchanged.
 
     .. code-block:: text
 
         t(x, a) = min(1, ‖x - a‖² / radius²)
         floor + (acquisition(x) - floor) · product over points a of t(x, a) (2 - t(x, a))
 
-    The floor is the least value at some reference points, found anew as pending points change: they
-    may lower the acquisition everywhere. Distances are in units of the space's widths; any two
-    categories are a whole width apart, as one input or one-hot. One-hot inputs are rounded, as
-    suggestions are later: otherwise a point between categories would count as far away, and then be
-    rounded to the point to avoid. Pending points, including points of the same batch, are avoided,
-    too.
+    The floor is the minimum of the acquisition over reference points. It is updated when pending
+    points change, because pending points may lower the acquisition everywhere. Distances are
+    relative to the widths of the search space. Two different categories have distance 1, encoded as
+    one input or one-hot. One-hot inputs are rounded, because Ax rounds suggestions later. An
+    unrounded point between categories would count as far away from the point that it is rounded to.
+    Pending points, including points of the same batch, are avoided, too.
 
     Args:
-        acquisition: Another acquisition function.
+        acquisition: The acquisition function to penalize.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
         X_avoid: A ``p x d`` tensor of inputs to avoid; NaN in columns of inactive parameters.
-        radius: How far to stay away.
-        reference: An ``r x d`` tensor of inputs all over the space.
+        radius: The radius of the penalty around each point.
+        reference: An ``r x d`` tensor of inputs that cover the space.
         categorical: The indices of inputs that have no order.
-        one_hot_blocks: For each one-hot choice, the indices of its inputs.
+        one_hot_blocks: For each one-hot encoded choice, the indices of its inputs.
 
     Example:
         >>> from botorch.acquisition import PosteriorMean
@@ -119,9 +120,9 @@ class AvoidingAcquisition(AcquisitionFunction):
             X: A ``batch_shape x q x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape`` tensor of values; of several candidates, the largest.
+            A ``batch_shape`` tensor of values; for ``q > 1``, the largest value in the batch.
         """
-        if X.shape[-2] > 1:  # mixed and discrete searches end with the value of the whole batch
+        if X.shape[-2] > 1:  # mixed and discrete optimizers finally evaluate the whole batch
             return self(X.unsqueeze(-2)).amax(dim=-1)
         avoid = self.X_avoid.to(X)
         if self.X_pending is not None:
@@ -144,16 +145,18 @@ def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
 
 
 class TransferAcquisition(Acquisition):
-    """Ax's acquisition with three differences.
+    """Ax's ``Acquisition`` with three changes for transfer models.
 
-    Before the first outcome it is the transferred prior's upper confidence bound. Then, for one
-    objective without constraints, noisy expected improvement is analytic, and averaged over the
-    models of a ``TransferGP``; each candidate of a batch is to improve on the ones before it, too.
-    And candidates keep away from where failures are likely, and from failed, abandoned and pending
-    points.
+    1. Before the first outcome, it is the upper confidence bound of the transferred prior.
+    2. For one objective without constraints, noisy expected improvement is analytic, and averaged
+       over the models of a ``TransferGP``. Each candidate of a batch also has to improve on the
+       candidates before it.
+    3. Candidates keep away from regions with likely failures, and from failed, abandoned and
+       pending points.
 
-    The options ``"failed"``, ``"succeeded"``, ``"abandoned"`` and ``"pending"`` list inputs, with
-    NaN in columns of inactive parameters.
+    Ax creates it; :class:`TransferAdapter` passes the options. The options ``"failed"``,
+    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` list inputs, with NaN in columns of inactive
+    parameters.
     """
 
     def _instantiate_acquisition(self) -> None:
@@ -199,8 +202,8 @@ class TransferAcquisition(Acquisition):
         if inequality_constraints and determine_optimizer(
             search_space_digest, self.acqf, choices
         ) in ("optimize_acqf", "optimize_acqf_mixed"):
-            # A short burn-in is enough in few dimensions. One restart at a time, as SLSQP takes a
-            # batch for one problem, and the restart with the steepest gradient moves all others.
+            # A short burn-in is enough in few dimensions. SLSQP treats a batch of restarts as one
+            # problem, in which the steepest restart dominates: optimize one restart at a time.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
         failed, succeeded, abandoned, waiting = (
             self._tensor(self.options.get(kind, [])).view(-1, len(search_space_digest.bounds))
@@ -212,7 +215,7 @@ class TransferAcquisition(Acquisition):
             if len(failed):
                 self.acqf = self._feasible(search_space_digest, succeeded, failed)
             self.acqf = self._avoiding(search_space_digest, avoid, fixed_features)
-            # In discrete spaces, Ax excludes these points themselves.
+            # In discrete spaces, Ax excludes exactly these points.
             self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
             return super().optimize(
@@ -231,7 +234,7 @@ class TransferAcquisition(Acquisition):
     ) -> FeasibleAcquisition:
         bounds = self._tensor(space.bounds).T
         tried = Attempts.of(succeeded, failed)
-        # Inactive parameters are in the middle of their range.
+        # Inactive parameters are set to the middle of their range.
         X = torch.where(tried.X.isnan(), bounds.mean(dim=0), tried.X)
         feasibility = FeasibilityModel(
             X, tried.succeeded, bounds=bounds, categorical=space.categorical_features
@@ -241,11 +244,11 @@ class TransferAcquisition(Acquisition):
     def _avoiding(
         self, space: SearchSpaceDigest, avoid: Tensor, fixed_features: dict[int, float] | None
     ) -> AvoidingAcquisition:
-        # A larger radius before the first outcome.
+        # The radius is larger before the first outcome.
         dim = max(len(space.bounds) - len(fixed_features or {}), 1)
         radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
-            # In discrete spaces, only the points themselves are avoided.
+            # In discrete spaces, the radius is too small to reach neighboring points.
             gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
             shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
             radius = min(radius, 0.9 * float(min(shortest, default=1.0)))
@@ -262,13 +265,13 @@ class TransferAcquisition(Acquisition):
     def _spread_out(
         self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None = None
     ) -> Tensor:
-        """Returns quasi-random inputs all over the search space."""
+        """Returns Sobol points that cover the search space."""
         bounds = self._tensor(space.bounds).T
         X = draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2)
         for index, values in space.discrete_choices.items():
             choices = self._tensor(values)
             X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
-        # Predictions between categories mean nothing.
+        # Predictions between categories are meaningless.
         X = _round_one_hot(X, _one_hot_blocks(space.feature_names))
         for index, value in {**space.target_values, **(fixed_features or {})}.items():
             X[:, index] = value
@@ -279,7 +282,7 @@ class TransferAcquisition(Acquisition):
 
 
 def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
-    """Returns the columns of each one-hot choice."""
-    origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty of other columns
+    """Returns the columns of each one-hot encoded choice."""
+    origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty for other columns
     choices = filter(None, dict.fromkeys(origins))
     return [[index for index, origin in enumerate(origins) if origin == c] for c in choices]

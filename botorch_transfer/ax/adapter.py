@@ -1,9 +1,9 @@
 """Ax's adapter with source tasks, from a table or from old experiments.
 
-An adapter turns an experiment into data sets, fits the models and asks for candidates. Read this to
-see what Ax does differently where there is a history. :class:`TransferAdapter` overrides what is
-private to Ax: ``_fit``, ``_gen``, ``_get_transformed_gen_args`` and ``_set_kwargs_to_save`` of
-``Adapter``, and ``_convert_experiment_data`` of ``TorchAdapter``. It reads ``_experiment``,
+An adapter converts an experiment to data sets, fits the models and generates candidates.
+:class:`TransferAdapter` adds the history to these steps. It overrides private methods of Ax:
+``_fit``, ``_gen``, ``_get_transformed_gen_args`` and ``_set_kwargs_to_save`` of ``Adapter``, and
+``_convert_experiment_data`` of ``TorchAdapter``. It reads the private ``_experiment``,
 ``_optimization_config`` and ``generator._surrogate``.
 """
 
@@ -42,17 +42,17 @@ from botorch_transfer.data.measurements import codes, numbers
 
 
 class StandardizeByHistory(StandardizeY):
-    """An Ax transform that standardizes outcomes by the history's mean and standard deviation.
+    """Ax transform that standardizes outcomes by the history's mean and standard deviation.
 
-    Ax standardizes by the target's own outcomes. They change from trial to trial, and before the
-    first there are none. This transform takes the moments of the adapter's ``history_moments()``,
-    and the target's own for metrics without history. Infinite outcomes become NaN, which Ax leaves
-    out.
+    Use it instead of Ax's ``StandardizeY``, which standardizes by the target's outcomes. The
+    target's outcomes change from trial to trial, and do not exist before the first trial. This
+    transform uses the adapter's ``history_moments()``. For metrics without history, it uses the
+    moments of the target's outcomes. Infinite outcomes become NaN, which Ax leaves out.
 
     Args:
-        experiment_data: The target's data.
-        adapter: The adapter, one of this package's.
-        **options: Those of Ax's ``Transform``, which are ignored.
+        experiment_data: The data of the target.
+        adapter: The adapter, a :class:`TransferAdapter`.
+        **options: Options of Ax's ``Transform``, which have no effect.
     """
 
     requires_data_for_initialization = False
@@ -76,7 +76,7 @@ class StandardizeByHistory(StandardizeY):
         self.Ystd = {name: std for name, (_, std) in moments.items()}
 
     def _limited(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Outcomes of a metric without codes, very bad ones limited; NaN where there is none."""
+        """Replaces codes for missing outcomes by NaN, and limits very bad outcomes."""
         is_outcome = np.isfinite(values) & ~np.isin(values, self.codes.get(name, []))
         values = np.where(is_outcome, values, np.nan)
         if not self.robust or name not in self.goals:
@@ -84,7 +84,7 @@ class StandardizeByHistory(StandardizeY):
         return self.goals[name].limited(values, self.depths.get(name, 0.0))
 
     def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
-        """Standardizes the metrics with data.
+        """Standardizes the metrics that have data.
 
         Args:
             experiment_data: The data of an experiment.
@@ -101,13 +101,15 @@ class StandardizeByHistory(StandardizeY):
 
 
 class TransferAdapter(TorchAdapter):
-    """Ax's ``TorchAdapter`` with old runs.
+    """Ax's ``TorchAdapter`` with old runs as source tasks.
+
+    :func:`transfer_generation_strategy` creates it; use it directly in a strategy of your own.
 
     Args:
         experiment: The experiment.
         history: The old runs.
         pretraining: Options of pre-training.
-        **options: Those of Ax's ``TorchAdapter``.
+        **options: Options of Ax's ``TorchAdapter``.
     """
 
     def __init__(
@@ -123,18 +125,18 @@ class TransferAdapter(TorchAdapter):
         super().__init__(experiment=experiment, **options)
 
     def history_moments(self) -> dict[str, tuple[float, float]]:
-        """Returns the mean and standard deviation of old outcomes, by metric with history."""
+        """Returns the mean and standard deviation of old outcomes for each metric with history."""
         known = self.history.columns.keys() & experiments.metrics_of(self._experiment)
         goals = experiments.goals_of(self._experiment)
         return {name: self.history.moments(goals[name]) for name in sorted(known)}
 
     def _fit(self, search_space: SearchSpace, experiment_data: Any, **kwargs: Any) -> None:
-        """Gives metrics without history a plain model, before the first fit."""
+        """Assigns a plain model to metrics without history before the first fit."""
         metrics, known = experiments.metrics_of(self._experiment), self.history_moments()
         if not known:
             raise UserInputError(
-                f"The experiment has the metrics {metrics}, and the history has none of them: name "
-                "them alike."
+                f"The experiment has the metrics {metrics}, and the history has none of them: give "
+                "the metrics of the history the same names."
             )
         generator = cast(BoTorchGenerator, self.generator)
         spec = generator.surrogate_spec
@@ -147,31 +149,31 @@ class TransferAdapter(TorchAdapter):
     def _set_kwargs_to_save(
         self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
     ) -> None:
-        # Ax stores these with each trial, and the history with the generation strategy.
+        # Ax stores these arguments with each trial. The strategy already stores the history.
         saved = {name: value for name, value in adapter_kwargs.items() if name != "history"}
         super()._set_kwargs_to_save(generator_key, generator_kwargs, saved)
 
     def _get_transformed_gen_args(self, *args: Any, **given: Any) -> Any:
-        """Removes abandoned trials, which Ax treats as pending, and metrics without any outcome.
+        """Removes abandoned trials, which Ax treats as pending.
 
-        Before the first outcome, only metrics with history count.
+        Before the first outcome, removes metrics without history from the optimization, too.
         """
         pending = given.get("pending_observations")
         given["pending_observations"] = experiments.without_abandoned(self._experiment, pending)
         config = given.get("optimization_config") or self._optimization_config
         observed = self.get_training_data().observation_data
         if config is not None and (
-            # Ax keeps rows without outcome.
+            # Ax keeps rows without an outcome.
             observed.empty or not np.isfinite(observed["mean"].to_numpy(dtype=float)).any()
         ):
             given["optimization_config"] = experiments.restricted_to(config, self.outcomes)
         return super()._get_transformed_gen_args(*args, **given)
 
     def _gen(self, n: int, search_space: SearchSpace, *args: Any, **kwargs: Any) -> Any:
-        """Passes inputs that failed or are pending to the acquisition, in the model's space.
+        """Passes failed, abandoned and pending inputs to the acquisition, in the model space.
 
-        They are NaN where a parameter does not matter. Ax's own list of pending inputs lacks inputs
-        that violate a constraint by a rounding error.
+        Inactive parameters are NaN. Ax's own list of pending inputs lacks inputs that violate a
+        constraint by a rounding error.
         """
         avoid: dict[str, Any] = {}
         fates = experiments.arms_by_fate(self._experiment)
@@ -192,7 +194,7 @@ class TransferAdapter(TorchAdapter):
         return super()._gen(n, search_space, *args, **kwargs)
 
     def _rows(self, features: list[ObservationFeatures]) -> list[list[float]]:
-        """Each different point, in the order of the columns; NaN in columns that do not matter."""
+        """Returns the distinct points as rows, with NaN in columns of inactive parameters."""
         rows = []
         for feature in features:
             inactive = dict.fromkeys(self._inactive(feature), math.nan)
@@ -201,7 +203,7 @@ class TransferAdapter(TorchAdapter):
         return list({str(row): row for row in rows}.values())
 
     def _inactive(self, feature: ObservationFeatures) -> set[str]:
-        """The columns of parameters that are inactive at a point; Ax fills them with values."""
+        """Returns the columns of parameters that are inactive at a point, which Ax fills."""
         space = cast(Cast, self.transforms[Cast.__name__]).search_space
         if not space.is_hierarchical:
             return set()
@@ -220,7 +222,7 @@ class TransferAdapter(TorchAdapter):
         parameters: list[str],
         search_space_digest: SearchSpaceDigest | None,
     ) -> tuple[Any, ...]:
-        """Adds the source tasks to the data of metrics with history, which may have none yet."""
+        """Adds source tasks to the data of metrics with history, also before the first outcome."""
         known, config = self.history_moments(), self._optimization_config
         experiment_data, added = self._with_predicted_ends(experiment_data)
         observed = experiment_data.observation_data
@@ -251,11 +253,11 @@ class TransferAdapter(TorchAdapter):
         return [datasets[name] for name in ordered], ordered, every
 
     def _with_predicted_ends(self, experiment_data: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Replaces the outcomes of trials that were stopped early by their predicted ends.
+        """Replaces the outcomes of trials that were stopped early by predicted final values.
 
         Returns:
-            The data, and by metric the variances of the outcomes that are left: zero for complete
-            trials. Until a trial is complete, stopped trials have no outcome.
+            The data, and by metric the variances of the remaining outcomes. The variance of a
+            complete trial is zero. Before the first complete trial, stopped trials have no outcome.
         """
         experiment, added = self._experiment, dict[str, torch.Tensor]()
         stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]
@@ -296,7 +298,7 @@ class TransferAdapter(TorchAdapter):
         )
 
 
-# Ax looks for its own options in the signature.
+# Ax reads the names of its own options from the signature.
 _own = signature(TransferAdapter.__init__).parameters
 TransferAdapter.__signature__ = Signature(  # type: ignore[attr-defined]
     [

@@ -1,8 +1,8 @@
-"""Reads Ax experiments: search space, metrics and their directions, what became of trials, curves.
+"""Reads Ax experiments: metrics with directions, failed and pending trials, learning curves.
 
-Read this to see what counts as failed or pending, and what is optimized before all metrics are
-known. It uses what is private to Ax: ``_experiment`` of a ``Client``, and ``_parsed`` of an
-``Objective``.
+:func:`arms_by_fate` defines which arms count as failed or pending. :func:`restricted_to` selects
+the objectives that are optimized before the first outcome. The functions use private attributes
+of Ax: ``_experiment`` of ``Client``, and ``_parsed`` of ``Objective``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def experiment_of(target: Client | Experiment) -> Experiment:
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
-    """Returns the directions of an objective's metrics, by name: 1 to maximize, -1 to minimize."""
+    """Returns the signs of the metrics of the objective: 1 to maximize, -1 to minimize."""
     weights = [] if config is None else config.objective.metric_weights
     return {metric: 1.0 if weight >= 0 else -1.0 for metric, weight in weights}
 
@@ -45,8 +45,8 @@ def directions(config: OptimizationConfig | None) -> dict[str, float]:
 def goals_of(experiment: Experiment) -> dict[str, Outcome]:
     """Returns the directions and limits of an experiment's metrics, by name.
 
-    The sign is zero for a metric without a direction, and for a term of a sum: a limited term would
-    make extreme values of the other terms look good.
+    The sign is zero for a metric without a direction, and for a term of a sum. If a bad term of a
+    sum was limited, extreme values of the other terms would look good.
     """
     config, found = experiment.optimization_config, dict[str, Outcome]()
     if config is not None:
@@ -62,12 +62,12 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
 
 
 def metrics_of(experiment: Experiment) -> list[str]:
-    """Returns the names of an experiment's metrics, sorted."""
+    """Returns the sorted names of an experiment's metrics."""
     return sorted(metric.signature for metric in experiment.metrics.values())
 
 
 def assumed_values(experiment: Experiment) -> dict[str, Any]:
-    """The values of parameters for old runs that lack them: the status quo's values, by name."""
+    """Returns default values of parameters that old runs lack: the values of the status quo."""
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})
     return {name: known[name] for name in space.tunable_parameters if name in known}
@@ -78,21 +78,21 @@ FATES = {
     TrialStatus.ABANDONED: "abandoned",
     TrialStatus.COMPLETED: "succeeded",
 }
-"""Fates of the arms of trials that have ended; trials of another status do not count."""
+"""Fates of arms by the status of their terminated trial; other statuses do not count."""
 
 
 def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
-    """Sorts the arms within bounds by what became of them.
+    """Groups the arms within bounds by their fate.
 
     Args:
         experiment: The experiment.
 
     Returns:
-        The arms that ``"failed"``, were ``"abandoned"`` or ``"succeeded"``, or are ``"pending"``.
-        Ax's own list of pending arms lacks arms that violate a constraint by a rounding error. What
-        succeeded in one trial did not fail, and was not abandoned, in another one.
+        The ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"`` arms. Ax's own list of
+        pending arms lacks arms that violate a constraint by a rounding error. An arm that succeeded
+        in one trial is neither failed nor abandoned, whatever its other trials.
     """
-    # Rounding may have moved an arm out of a constraint.
+    # Check only bounds: rounding may have moved an arm out of a constraint.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))
     found: dict[str, dict[str, Arm]] = {fate: {} for fate in (*FATES.values(), "pending")}
     for trial in experiment.trials.values():
@@ -117,10 +117,10 @@ def without_abandoned(
 
     Args:
         experiment: The experiment.
-        pending: Pending arms by metric, as Ax lists them.
+        pending: Ax's pending arms by metric.
 
     Returns:
-        The arms that still run, by metric.
+        The arms that are still running, by metric.
     """
 
     def is_awaited(features: ObservationFeatures) -> bool:
@@ -138,16 +138,16 @@ def without_abandoned(
 
 
 def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> dict[int, Curve]:
-    """Returns the learning curves of an experiment's trials, by trial.
+    """Returns the learning curves of an experiment, by trial index.
 
     Args:
         experiment: The experiment.
-        data: Its data.
+        data: The data of the experiment.
         metric: The metric.
-        sign: The factor that makes it one to be maximized.
+        sign: The sign by which the metric is multiplied for maximization.
 
     Returns:
-        The curves; none without data by progression.
+        The curves; empty if the data have no steps.
     """
     if not data.has_step_column:
         return {}
@@ -161,17 +161,17 @@ def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> d
 
 
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:
-    """Restricts an optimization to metrics with history.
+    """Restricts an optimization config to metrics with history.
 
-    Keeps the objectives whose metrics all have history, and the constraints and thresholds on such
-    metrics, unless they are relative to the status quo, which has no outcome yet.
+    Keeps the objectives, constraints and thresholds whose metrics all have history. Removes
+    constraints relative to the status quo, which has no outcome yet.
 
     Args:
-        config: The optimization.
+        config: The optimization config.
         metrics: The metrics with history.
 
     Returns:
-        The optimization of these metrics only.
+        The restricted optimization config.
 
     Raises:
         UserInputError: If no objective is left.
@@ -182,9 +182,9 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     if not known:
         lacking = sorted(set(objective.metric_signatures) - set(metrics))
         raise UserInputError(
-            f"The history has no {lacking} of the objective {objective.expression!r}, only "
-            f"{sorted(metrics)}: name its columns, or its old metrics, as the new metrics are "
-            "named, or begin by a trial of your own (Client.attach_trial)."
+            f"The history has the metrics {sorted(metrics)}, but no {lacking} of the objective "
+            f"{objective.expression!r}: give the history's columns or old metrics the names of the "
+            "new metrics, or start with a trial of your own (Client.attach_trial)."
         )
 
     def is_known(constraint: OutcomeConstraint) -> bool:
@@ -196,7 +196,7 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
         changes["objective_thresholds"] = list(filter(is_known, config.objective_thresholds))
     if len(known) == len(parts):
         return config.clone_with_args(**changes)
-    # Not parsed again: names of metrics may look like operators.
+    # Pass the parsed terms: names of metrics may look like operators to the parser.
     kept = Objective(
         expression=", ".join(" + ".join(f"{w!r}*{name}" for name, w in part) for part in known),
         metric_name_to_signature=mapping,

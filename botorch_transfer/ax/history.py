@@ -1,8 +1,8 @@
-"""Old runs: what a generation strategy keeps of them, and how they come into Ax's model space.
+"""Old runs of a generation strategy, and their encoding in Ax's model space.
 
-A :class:`TransferHistory` holds the columns of a table, in the raw search space, as plain values,
-which JSON stores exactly. Tensors and old Ax experiments become such tables. Whenever Ax fits its
-models, :func:`encode_runs` encodes the old runs by the same transforms that encode the target.
+A :class:`TransferHistory` holds a table of old runs in the raw search space. Its values have
+types that JSON stores exactly. Tensors and old Ax experiments are converted to such tables. When Ax
+fits its models, :func:`encode_runs` encodes old runs by the same transforms as the target's runs.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from botorch_transfer.search_space.space import check_table
 logger = logging.getLogger(__name__)
 
 TASK = "old task"
-"""The column of tasks in tables of tensors and experiments; a metric may be called "task"."""
+"""Column of tasks in tables of tensors and experiments, which may have a metric named "task"."""
 
 LEAST_ERROR = 1e-3
-"""The least standard error of an old experiment, in standard deviations of its outcomes."""
+"""Minimum standard error of old experiments, in standard deviations of their outcomes."""
 
 TensorHistory = Mapping[str, SourceData]
 """Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
@@ -54,7 +54,7 @@ TensorHistory = Mapping[str, SourceData]
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Raises errors about old runs as Ax's ``UserInputError``."""
+    """Converts errors about old runs to Ax's ``UserInputError``."""
     try:
         yield
     except (InputDataError, ValueError) as error:
@@ -62,7 +62,7 @@ def user_errors() -> Iterator[None]:
 
 
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
-    """Returns the mean and standard deviation of outcomes; the latter is 1 if they do not vary."""
+    """Returns the mean and standard deviation of outcomes; the deviation is 1 if constant."""
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
     mean = float(outcomes.mean()) if len(outcomes) else 0.0
     rounding = 4 * float(np.finfo(float).eps) * abs(mean)
@@ -70,34 +70,35 @@ def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
 
 
 def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """Returns the columns of values that JSON stores exactly; ``None`` where one is missing."""
+    """Returns columns of values that JSON stores exactly, with ``None`` for missing values."""
     objects = frame.rename(columns=str).astype(object)
     columns: dict[Any, list[Any]] = objects.where(objects.notna(), None).to_dict("list")
     return columns
 
 
 def _table(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
-    """Returns the columns of all tasks."""
+    """Returns the plain columns of the concatenated tables of all tasks."""
     return _plain_columns(pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True))
 
 
 @dataclass(frozen=True, repr=False)
 class TransferHistory:
-    """A table of old runs in the raw search space, one row a run.
+    """Table of old runs in the raw search space, with one row per run.
 
-    ``transfer_generation_strategy`` makes one of its ``history``. Ax stores it with the strategy.
+    ``transfer_generation_strategy`` creates it from ``history``. Ax stores it with the strategy.
 
     Args:
-        columns: The columns of the table, by name: parameters, metrics, their standard errors
+        columns: The columns of the table, by name: parameters, metrics, standard errors
             (``"<metric>_sem"``), and the name of the old task.
-        task: The column with the name of the old task.
-        missing: Values for parameters that the table does not have, or not in every row; ``None``
-            if a value is unknown.
+        task: The column of the task names.
+        missing: Values of parameters that the table, or some of its rows, lacks; ``None`` if a
+            value is unknown.
         positional: Whether parameters are named by their position in the search space.
         varied: The parameters that old experiments varied; empty if the runs do not come from
             experiments.
-        robust: Whether very bad outcomes count as just bad.
-        objectives: The columns of the objectives of Optuna studies, and their directions.
+        robust: Whether to limit very bad outcomes.
+        objectives: The columns of the objectives of Optuna studies, with 1 to maximize and -1 to
+            minimize.
 
     Example:
         >>> history = TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]})
@@ -114,16 +115,16 @@ class TransferHistory:
     objectives: dict[str, float] = field(default_factory=dict)
 
     def named_as(self, objectives: Mapping[str, float]) -> TransferHistory:
-        """Gives the objectives of Optuna studies the names and directions of an experiment's.
+        """Converts objectives of Optuna studies to the names and directions of an experiment.
 
         Args:
             objectives: The experiment's objectives: 1 to maximize, -1 to minimize.
 
         Returns:
-            The history; itself if it does not come from studies.
+            The converted history; the same history if it does not come from studies.
 
         Raises:
-            UserInputError: If their numbers differ.
+            UserInputError: If the numbers of objectives differ.
         """
         if not self.objectives:
             return self
@@ -147,17 +148,17 @@ class TransferHistory:
         """Reads a table.
 
         Args:
-            frame: The table, one row a run.
-            task: The column with the name of the old task.
-            missing: Values for parameters that the table does not have, or not in every row;
-                ``None`` if a value is unknown.
+            frame: The table, with one row per run.
+            task: The column of the task names.
+            missing: Values of parameters that the table, or some of its rows, lacks; ``None`` if a
+                value is unknown.
 
         Returns:
-            The history; its columns have ``None`` where a value is missing.
+            The history. Missing values in its columns are ``None``.
 
         Raises:
-            UserInputError: If it has no column ``task``, two columns of one name, or rows without a
-                task.
+            UserInputError: If the table has no column ``task``, two columns with the same name, or
+                rows without a task.
 
         Example:
             >>> frame = pd.DataFrame({"task": ["monday"], "C": [10.0], "loss": [0.3]})
@@ -169,13 +170,13 @@ class TransferHistory:
             check_table(frame, frame.columns)
         if task not in frame.columns:
             raise UserInputError(
-                f"The history has no column {task!r} that says which old task a run is of: name it "
-                "by task=..."
+                f"The history has no column {task!r} with the name of the old task: name this "
+                "column by task=..."
             )
         if frame[task].isna().any():
             raise UserInputError(
-                f"Old runs lack a name in the column {task!r}: say which task they are of, or "
-                "leave them out."
+                f"Some old runs lack a name in the column {task!r}: fill in the names of their "
+                "tasks, or leave these runs out."
             )
         columns = _plain_columns(frame)
         columns[task] = [str(name) for name in columns[task]]
@@ -195,15 +196,15 @@ class TransferHistory:
         Args:
             metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
                 ``Yvar`` (``n_i x 1``), in raw units.
-            missing: Values for the last parameters, if tensors lack them; ``None`` if a value is
-                unknown.
+            missing: Values of the last parameters, if tensors lack their columns; ``None`` if a
+                value is unknown.
 
         Returns:
             The history.
 
         Raises:
-            UserInputError: If tensors have the wrong shape, or values that are not finite.
-            TypeError: If tensors are not by metric and task.
+            UserInputError: If tensors have the wrong shape or values that are not finite.
+            TypeError: If ``metrics`` does not map metrics to mappings by task.
 
         Example:
             >>> X = torch.rand(4, 2)
@@ -211,7 +212,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("The history's tensors are by metric and task: {metric: {task: ...}}.")
+            raise TypeError("Give the history's tensors by metric and task: {metric: {task: ...}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():
@@ -235,15 +236,14 @@ class TransferHistory:
 
         Args:
             experiments: The old experiments, or their clients, with data.
-            missing: Values for parameters that old experiments lack; ``None`` if a value is
-                unknown.
+            missing: Values of parameters that old experiments lack; ``None`` if a value is unknown.
 
         Returns:
-            The history, with a task for each experiment and metric; experiments without data are
+            The history, with a task for each experiment and metric. Experiments without data are
             left out.
 
         Raises:
-            UserInputError: If two experiments have one name.
+            UserInputError: If two experiments have the same name.
         """
         sources = [
             given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
@@ -251,7 +251,9 @@ class TransferHistory:
         ]
         names = [source.experiment.name for source in sources]
         if len(set(names)) < len(names):
-            raise UserInputError(f"Old experiments need different names, but have {names}.")
+            raise UserInputError(
+                f"Old experiments have the names {names}: give them different names."
+            )
         if empty := [source.experiment.name for source in sources if source.data.empty]:
             logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
         sources = [source for source in sources if source.is_active and not source.data.empty]
@@ -263,26 +265,26 @@ class TransferHistory:
 
     @cached_property
     def key(self) -> str:
-        """Key that equal histories share."""
+        """Cache key of the content; equal histories have equal keys."""
         how = self.positional, self.varied, self.robust
         return content_key(self.columns, self.task, self.missing, *how)
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The table, of plain objects; ``None`` where a value is missing."""
+        """Table of plain objects, with ``None`` for missing values."""
         return pd.DataFrame(self.columns, dtype=object)
 
     def recorded(self, goal: Outcome) -> pd.DataFrame:
         """Reads the outcomes of one metric, and limits very bad ones.
 
         Args:
-            goal: The metric. A metric with the sign zero is not limited.
+            goal: The metric. The outcomes of a metric with sign zero are not limited.
 
         Returns:
-            The table with numbers in the metric's column, NaN where there is none.
+            The table with numbers in the column of the metric, NaN for missing outcomes.
 
         Raises:
-            UserInputError: If there is no finite value, or a cell cannot be read.
+            UserInputError: If the metric has no finite value, or a cell cannot be read.
         """
 
         def read() -> pd.DataFrame:
@@ -293,7 +295,7 @@ class TransferHistory:
             values = numbers(frame, goal.name)
             if not np.isfinite(values).any():
                 raise UserInputError(
-                    f"The history has no finite value of {goal.name!r}: leave it out."
+                    f"The history has no finite value of {goal.name!r}: leave this metric out."
                 )
             tasks = rows_of_tasks(frame[self.task]) if self.robust else {}
             for rows in tasks.values():
@@ -303,7 +305,7 @@ class TransferHistory:
         return _recorded.recall(content_key(self.key, goal), read)
 
     def moments(self, goal: Outcome) -> tuple[float, float]:
-        """Mean and standard deviation of all old outcomes; the latter is 1 if they are constant."""
+        """Returns the mean and standard deviation of all old outcomes; see :func:`moments_of`."""
         outcomes = numbers(self.recorded(goal), goal.name)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
@@ -319,13 +321,13 @@ class TransferHistory:
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Names an old experiment's parameters as the new one does."""
+    """Renames parameters of an old experiment to the names of the new experiment."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
     return {new_names.get(name, name): value for name, value in parameters.items()}
 
 
 def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
-    """Returns the runs of an old experiment by metric, named as in the new one."""
+    """Yields a table of an old experiment's runs for each metric, with the new names."""
     old, told = source.experiment, source.data.df
     counts = told["trial_index"].map(lambda i: old.trials[i].status in STATUSES_EXPECTING_DATA)
     told = told[counts & np.isfinite(told["mean"])]
@@ -337,7 +339,7 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
             arms = [filled | old.arms_by_name[arm].parameters for arm in runs["arm_name"]]
             frame = pd.DataFrame([_renamed(source, arm) for arm in arms], dtype=object)
             frame[metric], errors = runs["mean"].to_numpy(), runs["sem"].to_numpy()
-            if len(runs) and np.isfinite(errors).all():  # Ax writes zero where there is no noise.
+            if len(runs) and np.isfinite(errors).all():  # Ax writes zero without noise.
                 _, std = moments_of(runs["mean"].to_numpy())
                 frame[f"{metric}_sem"] = errors.clip(min=LEAST_ERROR * std)
             yield frame.assign(**{TASK: f"{old.name}_{name}"})
@@ -364,17 +366,19 @@ def encode_runs(
         goal: The metric to take.
         search_space: The raw search space.
         transforms: Ax's transforms, set up for that search space.
-        parameters: The names of the columns that they end up with.
-        mean: What to subtract from outcomes.
-        std: What to divide them by then.
-        device: Where to put them; the CPU if omitted.
-        assumed: Values of parameters that old tasks lack, unless ``history.missing`` has another.
+        parameters: The names of the columns after the transforms.
+        mean: The mean that is subtracted from outcomes.
+        std: The standard deviation by which centered outcomes are divided.
+        device: The device of the tensors; by default the CPU.
+        assumed: Default values of parameters that old tasks lack; ``history.missing`` overrides
+            them.
 
     Returns:
         ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
 
     Raises:
-        UserInputError: If a value is missing or of another kind, or no run has a place.
+        UserInputError: If a value is missing or of another type, or if the search space contains no
+            run.
     """
     missing = {**(assumed or {}), **history.missing}
     key = content_key(
@@ -388,7 +392,7 @@ def encode_runs(
         noise, fixed = f"{metric}_sem", _fixed_values(search_space, history, runs)
 
         def in_model_space(rows: pd.DataFrame) -> Tensor:
-            # Ax finds the active parameters of a run from levels, and casts numbers to them.
+            # Ax needs exact levels of ordered choices to find the active parameters of a run.
             levels = known.decode(known.place(rows).clamp(0.0, 1.0))
             records: list[dict[Any, Any]] = levels.to_dict("records")
             features = [_features(search_space, row | fixed) for row in records]
@@ -400,7 +404,7 @@ def encode_runs(
             ]
             for transform in transforms.values():
                 features = transform.transform_observation_features(features)
-                if isinstance(transform, Cast):  # The later transforms take any number.
+                if isinstance(transform, Cast):  # Later transforms take any number: restore it.
                     for feature, values in zip(features, off_levels, strict=True):
                         feature.parameters.update(values)
             return torch.tensor(
@@ -425,13 +429,13 @@ def encode_runs(
 
 
 def own_space(search_space: SearchSpace) -> own.SearchSpace:
-    """Makes a search space of this package of one of Ax's, to read tables of old runs.
+    """Converts Ax's search space to a search space of this package, to read tables of old runs.
 
     Args:
         search_space: Ax's search space.
 
     Returns:
-        The space of the parameters that are neither fixed nor derived, parents first.
+        The space of the parameters that are neither fixed nor derived, with parents first.
     """
     found: list[own.Parameter] = []
     waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
@@ -459,26 +463,26 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
 def _runs(
     history: TransferHistory, goal: Outcome, search_space: SearchSpace, known: own.SearchSpace
 ) -> pd.DataFrame:
-    """Returns the runs with a finite value of a metric, in the words of the search space."""
+    """Returns the runs with a finite value of a metric, with names and choices of the space."""
     if unknown := [name for name in history.varied if name not in search_space.parameters]:
         raise UserInputError(
-            f"Old experiments varied {unknown}, and the new one has no such parameters: add them "
-            "to it, or rename them by AuxiliarySource(transfer_param_config=...)."
+            f"Old experiments varied {unknown}, and the new experiment has no such parameters: add "
+            "them to it, or rename them by AuxiliarySource(transfer_param_config=...)."
         )
-    names = list(search_space.tunable_parameters)  # Ax derives the others from these
+    names = list(search_space.tunable_parameters)  # Ax derives other parameters from these
     frame = history.recorded(goal)
     if history.positional:
         width = sum(name.isdigit() for name in frame.columns)
         if width > len(names):
             raise UserInputError(
                 f"The history's tensors have {width} columns, and the search space has the "
-                f"{len(names)} parameters {names}: give one column for each, in that order."
+                f"{len(names)} parameters {names}: give a column for each, in this order."
             )
         frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
     elif history.task in names:
         raise UserInputError(
-            f"{history.task!r} is a parameter of the search space, and the history's column with "
-            "the names of old tasks: name that column otherwise, by task=..."
+            f"{history.task!r} is a parameter of the search space, and also the history's column "
+            "of old tasks: rename this column, and pass its new name by task=..."
         )
     finite = np.isfinite(numbers(frame, goal.name))
     if not finite.all():
@@ -487,7 +491,7 @@ def _runs(
     listed = own.CategoricalParameter | own.OrdinalParameter
     for parameter in known.parameters:
         if isinstance(parameter, listed) and parameter.name in frame:
-            # The choice that a cell means; the cell itself if there is none.
+            # Replace a cell by the equal choice; keep the cell if no choice is equal.
             frame[parameter.name] = [
                 next((choice for choice in parameter.values if _same(choice, cell)), cell)
                 for cell in frame[parameter.name]
@@ -496,7 +500,7 @@ def _runs(
 
 
 def _same(choice: Any, value: Any) -> bool:
-    """Returns whether a table's value is one of the experiment's; forgives rounded numbers."""
+    """Returns whether a cell equals a choice of the experiment, up to rounding and type."""
     if isinstance(choice, str):
         return choice == str(value)
     if isinstance(choice, float) and isinstance(value, int | float):
@@ -507,9 +511,9 @@ def _same(choice: Any, value: Any) -> bool:
 def _fixed_values(
     search_space: SearchSpace, history: TransferHistory, runs: pd.DataFrame
 ) -> dict[str, Any]:
-    """Returns the values of fixed parameters; refuses runs of a table with another value of one.
+    """Returns the values of fixed parameters; refuses runs of a table with other values.
 
-    Old experiments count as fixed at these values, as in Ax.
+    Runs of old experiments are used with these values, as in Ax.
     """
     space = search_space.parameters
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
@@ -517,15 +521,15 @@ def _fixed_values(
         for value in runs[name].dropna():
             if not _same(fixed[name], value):
                 raise UserInputError(
-                    f"An old run has {name}={value!r}, and the experiment's is fixed to "
-                    f"{fixed[name]!r}: leave such runs out, or the column if it means something "
-                    "else."
+                    f"An old run has {name}={value!r}, and the experiment fixes {name} to "
+                    f"{fixed[name]!r}: leave such runs out, or leave the column out if it has "
+                    "another meaning."
                 )
     return fixed
 
 
 def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationFeatures:
-    """Returns a run's active parameters; Ax fills in the inactive ones itself."""
+    """Returns the active parameters of a run; Ax fills in inactive parameters."""
     given = {name: value for name, value in run.items() if value is not None}
     active = search_space.cast_observation_features(ObservationFeatures(given)).parameters
     return ObservationFeatures(active)

@@ -1,8 +1,8 @@
-"""From Ax's data to the arguments of a transfer model.
+"""Conversion of Ax's data to the arguments of a transfer model.
 
-Ax calls :func:`transfer_inputs_for_ax` for each metric, whenever it builds a model. Source tasks
-come with the data set (:class:`TransferDataset`), or as an option of the model. It uses what is
-private to Ax: ``_construct_submodules`` of its surrogate.
+Ax calls :func:`transfer_inputs_for_ax` for each metric when it builds a model. Source tasks come
+from the data set (:class:`TransferDataset`), or from an option of the model. The function uses the
+private ``_construct_submodules`` of Ax's surrogate.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ logger = logging.getLogger(__name__)
 
 
 class TransferDataset(SupervisedDataset):
-    """The target's data with a reference to its source tasks; there may be no data yet.
+    """Data of the target with its source tasks; the target may have no data yet.
 
-    Set :attr:`sources`, the source tasks by name, in Ax's model space and in the units of Ax's
-    standardized outcomes; maybe :attr:`pretraining`, the options of pre-training; and maybe
-    :attr:`added`, an ``n`` tensor of variances that come on top of the noise.
+    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources`: the source
+    tasks by name, in Ax's model space, with outcomes standardized as in Ax. Optionally set
+    :attr:`pretraining`, the options of pre-training. Optionally set :attr:`added`, an ``n`` tensor
+    of variances that are added to the noise variances.
     """
 
     sources: Mapping[str, SourceData]
@@ -56,7 +57,7 @@ class TransferDataset(SupervisedDataset):
 
         Args:
             deepcopy: Whether to copy the tensors.
-            mask: An ``n`` boolean tensor: the rows to keep.
+            mask: An ``n`` boolean tensor, true for the rows to keep.
 
         Returns:
             The new data set, with the same source tasks.
@@ -77,8 +78,8 @@ def transfer_inputs_for_ax(
 ) -> dict[str, Any]:
     """Constructs the arguments of a transfer model.
 
-    Ax's own constructor passes ``outcome_transform=None``, which would mean outcomes in the prior's
-    units.
+    Ax's own constructor passes ``outcome_transform=None``. A transfer model would then expect
+    outcomes in the units of the prior.
     """
     inputs = transfer_model_inputs(
         botorch_model_class, dataset, search_space_digest, model_config.model_options
@@ -94,23 +95,23 @@ def transfer_model_inputs(
     search_space: SearchSpaceDigest,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Makes the constructor's arguments of a transfer model.
+    """Constructs the arguments of a transfer model.
 
-    Source tasks come with the data set, or by the option ``prior``. Inputs are scaled to the unit
-    cube by the bounds of the search space, widened to the source tasks' inputs; a prior with an
-    input transform keeps its own.
+    Source tasks come from the data set, or from the option ``prior``. Inputs are scaled to the unit
+    cube. The cube contains the search space and the inputs of the source tasks. A prior with an
+    input transform keeps this transform.
 
     Args:
-        model_class: The model.
-        dataset: The target's data, maybe with source tasks.
+        model_class: The class of the model.
+        dataset: The data of the target, optionally a :class:`TransferDataset`.
         search_space: Ax's model space.
         options: Further arguments of the model.
 
     Returns:
-        The arguments.
+        The arguments of the constructor.
 
     Raises:
-        UserInputError: If source tasks have other parameters than the target.
+        UserInputError: If the options of pre-training do not fit the model.
     """
     options, pretraining, added = dict(options), dict[str, Any](), None
     if isinstance(dataset, TransferDataset):
@@ -118,7 +119,7 @@ def transfer_model_inputs(
         added = dataset.added
     Yvar = dataset.Yvar
     if Yvar is not None and not Yvar.isfinite().all():
-        logger.info("Only some trials have a standard error: the noise is inferred.")
+        logger.info("Only some trials have a standard error: the noise variance is inferred.")
         Yvar = None
     if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
         if Yvar is None:
@@ -128,7 +129,7 @@ def transfer_model_inputs(
     target = SupervisedDataset(
         dataset.X,
         dataset.Y,
-        # Ax writes a standard error of zero where there is no noise.
+        # Ax writes a standard error of zero for outcomes without noise.
         Yvar=None if Yvar is None else Yvar.clamp_min(min_fixed_noise.value(Yvar.dtype)),
         feature_names=dataset.feature_names,
         outcome_names=dataset.outcome_names,
@@ -145,7 +146,7 @@ def transfer_model_inputs(
 
 
 def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTransform:
-    """Scales the search space, widened to the inputs of the source tasks, to the unit cube."""
+    """Returns the transform that scales the search space and all source inputs to the unit cube."""
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
     if not isinstance(sources, TransferPrior):
         X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
@@ -163,14 +164,14 @@ def _pretrained(
     transform: InputTransform,
     members: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Pre-trains with the user's options; without options the model pre-trains itself."""
+    """Fits the prior with the user's options; without options, returns the source tasks."""
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
         members = members or MEMBERS
         if unknown := sorted(set(pretraining) - set(members)):
             raise UserInputError(
-                f"{unknown[0]!r} is no member of TransferGP: give its options of pre-training by "
+                f"{unknown[0]!r} is no member of TransferGP: give options of pre-training by "
                 f"member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
             )
         return {
@@ -180,8 +181,8 @@ def _pretrained(
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
         raise UserInputError(
-            f"{model_class.__name__} is not pre-trained, or not by one prior: leave out the "
-            "options of pre-training."
+            f"{model_class.__name__} is not pre-trained by a single prior: leave out the options "
+            "of pre-training."
         )
     options = dict(pretraining)
     if prior_class is SourceHierarchy:

@@ -1,8 +1,8 @@
-"""Generation, early stopping and the report on models, for users of Ax's ``Client``.
+"""Generation strategy, early stopping and model reports for users of Ax's ``Client``.
 
-:func:`register` registers generators, models, acquisition and storage with Ax. This
-uses what is private to Ax: ``_maybe_generation_strategy`` of a ``Client``, and
-``_lookup_and_validate_data`` and ``_default_objective_and_direction`` of its early stopping.
+:func:`register` registers generators, models, acquisition and storage with Ax. The module uses
+private methods of Ax: ``_maybe_generation_strategy`` of ``Client``, and
+``_lookup_and_validate_data`` and ``_default_objective_and_direction`` of early stopping strategies.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ History = (
 )
 
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
-"""Less than half of the work of Ax's defaults, with suggestions as good."""
+"""Default options: less than half of the work of Ax's defaults, with equally good suggestions."""
 
 
 class TransferGenerators(registry.GeneratorRegistryBase):
-    """The entry of this package in Ax's registry of generators."""
+    """Entry of this package in Ax's registry of generators."""
 
     TRANSFER = "botorch_transfer"
 
@@ -90,49 +90,48 @@ def transfer_generation_strategy(
 ) -> GenerationStrategy:
     """Builds a generation strategy whose models learn from old runs, from the first trial on.
 
-    Give it to ``Client.set_generation_strategy`` once experiment and optimization are configured.
-    Before the first outcome, trials maximize the transferred prior's upper confidence bound. After
-    it, each metric with history has a transfer model, and the others Ax's default one. For one
-    objective, the default model's members average their expected improvements, in batches, too.
-    All else is chosen by Ax's own acquisition functions.
+    Pass it to ``Client.set_generation_strategy`` after you configure experiment and optimization.
+    Before the first outcome, trials maximize the upper confidence bound of the transferred prior.
+    Afterwards, each metric with history has a transfer model, and each other metric has Ax's
+    default model. For a single objective, the expected improvements of the default model's members
+    are averaged, also in batches. In all other cases, Ax chooses the acquisition function.
 
-    Metrics keep their direction: a history of a metric to minimize holds its values as they are.
+    Metrics keep their direction: do not negate the old values of a metric to minimize.
 
-    The strategy and its history are stored with the experiment, in JSON files and databases. Import
-    ``botorch_transfer.ax`` before loading. A loaded experiment goes on as it would have under the
-    same seed of PyTorch. Ax stores ten decimals of each outcome, and no ``random_seed`` of a
-    ``Client``: if there was one, call ``torch.manual_seed`` with it before each ``get_next_trials``
-    of the loaded client.
+    Ax stores the strategy and its history with the experiment, in JSON files and databases. Import
+    ``botorch_transfer.ax`` before you load the experiment. Under the same PyTorch seed, a loaded
+    experiment continues like the original experiment. Ax stores ten decimals of each outcome, but
+    not the ``random_seed`` of a ``Client``. If the client had a ``random_seed``, call
+    ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
 
     Args:
-        model: The class of the models; by default the average that ``suggest`` takes, too.
-        history: Old runs, in the raw search space, in one of three forms. (a) A sequence of Ax
+        model: The class of the models; by default the same average as in ``suggest``.
+        history: Old runs, in the raw search space, in one of three forms. First, a sequence of Ax
             clients, experiments, or ``AuxiliarySource``s, which also map names; or Optuna studies,
-            or a storage with their names, as
-            :class:`~botorch_transfer.optuna.TransferSampler` takes them. (b) A table with a
-            row for each run, and columns for the parameters, for metrics by their names, maybe for
-            their standard errors (``"<metric>_sem"``), and for the task. (c) Tensors: a mapping
-            from metrics to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in
-            the order of the search space. Of (a) and (b), runs without a finite value are left out.
-        task: The column of the table with the name of the old task.
-        missing: Values of parameters that old runs lack; ``None`` if unknown. A parameter that an
-            old task lacks, and that is not named here, had the value of the status quo.
-        robust: Whether outcomes far worse than a median one count as just bad, as in
-            :func:`botorch_transfer.suggest`, in old runs and in the experiment's runs.
+            in any form that :class:`~botorch_transfer.optuna.TransferSampler` takes. Second, a
+            table with one row per run, and columns for the parameters, the metrics, the task, and
+            optionally standard errors (``"<metric>_sem"``). Third, tensors: a mapping from metrics
+            to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in the order of
+            the search space. Runs without a finite value are left out, except from tensors.
+        task: The column of the task names in a table.
+        missing: Values of parameters that old runs lack; ``None`` if unknown. If an old task lacks
+            a parameter that is not named here, the parameter had the value of the status quo.
+        robust: Whether to limit outcomes far worse than the median, in old runs and in the
+            experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the models.
-        pretraining: Options of pre-training, as ``{"num_restarts": 0}``, for ``TransferGP`` by
-            member, as ``{"scaml": {"num_restarts": 0}}``.
+        pretraining: Options of pre-training, such as ``{"num_restarts": 0}``. For ``TransferGP``,
+            options by member, such as ``{"scaml": {"num_restarts": 0}}``.
         generator_options: Further arguments of Ax's generator and adapter.
         optimizer_options: Options of BoTorch's ``optimize_acqf``; by default 8 restarts from the
             best of 256 raw samples. Larger numbers search wide or high-dimensional spaces more
             carefully, and take longer.
 
     Returns:
-        The strategy; without old runs, Ax's default one.
+        The strategy; without old runs, Ax's default strategy.
 
     Raises:
         UserInputError: If the history cannot be read, or an option has no effect.
-        TypeError: If the model or the history is of another kind.
+        TypeError: If the model or the history is of another type.
 
     Example:
         >>> from ax.api.client import Client
@@ -159,11 +158,11 @@ def transfer_generation_strategy(
     }
     used = [name for name, value in given.items() if value]
     if history is None and used:
-        raise UserInputError(f"Without a history the strategy is Ax's own: leave out {used[0]}.")
+        raise UserInputError(f"Without a history, {used[0]} has no effect: leave it out.")
     read = None if history is None else replace(_read(history, task, missing), robust=robust)
     if not read:
         if history is not None:
-            logger.warning("The history has no runs: the strategy is Ax's own, without one.")
+            logger.warning("The history has no runs: Ax's default strategy is used.")
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
     options, name = dict(model_options or {}), model.__name__
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
@@ -188,7 +187,7 @@ def transfer_generation_strategy(
 
 
 def _of_studies(history: Any, missing: Mapping[str, Any] | None) -> TransferHistory:
-    """Reads Optuna studies; their objectives become the experiment's, in this order."""
+    """Reads Optuna studies; their objectives match the experiment's objectives by position."""
     from botorch_transfer.optuna import history as studies
 
     read = studies.read_studies(history)
@@ -206,7 +205,7 @@ def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> Transfe
     if isinstance(history, pd.DataFrame):
         return TransferHistory.from_frame(history, task, missing)
     if task != "task":
-        raise UserInputError("task is only for histories that are tables: leave it out.")
+        raise UserInputError("task is only for a table as history: leave it out.")
     parts = [history, *history] if isinstance(history, list | tuple) else [history]
     if any("optuna" in type(part).__module__ or isinstance(part, str) for part in parts):
         return _of_studies(history, missing)
@@ -221,16 +220,18 @@ def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> Transfe
 
 
 class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
-    """Stops trials of Ax whose end, as old learning curves tell, will hardly be the best.
+    """Early stopping strategy for Ax that learns from old learning curves.
 
-    From the first trial on: see :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless`. The
-    objective needs data by progression. The whole prior is stored with the experiment.
+    Use it to stop trials whose predicted final value is unlikely to be the best; see
+    :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless` for the rule. It may stop trials from
+    the first trial on. The objective needs data by step. Ax stores the whole prior with the
+    experiment.
 
     Args:
-        prior: The prior, fitted to old curves of the objective's metric; or its part of what
-            :meth:`to_dict` made.
-        probability: The probability of ending worse than the best from which on a trial is stopped.
-        **options: Those of Ax's ``BaseEarlyStoppingStrategy``.
+        prior: The prior, fitted to old curves of the objective; or its entry in the result of
+            :meth:`to_dict`.
+        probability: A trial is stopped if it ends worse than the incumbent with this probability.
+        **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:
         >>> from pandas import DataFrame
@@ -248,7 +249,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         self.probability, self.options = probability, options
 
     def to_dict(self) -> dict[str, Any]:
-        """Describes the strategy for JSON."""
+        """Returns the strategy as a dictionary for Ax's JSON storage."""
         prior = {"config": self.prior.config, "tensors": dict(self.prior.named_buffers())}
         given = {"prior": prior, "probability": self.probability, **self.options}
         return {"__type": type(self).__name__, **given}
@@ -276,21 +277,21 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
 
 
 def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
-    """Tabulates what the model of a metric uses of each old task, and whether it is borne out.
+    """Tabulates how much the model of a metric uses each old task, and whether outcomes confirm it.
 
-    The model is the one that chose the last trials; outcomes that came in later are not in it.
+    The report describes the model that chose the last trials. This model lacks later outcomes.
 
     Args:
         client: A client with a :func:`transfer_generation_strategy` that has chosen a trial.
-        metric: The metric; it may be omitted if one metric only has a history.
+        metric: The metric; it may be omitted if only one metric has a history.
 
     Returns:
-        The table, see ``transfer_report`` of :class:`ScaMLGP`. For a metric to minimize, as for
-        one to maximize, a helpful task is one that rises where the new one does.
+        The table, see ``transfer_report`` of :class:`ScaMLGP`. For metrics to minimize and to
+        maximize, the outcomes of a helpful old task rise where the new outcomes rise.
 
     Raises:
-        UserInputError: If no model has chosen a trial yet, there is no transfer model of the
-            metric, or there are several and ``metric`` does not say which.
+        UserInputError: If no model has chosen a trial yet, the metric has no transfer model, or
+            ``metric`` is missing and several metrics have a transfer model.
         ValueError: If the model has no posterior of each old task.
 
     Example:
@@ -328,6 +329,6 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     if metric not in found:
         raise UserInputError(
             f"There are transfer models of {sorted(found) or 'no metric'}, and metric is "
-            f"{metric!r}: name one of them."
+            f"{metric!r}: name a metric with a transfer model."
         )
     return report.transfer_report(found[metric])

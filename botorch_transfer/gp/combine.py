@@ -1,7 +1,7 @@
 """The mean and the kernel of a weighted sum of source posteriors, and the weights.
 
-Read it for the source part of ScaML-GP, whose weights are fitted, of the hierarchical GPs, where
-every task counts once, and of the ensembles, whose weights are shares.
+Three methods use this sum as the source part of their prior. ScaML-GP fits the weights.
+Hierarchical GPs use a weight of one for every task. Ensembles use shares as weights.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
@@ -35,19 +35,19 @@ from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
 from botorch_transfer.gp.stationary import PriorKernel
 
-# Not zero, because Gamma hyperpriors have no gradient there.
+# Not zero, because Gamma hyperpriors have no gradient at zero.
 MIN_WEIGHT = 1e-6
 
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-"""Above this many source points, acquisitions skip sources of tiny weights: all of them together
-move neither mean nor deviation by more than this share of the prior's deviation, wherever the
-candidate is."""
+"""With more source points than the first number, acquisitions skip sources of tiny weights. This
+changes the mean and the standard deviation of any candidate by at most the second number, relative
+to the prior's standard deviation."""
 
 
 class SourceWeights(Module, ABC):
-    """Base class of source weights: a subclass computes them from its parameters.
+    """Base class of source weights; a subclass computes the weights from its parameters.
 
-    Their batch dimensions come first, and are followed by one more, as ``batch_shape x 1``.
+    The shape of each parameter is the batch shape, followed by one more dimension.
     """
 
     @property
@@ -62,7 +62,7 @@ class SourceWeights(Module, ABC):
 
     @property
     def all_weights(self) -> Tensor:
-        """The weights of all tasks, a ``batch_shape x M`` tensor; zero if not selected."""
+        """The weights of all tasks, a ``batch_shape x M`` tensor; zero for unselected tasks."""
         return self.weights
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
@@ -72,24 +72,25 @@ class SourceWeights(Module, ABC):
             gps: All source GPs.
 
         Returns:
-            ``S`` GPs and their weights, a ``batch_shape x S`` tensor; by default all.
+            ``S`` GPs and their weights, a ``batch_shape x S`` tensor. By default, all GPs have
+            weights.
         """
         return gps, self.weights
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects from the batch: what an index of ``batch_shape`` selects."""
+        """Selects members of the batch by an index into ``batch_shape``."""
         return select_batch(self, index)
 
 
 class TaskWeights(SourceWeights):
     r"""One non-negative weight for each source task, shared by a mean and a kernel.
 
-    The weights are optimized as they are, not through a logarithm, so that a source task that does
-    not help is dropped at once: its weight comes to rest at the lower bound, ``1e-6``.
+    The optimizer works with the weights themselves, not with their logarithms. The weight of a
+    source task that does not help therefore reaches the lower bound, ``1e-6``, in a few steps.
 
-    Of many tasks, some may be selected. The parameter contains these ``S`` tasks only: other tasks
-    are not evaluated, have no hyperprior, and are not fitted. The ``state_dict`` has a weight for
-    each of the ``M`` tasks, zero for tasks that are not selected.
+    A subset of ``S`` tasks may be selected. The parameter then holds the weights of the selected
+    tasks only. Unselected tasks are not evaluated, have no hyperprior and are not fitted. The
+    ``state_dict`` has a weight for each of the ``M`` tasks, which is zero for unselected tasks.
 
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
@@ -125,7 +126,7 @@ class TaskWeights(SourceWeights):
     @property
     def weights(self) -> Tensor:
         """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
-        # A copy, because without a transform these would be the parameters themselves.
+        # A copy: without a transform, the constraint returns the parameter itself.
         return self.raw_weights_constraint.transform(self.raw_weights).clone()
 
     @weights.setter
@@ -142,7 +143,7 @@ class TaskWeights(SourceWeights):
         return self._of_all(self.weights)
 
     def _of_all(self, values: Tensor) -> Tensor:
-        """Extends values of the selected tasks by zeros: ``batch_shape x M``."""
+        """Extends values of the selected tasks by zeros, to ``batch_shape x M``."""
         if len(self.tasks) == self.num_tasks:
             return values
         full = values.new_zeros(*self.batch_shape, self.num_tasks)
@@ -152,8 +153,9 @@ class TaskWeights(SourceWeights):
         """Selects tasks.
 
         Args:
-            tasks: Their ``S`` indices, ascending. They keep their weights. Newly selected tasks
-                start at ``1 / S``, and so do all if all ``M`` weights were alike.
+            tasks: The ``S`` indices of the tasks, ascending. Tasks that were selected before keep
+                their weights. Newly selected tasks start at ``1 / S``. If all ``M`` weights were
+                equal, all tasks start at ``1 / S``.
         """
         full = self._of_all(self.raw_weights.detach())
         kept, start = full[..., tasks], full.new_tensor(1 / len(tasks))
@@ -167,7 +169,7 @@ class TaskWeights(SourceWeights):
         self.raw_weights.grad = None
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
-        """Selects the source GPs of the selected tasks; the last selection is remembered.
+        """Returns the source GPs of the selected tasks; the last result is cached.
 
         Args:
             gps: All source GPs.
@@ -203,15 +205,15 @@ def _get_weights(module: TaskWeights) -> Tensor:
 
 
 def _set_weights(module: TaskWeights, value: Tensor) -> None:
-    # Draws from the user's own hyperprior may be negative.
+    # Draws from a user's hyperprior may be negative.
     module.weights = value.clamp_min(MIN_WEIGHT)
 
 
 class EnsembleWeights(SourceWeights):
-    """One share for each source task, and one for the target's own model; they add up to one.
+    """Shares of the source tasks and of the target's own model, which add up to one.
 
-    They are computed, not fitted: no gradient reaches them. They are parameters all the same, so
-    that they travel with the hyperparameters.
+    The shares are computed, not fitted: they have no gradient. They are parameters nevertheless,
+    so that they are saved and copied with the hyperparameters.
 
     Args:
         num_tasks: The number of source tasks ``M``; all shares start at ``1 / (M + 1)``.
@@ -231,7 +233,7 @@ class EnsembleWeights(SourceWeights):
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' shares, a ``batch_shape x M`` tensor."""
+        """The shares of the source tasks, a ``batch_shape x M`` tensor."""
         return self.shares[..., :-1]
 
     @property
@@ -243,8 +245,8 @@ class EnsembleWeights(SourceWeights):
         """Replaces the shares.
 
         Args:
-            shares: A ``batch_shape x (M + 1)`` tensor of non-negative numbers, the target's own
-                last; it is normalized.
+            shares: A ``batch_shape x (M + 1)`` tensor of non-negative numbers, with the share of
+                the target's own model last. The numbers are divided by their sum.
         """
         self.shares.data = (shares / shares.sum(dim=-1, keepdim=True)).to(self.shares)
 
@@ -256,7 +258,7 @@ class WeightedSumKernel(PriorKernel):
 
     Args:
         gps: The source GPs, conditioned on their data.
-        task_weights: The weights; every task counts once if omitted.
+        task_weights: The weights; all weights are one if omitted.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
@@ -295,7 +297,7 @@ class WeightedSumKernel(PriorKernel):
         same = same_inputs(x1, x2)
         if diag and not same:
             return self.forward(x1, x2).diagonal(dim1=-2, dim2=-1)
-        # Inputs that repeat themselves along a batch are evaluated once.
+        # Inputs that are equal along the batch are evaluated once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
         gps, weights = _selected(self.gps, self.task_weights)
         if diag:
@@ -323,7 +325,7 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands sums of independent source posteriors whose mean has the same weights."""
+        """Expands a prior whose mean and kernel share independent source GPs and weights."""
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
         if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):
@@ -346,19 +348,20 @@ class WeightedSumKernel(PriorKernel):
         return Expansion([*rest.parts, *parts], constants)
 
     def source_covariances(self, x: Tensor) -> Tensor:
-        """Evaluates the covariance of every selected source, and remembers it.
+        """Evaluates the posterior covariance of every selected source; the result is cached.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n x n`` tensor, without the batch if all inputs are the same.
+            A ``batch_shape x S x n x n`` tensor, without the batch dimensions if all batches hold
+            the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         return self._covariances(gps, x, x, same=True)
 
     def _covariances(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-        """Evaluates the covariance of every source: ``batch_shape x S x n1 x n2``."""
+        """Evaluates the covariance of every source, a ``batch_shape x S x n1 x n2`` tensor."""
         if not same:
             return gps.covariance(x1, x2, self._whitened(gps.whiten, x2, gps.alpha))
         if x1.requires_grad:
@@ -367,16 +370,16 @@ class WeightedSumKernel(PriorKernel):
 
 
 MAX_WHITENED = 2**24
-"""Largest number of covariances between inputs and source data in memory; for more, tasks are
-evaluated in blocks."""
+"""Maximum number of covariances between inputs and source data in memory. Larger problems are
+evaluated in blocks of tasks."""
 
 
 def _large_sum(
     gps: ConditionedBatch, weights: Tensor | None, x1: Tensor, x2: Tensor, width: int
 ) -> Tensor:
-    """Sums the covariances of some tasks and some rows after the other, so that memory stays small.
+    """Sums covariances in blocks of tasks and rows, which limits the memory.
 
-    So does the backward pass.
+    The backward pass works in the same blocks.
     """
     size, whitened = gps.num_tasks, gps.alpha.numel() * x2.shape[:-1].numel()
     if isinstance(gps, ConditionedGPs) and whitened > MAX_WHITENED:
@@ -405,29 +408,29 @@ def _large_sum(
 
 
 class SourceMean(Mean, ABC):
-    """Base class of means that are made of source posteriors."""
+    """Base class of prior means that are built from source posteriors."""
 
     @abstractmethod
     def parts(self, x: Tensor) -> Tensor:
-        """Evaluates each source task's part of the mean, for reports.
+        """Evaluates the summand of each source task in the mean, for reports.
 
         Args:
             x: An ``n x d`` tensor of inputs.
 
         Returns:
-            An ``M x n`` tensor; zeros if no part belongs to one source.
+            An ``M x n`` tensor. All values are zero if the mean has no summand for each source.
         """
 
 
 class WeightedSumMean(SourceMean):
     r"""``Σ_m w_m μ_m(x)``, the mean of ``Σ_m w_m f_m`` under the source posteriors.
 
-    This is ScaML-GP's prior mean, Eq. (5) of [Tighineanu2023scaml]_; with all weights one, and
-    source GPs of residuals, it is the mean of a hierarchical GP.
+    This is ScaML-GP's prior mean, Eq. (5) of [Tighineanu2023scaml]_. It is also the prior mean of a
+    hierarchical GP, whose source GPs model residuals and whose weights are all one.
 
     Args:
         gps: The source GPs, conditioned on their data.
-        task_weights: The weights; every task counts once if omitted.
+        task_weights: The weights; all weights are one if omitted.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
@@ -464,19 +467,20 @@ class WeightedSumMean(SourceMean):
         return self.task_weights.all_weights
 
     def parts(self, x: Tensor) -> Tensor:
-        """See :class:`SourceMean`; a hierarchy has no parts of single sources."""
+        """See :class:`SourceMean`; the mean of a hierarchy has no summand for each source."""
         if not isinstance(self.gps, ConditionedGPs):
             return x.new_zeros(self.gps.num_tasks, len(x))
         return self.all_weights.unsqueeze(-1) * self.gps.mean(x)
 
     def source_means(self, x: Tensor) -> Tensor:
-        """Evaluates the mean of every selected source, and remembers it.
+        """Evaluates the posterior mean of every selected source; the result is cached.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n`` tensor, without the batch if all inputs are the same.
+            A ``batch_shape x S x n`` tensor, without the batch dimensions if all batches hold the
+            same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
@@ -484,14 +488,16 @@ class WeightedSumMean(SourceMean):
 
 
 def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
-    """Lets a model's mean and covariances compare inputs with the source data once.
+    """Shares kernel evaluations between a model's prior mean and prior covariance.
+
+    Within the context, the kernel between ``x`` and the source data is evaluated only once.
 
     Args:
-        mean: The model's mean; nothing is shared if no source posteriors are in it.
+        mean: The model's prior mean; nothing is shared if it contains no source posteriors.
         x: A ``batch_shape x n x d`` tensor of inputs.
 
     Returns:
-        The context for which it holds, see :meth:`.Conditioned.sharing`.
+        The context manager, see :meth:`.Conditioned.sharing`.
     """
     for part in mean.modules():
         if isinstance(part, WeightedSumMean):
@@ -504,12 +510,12 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
 def _selected(
     gps: ConditionedBatch, task_weights: SourceWeights | None
 ) -> tuple[ConditionedBatch, Tensor | None]:
-    """Returns the selected source GPs, and their weights if they have any."""
+    """Returns the selected source GPs and their weights, or ``None`` if all weights are one."""
     return (gps, None) if task_weights is None else task_weights.selected(gps)
 
 
 def _weighted_sum(weights: Tensor | None, values: Tensor, event_dims: int, power: int) -> Tensor:
-    """Sums ``batch_shape x S x event_shape`` values over the tasks, times powers of weights."""
+    """Sums ``batch_shape x S x event_shape`` values times powers of the weights over the tasks."""
     if weights is not None:
         weights = weights.pow(power)
         values = weights.reshape(*weights.shape, *[1] * event_dims) * values

@@ -1,18 +1,16 @@
 r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
 
-Read it for the evaluation that all posteriors given source data share: independent tasks
-(:class:`ConditionedGPs`), hierarchies (``hierarchy.prior``) and joint models
-(``joint.conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
-noise ``σ²``, conditioning gives
+All posteriors given source data use this evaluation: independent tasks (:class:`ConditionedGPs`),
+hierarchies (``hierarchy.prior``) and joint models (``joint.conditional``). With a prior mean ``m``,
+a kernel ``k`` and data ``(X, y)`` observed with noise variance ``σ²``, the posterior is
 
 .. code-block:: text
 
     m'(x)     = m + k(x, X) [k(X, X) + σ²I]⁻¹ (y - m)
     k'(x, x') = k(x, x') - k(x, X) [k(X, X) + σ²I]⁻¹ k(X, x')
 
-for every task of a batch at once. Everything that depends on the data alone is computed when the
-object is built; a query costs one kernel evaluation and one matrix product, however many tasks
-there are.
+for every task of a batch at once. The constructor computes all terms that depend only on the data.
+A query then costs one kernel evaluation and one matrix product for any number of tasks.
 """
 
 from __future__ import annotations
@@ -42,20 +40,20 @@ from botorch_transfer.gp.stationary import (
 
 
 class Conditioned(ABC):
-    r"""The mean and the covariance of GPs that are conditioned on ``N`` rows of data each.
+    r"""Base class of GPs that are conditioned on ``N`` rows of data each.
 
-    With the Cholesky factor ``L`` of the data's covariance ``K = L Lᵀ``, with ``α = K⁻¹ (y - m)``
-    and the whitened inputs ``V(x) = L⁻¹ k(X, x)``,
+    ``L`` is the Cholesky factor of the data's covariance ``K = L Lᵀ``. The coefficients are
+    ``α = K⁻¹ (y - m)`` and the whitened inputs are ``V(x) = L⁻¹ k(X, x)``:
 
     .. code-block:: text
 
         m'(x)     = m + k(x, X) α
         k'(x, x') = k(x, x') - V(x)ᵀ V(x')
 
-    Subclasses evaluate the covariances with the data for flat inputs: the inputs of all batches
-    become the rows of one ``P x d`` matrix, and one matrix product for each GP serves them all.
-    Values have the GPs' dimensions, ``gps``, behind the batch: several GPs at the same inputs, or
-    the batch shape of the hyperparameters.
+    Subclasses evaluate the covariances with the data for flat inputs. The inputs of all batches are
+    the rows of one ``P x d`` matrix, so each GP needs only one matrix product. The dimensions
+    ``gps`` of the results follow the batch dimensions. They are either several GPs at the same
+    inputs, or the batch shape of the hyperparameters.
     """
 
     prior_mean: Tensor
@@ -68,15 +66,15 @@ class Conditioned(ABC):
 
     @abstractmethod
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X)`` for flat inputs: ``gps x P x N``, zero at the padding."""
+        """Evaluates ``k(x, X)`` for flat inputs, ``gps x P x N``; zero at the padding."""
 
     @abstractmethod
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens flat inputs: ``gps x N x P``."""
+        """Computes ``V(x)`` for flat inputs, ``gps x N x P``."""
 
     @abstractmethod
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the covariances before conditioning.
+        """Evaluates the prior covariances.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
@@ -88,11 +86,11 @@ class Conditioned(ABC):
 
     @abstractmethod
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the variances before conditioning, to be broadcast to ``... x gps x n``."""
+        """Evaluates the prior variances, a tensor that broadcasts to ``... x gps x n``."""
 
     @property
     def _width(self) -> int:
-        """Number of elements that one input takes in comparisons with the data."""
+        """Number of covariances between one input and the data of all GPs."""
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
@@ -100,7 +98,7 @@ class Conditioned(ABC):
         return whitened
 
     def _extra(self, x: Tensor) -> torch.Size:
-        """Returns the inputs' batch dimensions in front of the hyperparameters' ones."""
+        """Returns the batch dimensions of inputs before the hyperparameters' batch dimensions."""
         shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
         return shape[: len(shape) - len(self.batch_shape)]
 
@@ -112,24 +110,26 @@ class Conditioned(ABC):
         return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
 
     def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
-        """Brings ``gps x ... x P`` values back into the batches of inputs ``x``."""
+        """Restores the batch dimensions of inputs ``x`` in ``gps x ... x P`` values."""
         extra = self._extra(x)
         values = values.unflatten(-1, (*extra, x.shape[-2]))
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
     _shared: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None
-    """Inputs that are shared, the same flat, and what was evaluated for them, by name."""
+    """The shared inputs, the flat shared inputs, and the results for them by method name."""
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
-        """Compares inputs with the data only once, for all that is asked of them meanwhile.
+        """Shares kernel evaluations at the inputs ``x`` within a context.
 
-        A prediction asks for mean, variance and covariance with the target's points. What is
-        remembered has a graph, and is forgotten at the end.
+        A prediction needs the mean, the variance and the covariance with the target's points. All
+        of them use the kernel between ``x`` and the data. The shared results keep their graph, and
+        are dropped at the end of the context.
 
         Args:
-            x: A ``batch_shape x n x d`` tensor of inputs; recognized as this very object.
+            x: A ``batch_shape x n x d`` tensor of inputs. Only this object is recognized, not a
+                copy.
 
         Example:
             >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
@@ -146,12 +146,12 @@ class Conditioned(ABC):
             self._shared = None
 
     def _flat_shared(self, x: Tensor) -> Tensor:
-        """Flattens inputs, once if they are shared."""
+        """Flattens inputs; shared inputs are flattened only once."""
         shared = self._shared
         return shared[1] if shared is not None and shared[0] is x else self._flat(x)
 
     def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
-        """Evaluates a method for flat inputs, once if they are shared."""
+        """Evaluates a method for flat inputs; for shared inputs only once."""
         shared = self._shared
         if shared is None or shared[1] is not flat:
             return function(flat)
@@ -210,7 +210,7 @@ class Conditioned(ABC):
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
             x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs; ``x1`` if omitted.
-            whitened2: ``whiten(x2)``, if it is known already.
+            whitened2: ``whiten(x2)``; computed if omitted.
 
         Returns:
             A ``batch_shape x gps x n1 x n2`` tensor.
@@ -237,8 +237,7 @@ class Conditioned(ABC):
 
         def explained(part: Tensor) -> Tensor:
             whitened = self._once(self.flat_whiten, part)
-            # Summed before the batches are restored: a sum over permuted rows takes ten times as
-            # long.
+            # Sum before the batches are restored: a sum over permuted rows is ten times slower.
             return (whitened * self.signed(whitened)).sum(dim=-2)
 
         known = self._unflat(in_parts(explained, self._flat_shared(x), self._width), x)
@@ -246,12 +245,12 @@ class Conditioned(ABC):
 
 
 MAX_ELEMENTS, MAX_ELEMENTS_ON_DEVICE = 2**22, 2**27
-"""The maximum number of elements of a matrix between inputs and others, or of draws, that are
-evaluated at once: on a CPU, and on other devices, where each block costs the time of its calls."""
+"""Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once. Other
+devices than a CPU have a larger maximum, because each block adds the overhead of its calls."""
 
 
 def max_elements(x: Tensor) -> int:
-    """Returns the maximum number of elements that are evaluated at once on a tensor's device."""
+    """Returns the maximum number of elements to evaluate at once on a tensor's device."""
     return MAX_ELEMENTS if x.device.type == "cpu" else MAX_ELEMENTS_ON_DEVICE
 
 
@@ -262,16 +261,16 @@ def in_parts(
     dim: int = -1,
     cpu_divisor: int = 1,
 ) -> Tensor:
-    """Evaluates a function of inputs, at most :func:`max_elements` elements at once.
+    """Evaluates a function of inputs in blocks of at most :func:`max_elements` elements.
 
-    The backward pass evaluates each part again, so that memory stays small there, too.
+    The backward pass evaluates each block again, which limits its memory as well.
 
     Args:
-        function: What to evaluate.
+        function: The function to evaluate.
         x: A ``batch_shape x n x d`` tensor of inputs.
-        width: Number of elements that an input takes in all batches together.
+        width: Number of elements for each input, summed over all batches.
         dim: The dimension of the results that corresponds to the inputs.
-        cpu_divisor: Divides the blocks on a CPU, so that they fit its cache.
+        cpu_divisor: Divides the block size on a CPU, so that a block fits the CPU cache.
 
     Returns:
         The results of all inputs.
@@ -290,10 +289,11 @@ def in_parts(
 
 
 def times(matrices: Tensor, vectors: Tensor) -> Tensor:
-    """Multiplies matrices by vectors of many draws; matrices that all share are not copied.
+    """Multiplies matrices by the vectors of many draws, without copies of shared matrices.
 
     Args:
-        matrices: A ``G x n x N`` tensor, or one ``... x G x n x N`` with each draw's values.
+        matrices: A ``G x n x N`` tensor that all draws share, or a ``... x G x n x N`` tensor with
+            matrices for each draw.
         vectors: A ``sample_shape x G x N`` tensor.
 
     Returns:
@@ -321,7 +321,7 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
     """
     extra = tuple(range(left.dim() - right.dim()))
     if extra and left.shape[len(extra) : -2] == right.shape[:-2]:
-        # One set of second inputs serves all batches: one matrix product for each GP.
+        # All batches share the second inputs, so each GP needs one matrix product.
         places = tuple(range(-1 - len(extra), -1))
         left = left.movedim(extra, places)
         flat = left.flatten(start_dim=-1 - len(extra)).mT @ right
@@ -329,7 +329,7 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
             tuple(place - 1 for place in places), extra
         )
     if left.shape == right.shape and left.shape[-1] == 1:
-        # Many batches of single points would be as many tiny matrix products.
+        # Many batches of single points would need as many tiny matrix products.
         return (left * right).sum(dim=-2).unsqueeze(-1)
     return left.mT @ right
 
@@ -339,7 +339,7 @@ BLOCK = 512
 
 
 def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
-    """Computes ``L⁻¹ k(X, x)``; of a large factor the zeros above the diagonal take no time.
+    """Computes ``L⁻¹ k(X, x)``, skipping the zeros above the diagonal of a large factor.
 
     Args:
         cross: A ``G x P x N`` tensor, ``k(x, X)``.
@@ -348,7 +348,7 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
     Returns:
         A ``G x N x P`` tensor.
     """
-    # Transposed: factors are stored by columns, and this order of a product is twice as fast.
+    # The factors are stored by columns: the product of the transposes is twice as fast.
     if inverse_root.shape[-1] <= BLOCK:
         return (cross @ inverse_root.mT).mT
     parts, stop = [], 0
@@ -359,12 +359,13 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
 
 
 class Summary(NamedTuple):
-    """Precomputed terms of the data of ``G`` GPs, for evaluations.
+    """Precomputed terms that depend only on the data of ``G`` GPs.
 
     Args:
-        root: A ``G x (N + 1) x N`` tensor: the factor ``F`` and, last, the coefficients ``α`` of
-            the mean; zero at the padding.
-        reach: A ``G`` tensor: further from the prior mean the posterior mean is nowhere.
+        root: A ``G x (N + 1) x N`` tensor, zero at the padding. The first ``N`` rows are the factor
+            ``F``. The last row is the coefficients ``α`` of the mean.
+        reach: A ``G`` tensor, the maximum distance of the posterior mean from the prior mean at any
+            input.
     """
 
     root: Tensor
@@ -374,11 +375,11 @@ class Summary(NamedTuple):
 class ConditionedBatch(Conditioned, DoubleState):
     r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
 
-    The conditioned GPs of independent source tasks have a kernel each; GPs of a hierarchy add up
-    the kernels of its levels. Subclasses implement this in the ``aggregate`` methods, and register
-    the coefficients as buffers: there is nothing to fit. ``points`` are the inputs that a query is
-    compared with: the data's inputs, or inducing inputs. Buffers are in double precision, and
-    results in the inputs' precision.
+    Each independent source task has its own kernel. A GP of a hierarchy has the sum of the kernels
+    of its levels. Subclasses implement the difference in ``aggregate``. They register the
+    coefficients as buffers, because there is nothing to fit. ``points`` are the inputs of the data
+    or inducing inputs. A query evaluates the kernel at ``points``. Buffers are in double precision.
+    Results have the precision of the inputs.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
@@ -402,24 +403,25 @@ class ConditionedBatch(Conditioned, DoubleState):
         task_names: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        stationary_function(kernel)  # an unknown name is refused here, not at the first query
+        stationary_function(kernel)  # raises for an unknown name now, not at the first query
         self.kernel = kernel
         self.task_names = list(task_names or range_names(len(outputscale)))
         self._summary = Cache(size=1, max_elements=math.inf)
-        # In the state_dict, so that it cannot be loaded into GPs with another kernel.
+        # A buffer, so that loading a state_dict of GPs with another kernel fails.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the constructor's tensors by name, from which all others follow."""
-        names = inspect.getfullargspec(type(self)).args[1:-2]  # but for kernel and task_names
+        """Returns the tensors among the constructor's arguments by name."""
+        names = inspect.getfullargspec(type(self)).args[1:-2]  # without kernel and task_names
         return {name: getattr(self, name) for name in names}
 
     def _flat(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
-                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}."
+                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}: "
+                "give the inputs of the source tasks."
             )
         return super()._flat(x).double()
 
@@ -445,34 +447,35 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @property
     def stationary(self) -> Stationary:
-        """The ``Q`` kernels, for inputs with a dimension of kernels."""
+        """The ``Q`` kernels, for ``... x Q x n x d`` inputs."""
         return Stationary(self.kernel, self.lengthscale.unsqueeze(-2), self.outputscale)
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Combines the values of ``Q`` kernels, along ``dim``, to the values of ``G`` GPs.
+        """Combines the values of ``Q`` kernels along ``dim`` into the values of ``G`` GPs.
 
-        By default every GP has a kernel of its own.
+        By default, every GP has its own kernel, and the values are returned unchanged.
         """
         return values
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that turn a draw from the prior into one of the posterior.
+        """Draws the coefficients that turn a prior draw into a posterior draw.
 
         With the ``G x N x N`` covariance ``k`` of the function at the points, the data's residual
-        has the covariance ``Fᵀ (I - F k Fᵀ) F``. For exact posteriors that is ``K⁻¹ (σ² I) K⁻¹``.
+        has the covariance ``Fᵀ (I - F k Fᵀ) F``. For an exact posterior, this covariance equals
+        ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
-            values: A ``... x Q x N`` tensor: draws of each kernel's function at ``points``.
+            values: A ``... x Q x N`` tensor of the prior draws ``f`` of each kernel at ``points``.
 
         Returns:
-            A ``... x G x N`` tensor: with it as ``v``, ``f(x) - k(x, points) v`` is a draw minus
-            the posterior mean.
+            A ``... x G x N`` tensor ``v``: ``f(x) - k(x, points) v`` is a posterior draw minus the
+            posterior mean.
         """
         F = self.inverse_root
         kernels = self.flat_kernels(self.points, self.points) * self._pairs_inside
         rest = torch.eye(F.shape[-1]).to(F) - F @ kernels @ F.mT
         root, info = torch.linalg.cholesky_ex(rest)
-        if bool(info.any()):  # of precise data next to nothing is left
+        if bool(info.any()):  # precise data leave almost no residual covariance
             squares, vectors = torch.linalg.eigh(rest)
             root = vectors * squares.clamp_min(0.0).sqrt().unsqueeze(-2)
         normal = self.alpha.new_empty(*values.shape[:-2], *self.alpha.shape).normal_()
@@ -480,8 +483,8 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @property
     def summary(self) -> Summary:
-        """Returns the terms that depend on the data alone; the last result is cached."""
-        # The factors are compared by identity: they may be as large as all else together.
+        """The terms that depend only on the data; the last result is cached."""
+        # The cache compares the factors by identity: they may be larger than all other tensors.
         return self._summary(self._summarize, self.outputscale, self.inverse_root, self.alpha)
 
     def _summarize(self, outputscale: Tensor) -> Summary:
@@ -494,7 +497,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         return Summary(root, (variance * norm).sqrt())
 
     def solve(self, values: Tensor) -> Tensor:
-        """Turns ``... x G x N`` values at the data into coefficients of ``k(x, X)``."""
+        """Computes ``K⁻¹ v`` for ``... x G x N`` values ``v`` at the data."""
         return times(self.inverse_root.mT, times(self.inverse_root, values))
 
     def flat_kernels(self, x: Tensor, points: Tensor) -> Tensor:
@@ -502,11 +505,11 @@ class ConditionedBatch(Conditioned, DoubleState):
         return self.stationary.between(x, points)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens ``P x d`` inputs: ``G x N x P``."""
+        """Computes ``V(x)`` for ``P x d`` inputs, ``G x N x P``."""
         return _whitened(self._once(self.flat_cross, x), self.inverse_root)
 
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the covariances before conditioning."""
+        """Evaluates the prior covariances."""
         if x2.dim() == 2 and x1 is not x2:
             flat = self.flat_kernels(self._flat(x1), x2.double())
             return self.aggregate(self._unflat(flat.mT, x1).mT, dim=-3)
@@ -516,26 +519,26 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @abstractmethod
     def distilled(self) -> Self:
-        """The posterior on half as many inducing points, from which no outcome can be computed."""
+        """Returns the posterior on half as many inducing points, without recoverable outcomes."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the variances before conditioning: ``G x 1``."""
+        """Evaluates the prior variances, ``G x 1``."""
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Nothing writes into the tensors, so copies of a model, such as fantasy models, share them.
+        # Copies of a model, such as fantasy models, share the tensors: no code writes into them.
         return shallow_copy(self)
 
 
 @contextmanager
 def name_task_in_errors(*tasks: str) -> Iterator[None]:
-    """Names the source tasks whose covariance matrix cannot be factorized.
+    """Adds the names of source tasks to errors of a factorization.
 
     Args:
-        tasks: Their names.
+        tasks: The names of the source tasks.
 
     Raises:
-        InputDataError: Instead of the errors of the factorization.
+        InputDataError: If the factorization in the context fails. It replaces the original error.
     """
     try:
         yield
@@ -550,12 +553,12 @@ def name_task_in_errors(*tasks: str) -> Iterator[None]:
 
 
 def by_columns(matrices: Tensor) -> Tensor:
-    """Stores matrices by columns, in which order products with their transposes are faster."""
+    """Stores matrices by columns, because products with their transposes are then faster."""
     return matrices.mT.contiguous().mT
 
 
 def range_names(number: int) -> list[str]:
-    """Names tasks that have no names by their numbers."""
+    """Returns the numbers of tasks as names."""
     return [str(index) for index in range(number)]
 
 
@@ -564,7 +567,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
 
     Args:
         covariance: A ``G x N x N`` tensor.
-        name: Names the source task of a matrix and a row of it, for messages.
+        name: Maps the index of a matrix and a row to the name of the source task, for messages.
 
     Returns:
         A ``G x N x N`` tensor of lower triangular matrices.
@@ -577,7 +580,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
     except (NotPSDError, NanError):
         _, info = torch.linalg.cholesky_ex(covariance)
         matrix = int(info.nonzero()[0])
-        # Without the rows before the one where it fails, the factorization would go on.
+        # The message names the row at which the factorization fails; ``info`` counts from one.
         with name_task_in_errors(name(matrix, int(info[matrix]) - 1)):
             raise
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
@@ -585,14 +588,14 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
 
 
 FACTOR_ELEMENTS = 2**18
-"""Number of elements of covariance matrices that are factorized at once."""
+"""Maximum number of elements of the covariance matrices that are factorized at once."""
 
 
 def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
-    """Sets the padding to one of the task's own inputs.
+    """Sets the padding to the first input of the task.
 
-    Padding is masked, but must be finite and near the data, to keep rounding errors of distances
-    small.
+    The padding is masked, but it must be finite and near the data. Otherwise distances have large
+    rounding errors.
 
     Args:
         X: An ``M x N x d`` tensor of inputs.
@@ -610,16 +613,16 @@ def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
 class ConditionedGPs(ConditionedBatch):
     r"""``M`` independent GPs with stationary kernels, each conditioned on its own data.
 
-    Build them by :meth:`from_data`. A task with many rows is kept on inducing points, see
-    ``gp.distilled``. Tasks with fewer points than others are padded; what ``mask`` marks as padding
-    is exactly inert, whatever it holds. All tensors are buffers: the object has nothing to fit.
+    Build the GPs by :meth:`from_data`. A task with many rows is summarized on inducing points, see
+    ``gp.distilled``. Small tasks are padded. The values at the padding, which ``mask`` marks, have
+    no effect on results. All tensors are buffers: the object has nothing to fit.
 
     Args:
         points: An ``M x N x d`` tensor: the inputs of the data, or inducing inputs.
         mask: An ``M x N`` boolean tensor, ``True`` for points and ``False`` for padding.
         alpha: An ``M x N`` tensor: the coefficients of the mean.
         inverse_root: An ``M x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
-            or what takes its place for inducing points.
+            or the factor ``F`` of ``gp.distilled`` for inducing points.
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor of signal variances.
         prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
@@ -682,8 +685,8 @@ class ConditionedGPs(ConditionedBatch):
             prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
             kernel: The stationary kernel's name.
             task_names: Names of the tasks for messages.
-            max_inducing: Tasks with more rows are kept on at most so many inducing points; ``None``
-                keeps all of them exactly.
+            max_inducing: The maximum number of inducing points. Tasks with more rows are summarized
+                on inducing points. ``None`` keeps all tasks exact.
 
         Returns:
             The conditioned GPs.
@@ -698,7 +701,7 @@ class ConditionedGPs(ConditionedBatch):
         sizes = mask.sum(dim=-1)
         large = sizes > (max_inducing or train_X.shape[-2])
         small = (~large).nonzero().squeeze(-1)
-        # Temporary memory is several times the result.
+        # In chunks, because the temporary memory is several times the size of the result.
         chunks = [*groups_of_like_size(sizes, small, FACTOR_ELEMENTS), *large.nonzero()]
         parts = []
         for chunk in chunks:
@@ -722,11 +725,11 @@ class ConditionedGPs(ConditionedBatch):
         return self.mask
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X)`` for ``P x d`` inputs: ``M x P x N``, zero at the padding."""
+        """Evaluates ``k(x, X)`` for ``P x d`` inputs, ``M x P x N``; zero at the padding."""
         return self.flat_kernels(x, self.points) * self.mask.unsqueeze(-2)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posterior means and variances, with one evaluation of the kernel for both.
+        """Evaluates the posterior means and variances, which share one kernel evaluation.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -738,13 +741,13 @@ class ConditionedGPs(ConditionedBatch):
             return self.mean(x), self.variance(x)
 
     def select(self, tasks: Sequence[int] | Tensor | slice) -> Self:
-        """Takes some of the tasks; nothing is computed anew.
+        """Selects tasks, without recomputing any factor.
 
         Args:
-            tasks: Their indices; a slice shares the tensors.
+            tasks: The indices of the tasks. For a slice, the result shares the tensors.
 
         Returns:
-            The smaller batch, tasks in the order asked for.
+            The GPs of these tasks, in the order of ``tasks``.
         """
         index: Any = tasks
         if isinstance(tasks, slice):
@@ -754,7 +757,7 @@ class ConditionedGPs(ConditionedBatch):
             names = [self.task_names[task] for task in index.tolist()]
         twin = shallow_copy(self)
         twin.task_names = names
-        twin._summary = Cache(size=1, max_elements=math.inf)  # or each would displace the other's
+        twin._summary = Cache(size=1, max_elements=math.inf)  # not shared: its size is one
         for name, buffer in self._buffers.items():
             if name != "kernel_index" and buffer is not None:
                 twin._buffers[name] = buffer[index]
@@ -762,7 +765,7 @@ class ConditionedGPs(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Returns the posteriors on inducing points, at most half of the points of each task."""
+        """Returns the posteriors on inducing points, at most half as many as a task has points."""
         parts = []
         for task in range(self.num_tasks):
             own = self.select([task])
@@ -780,21 +783,21 @@ class ConditionedGPs(ConditionedBatch):
     def join(
         self, other: ConditionedGPs, task_names: Sequence[str] | None = None
     ) -> ConditionedGPs:
-        """Puts the tasks of two batches into one.
+        """Joins the tasks of two batches.
 
         Args:
             other: GPs with the same kernel and number of inputs.
-            task_names: The names of all tasks; by default they keep theirs.
+            task_names: The names of all tasks; by default, the tasks keep their names.
 
         Returns:
-            A new batch that starts with this batch's tasks.
+            A new batch, in which the tasks of this batch come first.
         """
         names = task_names or [*self.task_names, *other.task_names]
         return self._joined([self, other], names)
 
     @classmethod
     def _joined(cls, parts: Sequence[ConditionedGPs], names: Sequence[str]) -> Self:
-        """Puts batches into one, padded to the largest."""
+        """Joins batches, padded to the largest task."""
         size = max(part.mask.shape[-1] for part in parts)
 
         def padded(tensor: Tensor, name: str) -> Tensor:
@@ -811,16 +814,16 @@ class ConditionedGPs(ConditionedBatch):
 
 
 def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator[Tensor]:
-    """Splits tasks into groups of like size, the largest tasks first.
+    """Splits tasks into groups of similar size, the largest tasks first.
 
     Args:
         sizes: An ``M`` tensor: the number of points of each task.
         tasks: The indices of the tasks to split.
-        elements: How many elements the covariance matrices of a group have at most, if the group
-            has more than one task; each is as large as the largest.
+        elements: The maximum number of elements of the covariance matrices of a group. All matrices
+            of a group count as large as the largest. A group has at least one task.
 
     Yields:
-        The indices of a group's tasks, ascending.
+        The indices of the tasks of each group, ascending.
     """
     tasks = tasks[sizes[tasks].argsort(stable=True, descending=True)]
     while len(tasks):
@@ -840,10 +843,10 @@ def _exact(
     kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns points, mask and coefficients of tasks on all of their rows."""
+    """Returns the points, mask and coefficients of exact posteriors, on all rows of the tasks."""
     X = pad_inputs(X, mask)
     covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
-    # The padding's covariance is the identity: it adds nothing to a solve or a determinant.
+    # The covariance of the padding is the identity, which changes no solve and no determinant.
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
     inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
     residual = torch.where(mask, residual, 0.0).unsqueeze(-1)
@@ -854,7 +857,7 @@ def _exact(
 def _distilled(
     X: Tensor, residual: Tensor, mask: Tensor, noise: Tensor, kernel: Stationary, most: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns points, mask and coefficients of a single task, on inducing points."""
+    """Returns the points, mask and coefficients of one task on inducing points."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
     own = Stationary(kernel.name, kernel.lengthscale[0], kernel.scale[0])
     inducing = InducingPoints.chosen(own, X, most, noise)

@@ -1,10 +1,10 @@
-r"""Data of many rows, summarized on few inducing points.
+r"""Sparse posteriors, which summarize data of many rows on few inducing points.
 
-The posterior of a GP given ``N`` rows costs ``N²`` numbers a query. Read this for the sparse
-posterior of [Titsias2009variational]_, which takes ``r`` inducing inputs ``Z`` and is again a mean
-and a kernel of the same form. With ``K = k(Z, Z) = P Pᵀ``, with ``R`` the covariance of the rows'
-residual (noise, or noise and the parts of their task alone) and with the whitened inputs ``V(x) =
-P⁻¹ k(Z, x)``,
+A query of the exact posterior given ``N`` rows takes ``N²`` operations. The sparse posterior of
+[Titsias2009variational]_ uses ``r`` inducing inputs ``Z`` and has a mean and a kernel of the same
+form. ``K = k(Z, Z) = P Pᵀ`` is the covariance at the inducing inputs. ``R`` is the covariance of
+the rows' residual: the noise, and in a joint model also the task's own functions. With the whitened
+inputs ``V(x) = P⁻¹ k(Z, x)``,
 
 .. code-block:: text
 
@@ -13,9 +13,9 @@ P⁻¹ k(Z, x)``,
     m'(x)     = m + k(x, Z) α
     k'(x, x') = k(x, x') - k(x, Z) Fᵀ F k(Z, x')
 
-so ``α`` and ``F`` take the places that ``K⁻¹ y`` and the inverse Cholesky factor have in the exact
-posterior. ``B`` and ``a`` are sums over blocks of rows that are independent given the function, so
-that the cost is the blocks' cost plus ``N r²``.
+so ``α`` and ``F`` replace ``K⁻¹ y`` and the inverse Cholesky factor of the exact posterior. ``B``
+and ``a`` are sums over blocks of rows that are independent given the function. The total cost is
+therefore ``N r²`` plus the cost of the blocks.
 
 .. [Titsias2009variational]
     M. K. Titsias. Variational Learning of Inducing Variables in Sparse Gaussian Processes.
@@ -35,22 +35,22 @@ from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.stationary import Stationary
 
 MAX_CANDIDATES = 4096
-"""From how many of the data's inputs the inducing points are chosen, at most."""
+"""Maximum number of the data's inputs from which the inducing points are chosen."""
 
 ENOUGH, SHARE_OF_NOISE = 1e-5, 1e-3
-"""More inducing points are not worth their time once this share of the variance is left, nor more
-than this share of the noise."""
+"""Inducing points are added until the remaining variance is below these shares of the signal
+variance and of the noise variance."""
 
 _SMALLEST_PIVOT = 1e-10
-"""Inputs that add less than this share of the variance are taken for others that are chosen."""
+"""An input whose remaining variance is below this share counts as equal to a chosen input."""
 
 
 class Coefficients(NamedTuple):
-    """A posterior on inducing points, as a query needs it.
+    """Coefficients of a posterior on inducing points.
 
     Args:
         points: The ``r x d`` inducing inputs.
-        alpha: An ``r x k`` tensor: the coefficients of the mean, for each column of outcomes.
+        alpha: An ``r x k`` tensor of the coefficients of the mean, for each column of outcomes.
         inverse_root: The ``r x r`` tensor ``F``.
     """
 
@@ -60,14 +60,14 @@ class Coefficients(NamedTuple):
 
 
 def different_rows(X: Tensor, most: int) -> Tensor:
-    """Chooses different inputs from all over the data.
+    """Chooses distinct inputs that are spread over the data.
 
     Args:
         X: An ``N x d`` tensor of inputs.
-        most: How many to choose at most.
+        most: The maximum number of inputs to choose.
 
     Returns:
-        Their indices; which inputs these are does not depend on the order of the rows.
+        The row indices of the chosen inputs. The chosen inputs do not depend on the order of rows.
 
     Example:
         >>> different_rows(torch.tensor([[0.5], [0.1], [0.5]]), most=5)
@@ -80,7 +80,7 @@ def different_rows(X: Tensor, most: int) -> Tensor:
 
 
 class InducingPoints:
-    """Inducing inputs of one GP, and the Cholesky factor ``P`` of its covariance there.
+    """Inducing inputs of one GP, and the Cholesky factor ``P`` of the covariance at these inputs.
 
     Args:
         kernel: The GP's kernel.
@@ -103,21 +103,23 @@ class InducingPoints:
     def chosen(
         cls, kernel: Stationary, X: Tensor, most: int, noise: Tensor | None = None
     ) -> InducingPoints:
-        """Chooses inputs whose function values tell most about those at all others.
+        """Chooses inducing points among inputs, greedily by the remaining variance.
 
-        They are added greedily where the variance is largest, until little of it is left.
+        Each step adds the input with the largest variance given the points chosen before. The
+        choice stops when the average remaining variance is small.
 
         Args:
             kernel: The GP's kernel.
             X: An ``N x d`` tensor of inputs.
-            most: The largest number of inducing points.
-            noise: Noise variances of the data: what is left has to be small against them, too.
+            most: The maximum number of inducing points.
+            noise: Noise variances of the data. If given, the remaining variance must also be small
+                relative to the smallest noise variance.
 
         Returns:
-            The inducing points, some of these inputs.
+            The inducing points, a subset of the inputs.
         """
         candidates = X[different_rows(X, MAX_CANDIDATES)]
-        # The allocator stops at 1e-6, in these units.
+        # The allocator stops at a variance of 1e-6, so the scale sets the smallest pivot.
         scale = torch.full_like(kernel.scale, 1e-6 / _SMALLEST_PIVOT)
         unit = Stationary(kernel.name, kernel.lengthscale, scale).make_kernel()
         points = GreedyVarianceReduction().allocate_inducing_points(
@@ -132,15 +134,15 @@ class InducingPoints:
 
     @classmethod
     def between(cls, kernel: Stationary, X: Tensor) -> InducingPoints:
-        """Takes the means of pairs of inputs, the nearest two first.
+        """Chooses the midpoints of pairs of inputs, the nearest pair first.
 
         Args:
             kernel: The GP's kernel.
             X: An ``N x d`` tensor of inputs.
 
         Returns:
-            At most ``N / 2`` inducing points. None of them is one of these inputs, unless there is
-            only one.
+            At most ``N / 2`` inducing points. No inducing point equals an input, unless all inputs
+            are equal.
 
         Example:
             >>> kernel = Stationary("rbf", torch.ones(1, 1).double(), torch.tensor(1.0).double())
@@ -163,14 +165,14 @@ class InducingPoints:
         return torch.linalg.solve_triangular(self.root, cross, upper=False)
 
     def condense(self, precision: Tensor, weighted: Tensor) -> Coefficients:
-        """Converts the data's precision and mean at the inducing points to a posterior.
+        """Computes the posterior on the inducing points from the sums over the data.
 
         Args:
             precision: The ``r x r`` tensor ``B``.
             weighted: An ``r x k`` tensor: ``a`` for each column of outcomes.
 
         Returns:
-            The coefficients.
+            The coefficients of the posterior.
         """
         values, vectors, rotated = self._eigen(precision)
         values = values.clamp_min(0.0)  # rounding can make them slightly negative
@@ -178,14 +180,15 @@ class InducingPoints:
         return Coefficients(self.points, alpha, (values / (1 + values)).sqrt() * rotated.mT)
 
     def project(self, mean: Tensor, covariance: Tensor) -> Coefficients:
-        """Keeps a posterior of the GP by its moments at the inducing points.
+        """Computes the posterior that has given moments at the inducing points.
 
         Args:
-            mean: An ``r x k`` tensor: its mean minus the prior mean, or the summands of the latter.
-            covariance: Its ``r x r`` covariance.
+            mean: An ``r x k`` tensor: the posterior mean minus the prior mean, or the summands
+                of this difference.
+            covariance: The ``r x r`` posterior covariance.
 
         Returns:
-            The coefficients, of a posterior that has these moments at the inducing points.
+            The coefficients of the posterior.
         """
         half = torch.linalg.solve_triangular(self.root, covariance, upper=False)
         left = torch.linalg.solve_triangular(self.root, half.mT, upper=False)
@@ -194,7 +197,7 @@ class InducingPoints:
         return Coefficients(self.points, torch.cholesky_solve(mean, self.root), known * rotated.mT)
 
     def _eigen(self, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The ``r x 1`` eigenvalues and the vectors ``U`` of a whitened matrix, and ``P⁻ᵀ U``."""
+        """Returns the ``r x 1`` eigenvalues and eigenvectors ``U`` of a matrix, and ``P⁻ᵀ U``."""
         values, vectors = torch.linalg.eigh(matrix)
         rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
         return values.unsqueeze(-1), vectors, rotated

@@ -1,8 +1,8 @@
 """MAP fits of many independent GPs as one batched optimization.
 
 The parameters of a task are the logarithms of its lengthscales, signal variance and noise variance,
-and maybe a constant mean. The hyperpriors are densities of the hyperparameters themselves, as in
-GPyTorch, so the optimum is the one that ``fit_gpytorch_mll`` looks for.
+and optionally a constant mean. The hyperpriors are densities of the hyperparameters, not of their
+logarithms, as in GPyTorch. The optimum is therefore the optimum of ``fit_gpytorch_mll``.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ class TaskObjective(FitObjective):
     """The negative log posterior of hyperparameters on a logarithmic scale.
 
     Parameters are ``log(lengthscale), log(outputscale), log(noise)``, ``d + 2`` columns. The mean
-    is zero, or with ``shared`` a constant, the last column.
+    is zero. With ``shared``, the mean is a constant, which is the last column.
 
     Args:
         tasks: The ``M`` padded tasks.
         kernel: The stationary kernel's name.
-        hyperpriors: The log density of the hyperparameters; a known noise does not count.
-        max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
-        shared: Whether each row of parameters belongs to all tasks together. Otherwise row ``i``
-            belongs to task ``i % M``.
+        hyperpriors: The log density of the hyperparameters. The hyperprior of the noise variance is
+            ignored for tasks with known noise.
+        max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
+            one matrix is evaluated.
+        shared: Whether all tasks share each row of parameters. Otherwise, row ``i`` belongs to task
+            ``i % M``.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
@@ -63,12 +65,12 @@ class TaskObjective(FitObjective):
 
     @cached_property
     def is_log(self) -> Tensor:  # type: ignore[override]
-        """Whether a parameter is a logarithm: all but the constant mean."""
+        """Mask of the parameters that are logarithms, which excludes the constant mean."""
         count, device = self.tasks.X.shape[-1] + 2, self.tasks.X.device
         return pad(torch.ones(count, dtype=torch.bool, device=device), (0, self.shared))
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the hyperpriors; a known noise does not count."""
+        """Evaluates the hyperpriors, without the noise hyperprior for tasks with known noise."""
         density, slope = self.hyperpriors(values[:, : self.tasks.X.shape[-1] + 2])
         fixed = self.tasks.fixed_noise
         known = fixed.all().expand(len(rows)) if self.shared else fixed[rows % len(fixed)]
@@ -77,7 +79,7 @@ class TaskObjective(FitObjective):
         return density.sum(dim=-1), pad(slope, (0, self.shared))
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the negative log likelihood; the derivative in a known noise is zero."""
+        """Evaluates the negative log likelihood; its derivative in known noise is zero."""
         num_tasks, num_rows, dim = len(self.tasks.X), len(rows), self.tasks.X.shape[-1]
         index = rows % num_tasks
         if self.shared:
@@ -105,18 +107,18 @@ class TaskObjective(FitObjective):
         return value.reshape(shape[:2]).sum(dim=-1), slope.reshape(shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points of each row's task, or of all tasks."""
+        """Returns the number of points of each row's task; with ``shared``, of all tasks."""
         sizes = self.tasks.num_points
         return sizes.sum().expand(len(rows)) if self.shared else sizes[rows % len(sizes)]
 
 
 T = TypeVar("T")
 
-# Cache of finished chunks, so that an interrupted run need not repeat them.
+# Caches finished chunks: a run after an interrupt continues with the remaining chunks.
 _finished = Memo(size=4096)
 
 _SMALLEST_SHARE = 2**18
-"""Covariance matrix elements of a chunk that is small enough to balance the work of threads."""
+"""Minimum number of covariance matrix elements of a chunk when a thread's work is split."""
 
 
 @dataclass(frozen=True)
@@ -124,21 +126,21 @@ class MAPOptions:
     """Options of the optimization of source GPs' hyperparameters.
 
     Args:
-        num_restarts: The number of further starts, drawn from the hyperpriors; the first start is
-            the hyperparameters' own starting value. The best optimum is kept.
-        max_iter: The most L-BFGS-B iterations of one start.
-        seed: The seed of the starts. All tasks share the same starts, so that their order does not
-            matter.
-        chunk_elements: The number of covariance matrix elements per chunk, at least one matrix.
-            Each takes about 100 bytes of memory.
-        max_bytes: How much memory the source GPs may take in all; more is refused.
-        fit_points: Hyperparameters are fitted to at most so many points of a task, from its worst
-            outcome to its best.
-        n_jobs: How many processes joblib fits chunks in; ``None`` follows
-            ``joblib.parallel_config``, so that a dask cluster can take them. With one, this process
-            fits a chunk on each of PyTorch's threads, and they share ``chunk_elements``.
-        progress: ``True`` for a progress bar over the chunks, ``False`` for none. By default there
-            is one on a terminal, and a log line, if it takes more than three seconds.
+        num_restarts: The number of starts that are drawn from the hyperpriors. One more start uses
+            the starting values of the hyperparameters. The best optimum is kept.
+        max_iter: The maximum number of L-BFGS-B iterations of one start.
+        seed: The seed of the starts. All tasks share the same starts, so the order of tasks has no
+            effect.
+        chunk_elements: The maximum number of covariance matrix elements per chunk; a chunk has at
+            least one matrix. Each element takes about 100 bytes of memory.
+        max_bytes: The maximum memory of all source GPs. Larger source data raise an error.
+        fit_points: The maximum number of points of a task for the fit of its hyperparameters. The
+            points of a larger task are chosen evenly from its worst to its best outcome.
+        n_jobs: The number of joblib processes that fit chunks. ``None`` uses
+            ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
+            one chunk on each of PyTorch's threads, and the threads share ``chunk_elements``.
+        progress: ``True`` shows a progress bar over the chunks, ``False`` shows none. By default,
+            fits of more than three seconds show a bar on a terminal and write a log line.
 
     Raises:
         ValueError: If a number is out of range.
@@ -161,18 +163,18 @@ class MAPOptions:
         positive = "max_iter", "chunk_elements", "fit_points"
         if self.num_restarts < 0 or min(getattr(self, name) for name in positive) < 1:
             raise ValueError(
-                f"num_restarts must not be negative; {', '.join(positive)} must be positive."
+                f"num_restarts= must not be negative; {'=, '.join(positive)}= must be positive."
             )
 
 
 @dataclass(frozen=True)
 class MAPResult:
-    """The hyperparameters of ``M`` GPs at their best optimum.
+    """Best hyperparameters of ``M`` GPs.
 
     Args:
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor.
-        noise: An ``M`` tensor of inferred noise variances; ignored where the noise is known.
+        noise: An ``M`` tensor of inferred noise variances. Ignore it for tasks with known noise.
         log_posterior: An ``M`` tensor: log marginal likelihood plus log hyperprior density.
     """
 
@@ -187,21 +189,22 @@ def fit_map(
 ) -> MAPResult:
     """Fits the hyperparameters of independent zero-mean GPs, one for each task.
 
-    Of large tasks only typical rows count, see :class:`MAPOptions`.
-    Where the points of a task share one value of an input, its data say nothing of that
-    lengthscale, which ends at the mode of its hyperprior. The signal variance of such a task is at
+    A large task is fitted on some of its rows, see ``fit_points`` of :class:`MAPOptions`. If an
+    input has the same value in all points of a task, the data do not depend on its lengthscale.
+    This lengthscale ends at the mode of its hyperprior. The signal variance of such a task is at
     most one.
 
     Args:
-        tasks: The padded tasks, outcomes standardized. Computation is in double precision
-            throughout.
+        tasks: The padded tasks with standardized outcomes. All computations are in double
+            precision.
         kernel: The stationary kernel's name.
         hyperparameters: Hyperpriors, starts and bounds.
-        options: How to optimize.
+        options: Options of the optimization.
 
     Returns:
-        The best hyperparameters of every task, in double precision on the tasks' device. Where no
-        start has a positive definite covariance matrix, the log posterior is minus infinity.
+        The best hyperparameters of every task, in double precision on the tasks' device. If no
+        start of a task has a positive definite covariance matrix, the task's log posterior is minus
+        infinity.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
@@ -210,7 +213,7 @@ def fit_map(
         >>> result.lengthscale.shape
         torch.Size([3, 2])
     """
-    stationary_function(kernel)  # refuses an unknown name before anything is fitted
+    stationary_function(kernel)  # raises for an unknown name before the fit
     tasks = tasks.typical(options.fit_points)
     at_one_value = _has_constant_input(tasks)
     if not at_one_value.any():
@@ -228,19 +231,19 @@ def fit_map(
 
 
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
-    """Finds tasks whose points share a value of some input, an ``M`` boolean tensor."""
+    """Returns the mask of tasks in which some input is constant, an ``M`` boolean tensor."""
     first = tasks.X[:, :1]
     varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
-    # A single point has no spread either, but nothing to standardize its outcome by.
+    # Excludes single points: their outcome cannot be standardized, so the bound does not apply.
     return ~varies.all(dim=-1) & (tasks.num_points > 1)
 
 
 def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     """Bounds the signal variance by one, the variance of the outcomes.
 
-    A task with one value of an input carries no information about other values: far from it, the
-    prediction is the prior's, with the prior's variance. In smooth tasks, that is a hundred times
-    the outcomes'.
+    A task with a constant input carries no information about other values of this input. Far from
+    the constant, predictions have the variance of the prior. For smooth tasks, the fitted variance
+    of the prior would be a hundred times the variance of the outcomes.
     """
     upper = max(outputscale.lower, 1.0)
     return replace(outputscale, start=min(outputscale.start, upper), upper=upper)
@@ -254,14 +257,14 @@ def _fit_all(
     sizes, num_tasks = tasks.num_points, len(tasks.X)
     on_threads = options.n_jobs == 1 and tasks.X.device.type == "cpu"
     num_threads = min(torch.get_num_threads(), num_tasks) if on_threads else 1
-    # A few chunks a thread, if they are large: the threads end at about the same time.
+    # With a few large chunks for each thread, the threads end at about the same time.
     total = len(starts) * num_tasks * int(sizes.max()) ** 2
     shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
     share = min(options.chunk_elements // num_threads, -(-total // (shares * num_threads)))
-    # Tasks of like size share a chunk: little padding, and small tasks do not wait for large ones.
+    # Tasks of similar size share a chunk: little padding, and no small task waits for a large one.
     every = torch.arange(num_tasks, device=sizes.device)
     chunks = list(groups_of_like_size(sizes, every, share // len(starts)))
-    # Fewer chunks than threads: each may take more of the memory, and its starts stay together.
+    # With fewer chunks than threads, each chunk gets a larger share of chunk_elements.
     num_threads = min(num_threads, len(chunks))
     theta = torch.empty(num_tasks, starts.shape[-1], dtype=torch.double, device=tasks.X.device)
     value = theta.new_empty(num_tasks)
@@ -308,10 +311,10 @@ def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
 
 
 def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
-    """Keeps PyTorch on one thread during calls, which run side by side.
+    """Limits PyTorch to one thread within each call of a function; calls run in parallel.
 
-    One thread for each job is faster than several threads within a job, because PyTorch factorizes
-    the matrices of a batch one after another.
+    One thread for each job is faster than several threads for one job, because PyTorch factorizes
+    the matrices of a batch one by one.
     """
     before = torch.get_num_threads()
 
@@ -333,7 +336,7 @@ def _optimize(
     max_iter: int,
     chunk_elements: int,
 ) -> tuple[Tensor, Tensor]:
-    """Runs all starts of all tasks at once and keeps each task's best."""
+    """Runs all starts of all tasks at once and returns the best optimum of each task."""
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
     on_cpu = tasks.X.device.type == "cpu"
     max_elements = min(chunk_elements, BLOCK_ELEMENTS) if on_cpu else chunk_elements

@@ -1,7 +1,7 @@
-r"""The posterior of an exact GP while its data and its hyperparameters stay as they are.
+r"""The posterior of an exact GP with fixed data and hyperparameters, in closed form.
 
-While an acquisition function is optimized, only the candidates change. What stays is prepared once:
-the prior is written in values of stationary kernels between a candidate and fixed points,
+While an acquisition function is optimized, only the candidates change. All other terms are computed
+once. The prior is expanded in values of stationary kernels between a candidate and fixed points,
 
 .. code-block:: text
 
@@ -12,11 +12,12 @@ the prior is written in values of stationary kernels between a candidate and fix
     k(x, x') = v₀ + Σ_i (w_i(x) + w_i(x')) l_i / 2
                   + q_i (k_i(x, x') - k_i(x, x)) - w_i(x) S_i w_i(x')ᵀ
 
-where the fixed inputs ``T`` include the target's inputs, and ``R_i`` whitens: products with the
-inverse of a covariance, instead of its factor, would have a million times the rounding errors.
-Read it for how parts add up to a model's prior, and how that is conditioned on the data. An
-evaluation is then one distance matrix and two matrix products for each part, whatever the model
-is made of, and a gradient two more. :func:`expand` reads the parts from a mean and a kernel.
+where the fixed inputs ``T`` include the target's inputs. ``R_i`` is a factor of an inverse
+covariance, which whitens the values. Products with the inverse covariance itself would have a
+million times larger rounding errors. :func:`expand` builds the parts ``i`` of a prior from a mean
+and a kernel. :class:`FrozenPosterior` conditions the prior on the data. For any model, an
+evaluation takes one distance matrix and two matrix products for each part. A gradient takes two
+more matrix products.
 """
 
 from __future__ import annotations
@@ -43,25 +44,26 @@ from botorch_transfer.gp.stationary import (
 )
 
 MAX_NUMBERS = 2**26
-"""Largest number of elements of a part; larger priors are evaluated the general way."""
+"""Maximum number of elements of a part. Larger priors have no expansion."""
 
 SMALL_CHUNKS = 8
-"""Divides the block of candidates that a CPU evaluates at once, so that it fits the cache."""
+"""Divides the number of candidates that a CPU evaluates at once, so that they fit its cache."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Kernel values at fixed points, whitened, and their weights in mean and covariance.
+    """Part of an expansion: weights of whitened kernel values in the mean and the covariance.
 
     Args:
         kernel: ``B`` stationary kernels, with ``B x 1 x d`` lengthscales.
-        points: A ``B x N x d`` tensor: the fixed points ``X_i`` of each.
-        root: A ``B x r x n`` tensor: the rows of ``R`` for the first ``n`` points. Values at the
-            other points are not whitened.
-        columns: A ``B x (r + N - n) x (2 + T)`` tensor: ``a``, ``l`` and ``C``, the weights of
-            mean, linear part of the variance and covariances.
-        squares: A ``B x r`` tensor: the diagonal of ``S``, zero for values that are not whitened.
-        factor: A ``B`` tensor ``q``: how much of the kernels themselves is in the covariance.
+        points: A ``B x N x d`` tensor of the fixed points ``X_i`` of each kernel.
+        root: A ``B x r x n`` tensor, the rows of ``R`` for the first ``n`` points. Values at the
+            remaining points are not whitened.
+        columns: A ``B x (r + N - n) x (2 + T)`` tensor of the weights ``a`` of the mean, ``l`` of
+            the linear term of the variance, and ``C`` of the covariances.
+        squares: A ``B x r`` tensor, the diagonal of ``S`` for whitened values. ``S`` is zero for
+            values that are not whitened.
+        factor: A ``B`` tensor ``q``, the factors of the kernels in the covariance.
     """
 
     kernel: Stationary
@@ -73,15 +75,15 @@ class Part:
 
     @classmethod
     def of_kernel(cls, kernel: Stationary, T: Tensor, reference: Tensor | None = None) -> Part:
-        """Returns a kernel itself, as the covariance with the fixed inputs.
+        """Builds the part of a kernel that is a summand of the covariance.
 
         Args:
             kernel: One stationary kernel.
             T: The fixed inputs, a ``T x d`` tensor.
-            reference: An ``R x d`` tensor of further points, with which it has no covariance yet.
+            reference: An ``R x d`` tensor of additional points. Their weights are zero.
 
         Returns:
-            The part, of ``T + R`` points.
+            The part with ``T + R`` points.
         """
         points = T if reference is None else torch.cat([T, reference])
         columns = pad(torch.eye(len(points), len(T)).to(points), (2, 0)).unsqueeze(0)
@@ -94,21 +96,22 @@ class Part:
     def of_sources(
         cls, gps: ConditionedBatch, weights: Tensor, T: Tensor, squares: Tensor | None = None
     ) -> Part:
-        """The posterior of a weighted sum of conditioned GPs, each with a kernel of its own.
+        """Builds the part of a weighted sum of conditioned GPs, which have one kernel each.
 
         Args:
             gps: The GPs.
-            weights: A ``G`` tensor: the expected weights.
+            weights: A ``G`` tensor of the expected weights.
             T: The fixed inputs, a ``T x d`` tensor.
-            squares: A ``G`` tensor: the expected squares of weights that are uncertain.
+            squares: A ``G`` tensor of the expected squared weights, for uncertain weights. By
+                default, the squares of ``weights``.
 
         Returns:
-            The part, of each GP's own points and the fixed inputs.
+            The part. The points of each kernel are the GP's points and the fixed inputs.
         """
         squares = weights.square() if squares is None else squares
         own, number = gps.points.expand(len(weights), *gps.points.shape[-2:]), len(T)
         root = gps.summary.root
-        # The last row of the root is the mean's, whose product counts as weights are uncertain.
+        # The last row of the root is for the mean: uncertain weights add squares of the mean.
         of_rows = squares.unsqueeze(-1).repeat(1, root.shape[-2])
         of_rows[:, -1] = weights.square() - squares
         at_fixed = root @ gps.flat_cross(T).mT
@@ -120,7 +123,7 @@ class Part:
         return cls(gps.stationary, points, root, columns, of_rows, squares)
 
     def mapped(self, matrix: Tensor) -> Part:
-        """Multiplies mean, variance and covariances by a matrix."""
+        """Multiplies the columns (mean, variance and covariances) by a matrix."""
         square = matrix[1, 1]
         squares, factor = square * self.squares, square * self.factor
         return replace(self, columns=self.columns @ matrix, squares=squares, factor=factor)
@@ -132,16 +135,16 @@ class Part:
 
     @cached_property
     def of_kernel_values(self) -> tuple[Tensor, Tensor]:
-        """The logarithm of the signal variance, and twice the inverse lengthscales."""
+        """The log signal variances and twice the inverse lengthscales of the kernels."""
         return self.kernel.scale.log()[:, None, None], 2 / self.kernel.lengthscale
 
     def whiten(self, values: Tensor) -> Tensor:
-        """Whitens ``B x P x N`` kernel values at the first points: ``B x P x r``."""
+        """Whitens ``B x P x N`` kernel values at the first ``n`` points, ``B x P x r``."""
         n = self.root.shape[-1]
         return values[..., :n] @ self.root.mT if n > 0 else values[..., :0]
 
     def linear(self, values: Tensor, whitened: Tensor) -> Tensor:
-        """Evaluates what is linear in kernel values: a ``P x (2 + T)`` tensor."""
+        """Evaluates the terms that are linear in kernel values, a ``P x (2 + T)`` tensor."""
         r, n = self.root.shape[-2:]
         result = values[..., n:] @ self.columns[:, r:]
         if n > 0:
@@ -149,15 +152,15 @@ class Part:
         return result.sum(dim=0)
 
     def value(self, x: Tensor, differentiable: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Evaluates what the part adds.
+        """Evaluates the summand of the part.
 
         Args:
             x: A ``P x d`` tensor of inputs.
-            differentiable: Whether :meth:`gradient` will be asked for.
+            differentiable: Whether :meth:`gradient` is called later.
 
         Returns:
-            A ``P x (2 + T)`` tensor of mean, variance and covariances; and the terms of the
-            gradient.
+            A ``P x (2 + T)`` tensor of mean, variance and covariances, and the last three arguments
+            of :meth:`gradient`.
         """
         kernel = self.kernel
         function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
@@ -176,13 +179,13 @@ class Part:
     def gradient(
         self, in_value: Tensor, scaled: Tensor, slopes: Tensor, products: Tensor
     ) -> Tensor:
-        """Evaluates the gradient in the inputs: ``P x d``.
+        """Evaluates the gradient in the inputs, a ``P x d`` tensor.
 
         Args:
-            in_value: A ``P x (2 + T)`` tensor: the gradient in the value.
-            scaled: What :meth:`value` returned besides, and so are the next ones.
-            slopes: See there.
-            products: See there.
+            in_value: A ``P x (2 + T)`` tensor, the gradient in the value.
+            scaled: The inputs divided by the lengthscales, as :meth:`value` returns them.
+            slopes: The derivatives of the kernels, as :meth:`value` returns them.
+            products: The whitened values times ``squares``, as :meth:`value` returns them.
         """
         H = in_value @ self.columns.mT
         if (r := products.shape[-1]) > 0:
@@ -194,7 +197,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Expansion:
-    """A prior as the sum of parts and constants.
+    """Expansion of a prior, the sum of parts and constants.
 
     Args:
         parts: The parts.
@@ -205,12 +208,12 @@ class Expansion:
     constants: Tensor
 
     def mapped(self, matrix: Tensor) -> Expansion:
-        """Multiplies means, variances and covariances, as columns, by a matrix."""
+        """Multiplies the columns (mean, variance and covariances) by a matrix."""
         return Expansion([part.mapped(matrix) for part in self.parts], self.constants @ matrix)
 
 
 def terms_of(kernel: Kernel) -> Iterator[Kernel]:
-    """Yields the kernels that a kernel is the sum of."""
+    """Yields the summands of a kernel."""
     if type(kernel) is AdditiveKernel and kernel.active_dims is None:
         for term in kernel.kernels:
             yield from terms_of(cast(Kernel, term))
@@ -220,7 +223,7 @@ def terms_of(kernel: Kernel) -> Iterator[Kernel]:
 
 @torch.no_grad()
 def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
-    """Writes a prior in kernel values at fixed inputs.
+    """Expands a prior in kernel values at fixed inputs.
 
     Args:
         mean: The prior's mean.
@@ -228,8 +231,9 @@ def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
         T: The fixed inputs, a ``T x d`` tensor.
 
     Returns:
-        The expansion; ``None`` unless the kernel is a sum of stationary kernels and at most one
-        :class:`PriorKernel`, and the mean is constant or belongs to the latter.
+        The expansion. ``None`` unless the kernel is a sum of stationary kernels and at most one
+        :class:`PriorKernel`. Without a :class:`PriorKernel`, the mean must be constant. Otherwise,
+        the :class:`PriorKernel` must support the mean.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -252,16 +256,16 @@ def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
 
 
 class FrozenPosterior:
-    """A GP's posterior at single inputs, for hyperparameters and data that stay.
+    """Posterior of a GP with fixed hyperparameters and data, for fast evaluations at single inputs.
 
     Args:
-        prior: The prior at fixed inputs ``T``; the first ``n`` are the data's inputs.
-        T: These inputs, transformed.
-        Y: An ``n`` tensor of outcomes, standardized.
+        prior: The prior, expanded at the fixed inputs ``T``.
+        T: A ``T x d`` tensor of transformed inputs. The first ``n`` are the inputs of the data.
+        Y: An ``n`` tensor of transformed outcomes.
         noise: An ``n`` tensor of noise variances.
-        transform: Transforms inputs; by default they are transformed already.
-        mean: What was subtracted from the outcomes; nothing by default.
-        std: What they were then divided by.
+        transform: The input transform of the model. By default, inputs are already transformed.
+        mean: The mean that the outcome transform subtracted from the outcomes; zero by default.
+        std: The standard deviation that the outcome transform divided by; one by default.
     """
 
     def __init__(
@@ -281,8 +285,8 @@ class FrozenPosterior:
         root, eye = psd_safe_cholesky(K), torch.eye(n).to(K)
         whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
         alpha = whitening @ (whitening.mT @ (Y - values[:n, 0]))
-        # Means and covariances are linear in the prior's: (mean, variance, with the data,
-        # with the others) become (mean, variance, whitened, with the others given the data).
+        # The posterior's columns are linear in the prior's columns: mean, variance, covariances
+        # with the data (which become whitened), and covariances with the other fixed inputs.
         to_posterior = torch.eye(2 + len(T)).to(K)
         to_posterior[2 : 2 + n, 0] = alpha
         to_posterior[2 : 2 + n, 2 : 2 + n] = whitening
@@ -302,15 +306,15 @@ class FrozenPosterior:
             x: A ``P x d`` tensor of inputs.
 
         Returns:
-            Means and variances, two ``P`` tensors, and the covariances with the fixed inputs that
-            are not the data's, ``P x (T - n)``; all in the user's units.
+            The means and variances, two ``P`` tensors, and a ``P x (T - n)`` tensor of covariances
+            with the fixed inputs without data. All values are in the user's units.
         """
         values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)
         mean, variance, covariance = values.tensor_split((1, 2), dim=-1)
         return mean.squeeze(-1), variance.squeeze(-1), covariance
 
     def is_too_large(self, X: Tensor) -> bool:
-        """Returns whether kernel values at all inputs at once would take too much memory."""
+        """Returns whether the kernel values of all inputs would take too much memory."""
         most = MAX_NUMBERS // SMALL_CHUNKS if torch.is_grad_enabled() else MAX_NUMBERS
         return X.shape[:-1].numel() * self._width > most
 
@@ -319,10 +323,11 @@ class FrozenPosterior:
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            further: Further outcomes that the posterior is conditioned on.
+            further: Additional data to condition on.
 
         Returns:
-            Means and covariances, ``batch_shape x q`` and ``batch_shape x q x q`` tensors.
+            The means, a ``batch_shape x q`` tensor, and the covariances, a ``batch_shape x q x q``
+            tensor.
         """
         inputs = JointInputs(self.expansion, X.double())
         mean, covariance = inputs.columns[..., 0], inputs.covariance(inputs)
@@ -334,7 +339,7 @@ class FrozenPosterior:
         return mean.to(X), covariance.to(X)
 
     def further(self, X: Tensor, Y: Tensor, noise: Tensor) -> FurtherData:
-        """Prepares further data: a Cholesky factor of their covariance is all that they need.
+        """Precomputes the terms of additional data, such as the Cholesky factor.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -342,7 +347,7 @@ class FrozenPosterior:
             noise: A ``batch_shape x q`` tensor of noise variances.
 
         Returns:
-            The data, with their graph.
+            The data and the terms, with their graph.
         """
         points = JointInputs(self.expansion, X.double())
         root = psd_safe_cholesky(points.covariance(points) + noise.double().diag_embed())
@@ -350,7 +355,7 @@ class FrozenPosterior:
         return FurtherData(points, root, torch.cholesky_solve(residual, root))
 
     def whiten(self, x: Tensor) -> Tensor:
-        """Evaluates the covariances with the data, whitened, for :meth:`draw_update`.
+        """Evaluates the whitened covariances with the data, for :meth:`draw_update`.
 
         Args:
             x: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -361,13 +366,14 @@ class FrozenPosterior:
         return JointInputs(self.expansion, x.double()).columns[..., 2 : 2 + self.num_points]
 
     def draw_update(self, values: Tensor) -> Tensor:
-        """Turns draws from the prior into draws from the posterior, by Matheron's rule.
+        """Computes the update that turns prior draws into posterior draws by Matheron's rule.
 
         Args:
-            values: A ``... x n`` tensor: the draws at the data's inputs.
+            values: A ``... x n`` tensor of the prior draws at the inputs of the data.
 
         Returns:
-            A ``... x n`` tensor: its product with the whitened covariances is to be added.
+            A ``... x n`` tensor of coefficients. Add the product of the whitened covariances and
+            the coefficients to a prior draw.
         """
         whitening, Y, noise = self._draws_from
         return (Y - values - noise.sqrt() * torch.randn_like(values)) @ whitening
@@ -378,9 +384,9 @@ class FrozenPosterior:
 
 
 class _Value(torch.autograd.Function):
-    """The posterior with its closed-form gradient: automatic differentiation takes twice as long.
+    """The posterior with a closed-form gradient, twice as fast as automatic differentiation.
 
-    Means, variances and covariances with other inputs are the columns of the result.
+    The columns of the result are means, variances and covariances with fixed inputs without data.
     """
 
     @staticmethod
@@ -394,7 +400,7 @@ class _Value(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
         x, variance, whitened, *saved = ctx.saved_tensors
         (gradient,) = grad_outputs
-        if torch.is_grad_enabled():  # it is to be differentiated itself
+        if torch.is_grad_enabled():  # for second derivatives
             result, _ = _value(x, ctx.posterior, ctx.num_points, differentiable=False)
             (found,) = torch.autograd.grad(result, x, gradient, create_graph=True)
             return found, None, None
@@ -408,7 +414,7 @@ class _Value(torch.autograd.Function):
 def _value(
     x: Tensor, posterior: Expansion, n: int, differentiable: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """Evaluates the posterior, and what its closed-form gradient needs."""
+    """Evaluates the posterior and the terms of its closed-form gradient."""
     found = [part.value(x, differentiable) for part in posterior.parts]
     values = sum((value for value, _ in found), start=posterior.constants)
     whitened = values[:, 2 : 2 + n]
@@ -419,10 +425,10 @@ def _value(
 
 @dataclass(frozen=True)
 class JointInputs:
-    """Inputs of a joint posterior, with precomputed terms and their graph.
+    """Inputs of a joint posterior, with cached terms and their graph.
 
     Args:
-        posterior: A frozen posterior whose only fixed inputs are the data's.
+        posterior: The expansion of a posterior whose fixed inputs are the inputs of the data.
         x: A ``batch_shape x q x d`` tensor of transformed inputs.
     """
 
@@ -431,7 +437,7 @@ class JointInputs:
 
     @cached_property
     def _flat(self) -> tuple[Tensor, list[Tensor]]:
-        """Columns and each part's whitened kernel values, of the inputs of all batches."""
+        """The columns and each part's whitened kernel values, for the inputs of all batches."""
         flat, whitened = self.x.reshape(-1, self.x.shape[-1]), []
         total: Any = self.posterior.constants
         for part in self.posterior.parts:
@@ -442,7 +448,7 @@ class JointInputs:
 
     @cached_property
     def columns(self) -> Tensor:
-        """The posterior's columns but for the quadratic part, ``batch_shape x q x (2 + n)``."""
+        """The linear terms of the posterior's columns, ``batch_shape x q x (2 + n)``."""
         return self._flat[0].unflatten(0, self.x.shape[:-1])
 
     @cached_property
@@ -452,7 +458,7 @@ class JointInputs:
         return [values.unflatten(1, shape).movedim(0, -3) for values in self._flat[1]]
 
     def covariance(self, other: JointInputs) -> Tensor:
-        """Evaluates the posterior covariances with other inputs: ``batch_shape x q x q'``."""
+        """Evaluates the posterior covariances with other inputs, ``batch_shape x q x q'``."""
         ours, theirs = self.columns, other.columns
         total = 0.5 * (ours[..., 1:2] + theirs[..., 1:2].mT) - ours[..., 2:] @ theirs[..., 2:].mT
         x1 = self.x.unsqueeze(-3)
@@ -466,13 +472,13 @@ class JointInputs:
 
 
 class FurtherData(NamedTuple):
-    """Data added to a frozen posterior, such as fantasies.
+    """Data that are added to a frozen posterior, such as fantasies.
 
     Args:
-        points: Their inputs.
-        root: A ``batch_shape x q x q`` tensor: the Cholesky factor of their covariance.
-        weights: A ``[num_fantasies x] batch_shape x q x 1`` tensor: the weights of their
-            covariances with other inputs in the mean.
+        points: The inputs of the added data.
+        root: A ``batch_shape x q x q`` tensor, the Cholesky factor of the covariance of the data.
+        weights: A ``[num_fantasies x] batch_shape x q x 1`` tensor. The mean at an input changes by
+            its covariances with the data times these weights.
     """
 
     points: JointInputs

@@ -1,10 +1,11 @@
-"""Hyperpriors, starting values and bounds of GP hyperparameters, and what is built from them.
+"""Hyperpriors, starting values and bounds of GP hyperparameters, and kernels built from them.
 
-Read this for the defaults of source GPs and target models, and to give a model other ones. Source
-tasks are standardized one by one, and have the hyperpriors of ScaML-GP (Appendix C.5 of
-[Tighineanu2023scaml]_). The residual is the target's difference from the sources. By default it has
-cautious hyperpriors (:func:`cautious_hyperparameters`): with one or two points, the paper's let it
-vanish, and the model is far too sure of itself.
+This module defines the defaults of source GPs and target models. Use its classes to give a model
+other hyperpriors. The outcomes of each source task are standardized. Source GPs have the
+hyperpriors of ScaML-GP (Appendix C.5 of [Tighineanu2023scaml]_). The residual is the difference
+between the target and the sources. By default, the residual has cautious hyperpriors
+(:func:`cautious_hyperparameters`). With one or two target points, the paper's hyperpriors lead to a
+residual variance near zero, and the model is overconfident.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
@@ -46,7 +47,7 @@ def make_prior(family: str, parameters: Tensor) -> Prior:
     Args:
         family: ``"gamma"`` (shape, rate), ``"normal"`` (mean, standard deviation) or ``"uniform"``
             (bounds).
-        parameters: A tensor of its two parameters.
+        parameters: A tensor of the prior's two parameters.
 
     Returns:
         The prior.
@@ -56,21 +57,21 @@ def make_prior(family: str, parameters: Tensor) -> Prior:
         tensor(0.5000)
     """
     first, second = parameters.detach().clone().unbind()
-    # A value outside of a bounded distribution has density zero; it is no error.
+    # Without validation, values outside a bounded distribution have density zero.
     return _FAMILIES[family][0](first, second, validate_args=False)
 
 
 def describe_prior(prior: Prior) -> tuple[str, Tensor]:
-    """Returns the arguments by which :func:`make_prior` builds a prior again.
+    """Returns the arguments with which :func:`make_prior` rebuilds a prior.
 
     Args:
         prior: A univariate Gamma, Normal or uniform prior.
 
     Returns:
-        The family and a tensor of its two parameters.
+        The family and a tensor of the prior's two parameters.
 
     Raises:
-        ValueError: If it is another prior.
+        ValueError: If the prior has another class or a batch shape.
 
     Example:
         >>> from gpytorch.priors import NormalPrior
@@ -81,7 +82,7 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
         if type(prior) is kind and prior.batch_shape == torch.Size():
             return family, torch.stack([getattr(prior, name).detach() for name in names])
     raise ValueError(
-        f"{type(prior).__name__} can't be a hyperprior here: give a univariate GammaPrior, "
+        f"{type(prior).__name__} is not supported as a hyperprior: give a univariate GammaPrior, "
         "NormalPrior or UniformPrior."
     )
 
@@ -102,10 +103,10 @@ class _OfLogarithm(Prior, ABC):
 class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
     r"""A Gamma hyperprior whose ``log_prob`` is the density of the logarithm.
 
-    Use it for MAP. The maximum of a density depends on the coordinates. A Gamma with shape at most
-    one has its mode at zero. With few points, MAP then ends at a lengthscale of zero: the model
-    takes the function for white noise and predicts nothing. The density of the logarithm has its
-    maximum at the mean, whatever the shape, and the optimizer works with logarithms anyway:
+    Use it for MAP fits. The maximum of a density depends on the coordinates. A Gamma density with a
+    shape of at most one has its mode at zero. With few points, MAP then ends at a lengthscale of
+    zero, and the model treats the function as white noise. The density of the logarithm has its
+    maximum at the mean for any shape. The optimizer works with logarithms in any case:
 
     .. math:: \log p(\log \theta) = \log \mathrm{Gamma}(\theta) + \log \theta.
 
@@ -122,10 +123,9 @@ class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
 class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
     r"""A log-normal hyperprior whose ``log_prob`` is the density of the logarithm.
 
-    Use it for MAP with few points, for the reasons that :class:`LogDensityGammaPrior` gives. A
-    broad log-normal distribution has its mode near zero, at ``exp(loc - scale²)``; the density of
-    the logarithm has its maximum at the median, ``exp(loc)``. Draws come from the log-normal
-    distribution.
+    Use it for MAP fits with few points, as :class:`LogDensityGammaPrior`. The mode of a broad
+    log-normal density is near zero, at ``exp(loc - scale²)``. The density of the logarithm has its
+    maximum at the median, ``exp(loc)``. Draws come from the log-normal distribution.
 
     Example:
         >>> prior = LogDensityLogNormalPrior(0.0, 3.0)
@@ -135,13 +135,13 @@ class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
 
 
 def log_density_prior(prior: Prior) -> Prior:
-    """Turns a hyperprior into the one to register on a module that is fitted by MAP.
+    """Converts a Gamma hyperprior to a :class:`LogDensityGammaPrior`, for fits by MAP.
 
     Args:
         prior: A hyperprior, univariate or of ``d`` independent hyperparameters.
 
     Returns:
-        For a Gamma, a :class:`LogDensityGammaPrior`; any other hyperprior itself.
+        A :class:`LogDensityGammaPrior` for a Gamma hyperprior; any other hyperprior unchanged.
 
     Example:
         >>> log_density_prior(GammaPrior(0.5, 2.0))
@@ -154,11 +154,11 @@ def log_density_prior(prior: Prior) -> Prior:
 
 
 class LogPrior:
-    """The log densities of several hyperparameters, and their derivatives.
+    """Log densities of several hyperparameters, and the derivatives of these densities.
 
     Args:
-        priors: The hyperprior of each group of hyperparameters and the group's size. No hyperprior
-            counts as a constant density.
+        priors: Pairs of a hyperprior and the number of hyperparameters that it applies to. The log
+            density of ``None`` is zero.
 
     Example:
         >>> log_prior = LogPrior([(GammaPrior(2.0, 1.0), 3), (None, 1)])
@@ -178,7 +178,7 @@ class LogPrior:
             numbers = torch.zeros(5) if coefficients is None else coefficients
             columns += numbers.detach().double().cpu().reshape(-1, 5).expand(size, 5)
         self._coefficients = torch.stack(columns, dim=-1) if columns else torch.zeros(5, 0)
-        # The logarithm of a hyperparameter that may be negative is not needed, and not defined.
+        # A hyperparameter that may be negative has no logarithm, and its density needs none.
         self._has_logarithm = (self._coefficients[1] != 0) | (self._coefficients[3] != 0)
 
     def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,7 +190,7 @@ class LogPrior:
         Returns:
             The log densities and their derivatives, two ``P x k`` tensors.
         """
-        self._coefficients = self._coefficients.to(values)  # once to a GPU
+        self._coefficients = self._coefficients.to(values)  # moves to a GPU only once
         self._has_logarithm = self._has_logarithm.to(values.device)
         a, b, c, d, e = self._coefficients
         logarithm = torch.where(self._has_logarithm, values, 1.0).log()
@@ -208,10 +208,11 @@ class LogPrior:
 
 
 def _coefficients(prior: Any) -> Tensor | None:
-    """Returns a log density as ``a + b ln v + c v + d (ln v)² + e v²``.
+    """Returns the coefficients of a log density ``a + b ln v + c v + d (ln v)² + e v²``.
 
     Returns:
-        The five coefficients last; ``None`` if the density has another form.
+        A tensor whose last dimension is the five coefficients; ``None`` if the density has another
+        form.
     """
     of_logarithm = 1.0 if isinstance(prior, _OfLogarithm) else 0
     if type(prior) in (GammaPrior, LogDensityGammaPrior):
@@ -229,7 +230,7 @@ def _coefficients(prior: Any) -> Tensor | None:
 
 
 HyperparameterChoice = Literal["cautious", "paper"]
-"""Hyperpriors of a target's residual, noise and weights."""
+"""Choice of the hyperpriors of a target's residual, noise and weights."""
 
 
 @dataclass(frozen=True)
@@ -238,12 +239,12 @@ class Hyperparameter:
 
     Args:
         make_prior: Builds the hyperprior; ``None`` for maximum likelihood.
-        start: The value that optimization starts from.
+        start: The starting value of the optimization.
         lower: The lower bound, positive.
         upper: The upper bound.
 
     Raises:
-        ValueError: If not ``0 < lower <= start <= upper < inf``.
+        ValueError: Unless ``0 < lower <= start <= upper < inf``.
 
     Example:
         >>> Hyperparameter(None, start=1.0, lower=1e-4, upper=1e2).constraint()
@@ -267,7 +268,7 @@ class Hyperparameter:
         return None if self.make_prior is None else self.make_prior()
 
     def content(self) -> tuple[object, ...]:
-        """Returns the parts that make two hyperparameters equal: hyperprior, start and bounds."""
+        """Returns the hyperprior, start and bounds, for comparisons of two hyperparameters."""
         prior, state = self.prior(), None
         if prior is not None:
             # Some of PyTorch's distributions keep their parameters as plain attributes.
@@ -276,19 +277,20 @@ class Hyperparameter:
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
-        """Builds a new constraint: the logarithm is optimized, within the bounds."""
+        """Builds a constraint that keeps the bounds and makes the optimizer use the logarithm."""
         return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
 
     def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """Draws starting values for restarts of the optimizer.
 
         Args:
-            shape: The shape of the draws; its end is the hyperprior's own shape, if it has one.
+            shape: The shape of the draws. If the hyperprior has a batch shape, ``shape`` ends with
+                it.
             generator: A random number generator on the CPU.
 
         Returns:
-            A double tensor of that shape: draws from the hyperprior, clamped to the bounds;
-            without a hyperprior, draws of ``log(1 + exp(N(0, 1)))``.
+            A double tensor of this shape: draws from the hyperprior, clamped to the bounds. Without
+            a hyperprior, the draws are ``log(1 + exp(N(0, 1)))``.
         """
         prior = self.prior()
         if prior is None:
@@ -296,10 +298,10 @@ class Hyperparameter:
             draws = torch.nn.functional.softplus(normal)
         else:
             seed = int(torch.randint(2**62, (1,), generator=generator))
-            # Hyperpriors draw from the CPU's global generator, whose state is put back.
+            # Hyperpriors draw from the CPU's global generator, whose state is restored.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
-                # A hyperprior of several hyperparameters draws all of them at once.
+                # A hyperprior with a batch shape draws all its hyperparameters at once.
                 drawn = shape[: len(shape) - len(prior.batch_shape)]
                 draws = prior.sample(drawn).double()
         return draws.clamp(self.lower, self.upper)
@@ -350,8 +352,8 @@ SOURCE_HYPERPARAMETERS = GPHyperparameters(
 )
 """Defaults for source GPs, whose outcomes are standardized task by task.
 
-They are the paper's, but for the upper bound of the noise variance, which is 0.01 there: many noisy
-points need more.
+They are the paper's values, except for the upper bound of the noise variance. The paper's bound,
+0.01, is too low for many noisy points.
 """
 
 RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
@@ -361,7 +363,7 @@ RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     ),
     noise=replace(_NOISE, upper=1e-2),
 )
-"""The paper's values for the residual, which the sources cannot explain, and for the noise."""
+"""The paper's values for the noise and for the residual between target and sources."""
 
 TYPICAL_RESIDUAL = 0.15
 """Default variance of the residual, as a share of the sources' variance."""
@@ -373,12 +375,12 @@ TYPICAL_NOISE = math.exp(-5.0)
 def cautious_hyperparameters(
     dim: int, variance: float = TYPICAL_RESIDUAL, noise: float = TYPICAL_NOISE
 ) -> GPHyperparameters:
-    r"""Hyperpriors of a residual that stay reasonable with one or two target points.
+    r"""Builds hyperpriors of a residual for few target points.
 
-    The paper's log-normal hyperpriors are broad, and their modes are near zero. Two points that the
-    sources predict well are then enough for a residual of variance ``1e-4``, and predictions
-    elsewhere are wrong by many standard deviations. These are narrower, and MAP maximizes the
-    density of the logarithms, whose mode is the median:
+    The paper's log-normal hyperpriors are broad, and their modes are near zero. If the sources
+    predict two target points well, MAP ends at a residual variance of ``1e-4``. Predictions at
+    other inputs are then wrong by many standard deviations. The cautious hyperpriors are narrower.
+    MAP maximizes the density of the logarithms, whose mode is the median:
 
     .. code-block:: text
 
@@ -388,12 +390,11 @@ def cautious_hyperparameters(
 
     Args:
         dim: The number of inputs ``d``.
-        variance: The variance that the residual is expected to have, see
-            ``ConditionedPrior.residual_variance``.
-        noise: The noise variance that is expected, see ``ConditionedPrior.noise_variance``.
+        variance: The expected variance of the residual, see ``ConditionedPrior.residual_variance``.
+        noise: The expected noise variance, see ``ConditionedPrior.noise_variance``.
 
     Returns:
-        The hyperparameters; each starts at its median.
+        The hyperparameters. Each starting value is the median of the hyperprior.
 
     Raises:
         ValueError: If ``dim`` or ``variance`` is not positive.
@@ -412,7 +413,7 @@ def cautious_hyperparameters(
 
 
 def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperparameter:
-    """Returns a hyperparameter whose logarithm is normal; MAP uses the logarithm's density."""
+    """Builds a log-normal hyperparameter; MAP uses the density of its logarithm."""
     lower, upper = bounds
     start = min(max(math.exp(loc), lower), upper)
     return Hyperparameter(partial(LogDensityLogNormalPrior, loc, scale), start, lower, upper)
@@ -431,13 +432,13 @@ def target_hyperparameters(
         The hyperparameters.
 
     Raises:
-        ValueError: If there is no such choice.
+        ValueError: If the choice is unknown.
     """
     if hyperparameters == "paper":
         return RESIDUAL_HYPERPARAMETERS
     if hyperparameters == "cautious":
         return cautious_hyperparameters(*typical)
-    raise ValueError(f"hyperparameters must be 'cautious' or 'paper', not {hyperparameters!r}.")
+    raise ValueError(f"hyperparameters= must be 'cautious' or 'paper', not {hyperparameters!r}.")
 
 
 def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> GammaPrior:
@@ -445,8 +446,8 @@ def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> Gamma
 
     Args:
         hyperparameters: ``"paper"`` for Gamma(1, 1), whose mode is zero. ``"cautious"`` for
-            Gamma(2, 2M), and the density of the logarithm: the mode is ``1 / M``, so that one point
-            does not decide how the sources are weighted.
+            Gamma(2, 2M) with the density of the logarithm, whose mode is ``1 / M``. A single
+            target point then does not determine the weights.
         num_tasks: The number of source tasks ``M``.
 
     Returns:
@@ -458,24 +459,24 @@ def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> Gamma
 
 
 _LOWEST, _HIGHEST = 1e-4, 1e3
-"""Bounds, as multiples of a Gamma hyperprior's mean."""
+"""Bounds of a hyperparameter, as multiples of the mean of its Gamma hyperprior."""
 
 _CORNER = 0.01
-"""The quantile of the lower bound if a Gamma density is unbounded at zero."""
+"""Probability below the lower bound, for a Gamma density whose maximum is at zero."""
 
 
 def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
-    """Derives starting value and bounds of a hyperparameter from its hyperprior.
+    """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
     The start is the hyperprior's mean. A Gamma density with a shape of at most one has its maximum
-    at zero, and with few data a hyperparameter would end there. Its lower bound is therefore the
-    first percentile.
+    at zero, and a fit to few data would end at zero. In this case, the lower bound is the first
+    percentile.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.
 
     Returns:
-        Start, lower and upper bound, three tensors of the prior's shape.
+        The start, the lower bound and the upper bound, three tensors with the prior's batch shape.
 
     Example:
         >>> start, lower, upper = start_and_bounds(GammaPrior(2.0, 4.0))
@@ -504,7 +505,7 @@ def residual_kernel(
     Args:
         dim: The number of inputs ``d``.
         batch_shape: The batch shape of the target model.
-        hyperparameters: Hyperpriors, starts and bounds; the defaults are ScaML-GP's for the target.
+        hyperparameters: Hyperpriors, starts and bounds; by default the paper's values.
         kernel: The stationary kernel's name.
 
     Returns:
@@ -544,11 +545,11 @@ class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
     """A likelihood of known noise that also works before the first observation.
 
     BoTorch uses the mean of the known noise variances for new observations. Without observations,
-    ``stand_in`` takes its place.
+    this likelihood uses ``stand_in``.
 
     Args:
         noise: A ``batch_shape x n`` tensor of noise variances; ``n`` may be zero.
-        stand_in: The noise variance without observations.
+        stand_in: The noise variance before the first observation.
 
     Example:
         >>> UnseenNoiseLikelihood(torch.zeros(0)).noise
@@ -575,11 +576,13 @@ def default_likelihood(
 
     Args:
         batch_shape: The batch shape of the target model.
-        train_Yvar: The ``batch_shape x n x 1`` known noise variances, if they are known.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; ``None`` if the noise
+            variance is inferred.
         noise: Hyperprior, start and bounds of an inferred noise variance.
 
     Returns:
-        A Gaussian likelihood. ``None`` if the noise is known and BoTorch's own default will do.
+        A Gaussian likelihood. ``None`` if the noise is known and BoTorch's default likelihood is
+        suitable.
     """
     if train_Yvar is None:
         likelihood = GaussianLikelihood()

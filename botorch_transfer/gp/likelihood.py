@@ -1,14 +1,14 @@
 r"""Log densities of Gaussian vectors and their gradients in closed form.
 
-Every likelihood of the package is evaluated here. Automatic differentiation through mean, kernel
-and likelihood takes up to twice as long as the formulas below. With the outcomes ``y``, their mean
-``m`` and covariance ``K`` (noise included), ``r = y - m`` and ``α = K⁻¹ r``,
+All likelihoods of the package are evaluated here. Automatic differentiation through mean, kernel
+and likelihood takes up to twice as long as the formulas below. The outcomes ``y`` have the mean
+``m`` and the covariance ``K``, which includes the noise. With ``r = y - m`` and ``α = K⁻¹ r``,
 
 .. code-block:: text
 
     NLL = ½ rᵀα + ½ ln|K| + ½ N ln 2π        ∂NLL/∂m = -α        G = ∂NLL/∂K = ½ (K⁻¹ - ααᵀ)
 
-and for a stationary kernel, ``K = s k(X, X) + C + σ²I`` with any further covariance ``C``,
+For a stationary kernel, ``K = s k(X, X) + C + σ²I`` with an additional covariance ``C``, and
 
 .. code-block:: text
 
@@ -16,7 +16,7 @@ and for a stationary kernel, ``K = s k(X, X) + C + σ²I`` with any further cova
     ∂NLL/∂ln s = ½ (N - rᵀα) - σ² tr G - tr(G C)
     ∂NLL/∂x_i  = 4 Σ_j H_ij (x_i - x_j),   H = G ∘ s k'(r²),   x in units of the lengthscales
 
-so that no ``N x N x d`` tensor is formed.
+These formulas need no ``N x N x d`` tensor.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from botorch_transfer.gp.stationary import (
 )
 
 BLOCK_ELEMENTS = 2**17
-"""Covariance matrix elements to evaluate at once on a CPU: what its cache holds. Fewer have more
-overhead, more take longer an element."""
+"""Number of covariance matrix elements to evaluate at once on a CPU: as many as fit its cache.
+Smaller blocks have more overhead. Larger blocks take longer per element."""
 
 CHUNK_ELEMENTS = 2**21
-"""Number of elements of tasks' covariances that are evaluated at once; at least one matrix."""
+"""Maximum number of covariance elements to evaluate at once; at least one task is evaluated."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -66,12 +66,12 @@ def log_density(root: Tensor, whitened: Tensor) -> Tensor:
 
 
 def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
-    """Evaluates the log density of errors, averaged over several covariances of residual and noise.
+    """Evaluates the log of the density of errors, averaged over ``G`` residual covariances.
 
     Args:
-        errors: An ``M x n`` tensor.
-        covariance: An ``M x n x n`` tensor.
-        residual: A ``G x n x n`` tensor.
+        errors: An ``M x n`` tensor of differences between outcomes and source means.
+        covariance: An ``M x n x n`` tensor of the covariances of the sources.
+        residual: A ``G x n x n`` tensor of possible covariances of residual and noise.
 
     Returns:
         An ``M`` tensor.
@@ -93,13 +93,13 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
 def log_densities_of_slopes(
     slopes: Tensor, Y: Tensor, mean: Tensor, covariance: Tensor, residual: Tensor
 ) -> Tensor:
-    """Evaluates the log density of outcomes that are multiples of sources, plus a residual.
+    """Evaluates the log density of outcomes that are a factor times a source, plus a residual.
 
     Args:
-        slopes: The ``S`` factors.
+        slopes: An ``S`` tensor of factors.
         Y: An ``n`` tensor of outcomes.
-        mean: An ``M x n`` tensor: the means of the sources.
-        covariance: An ``M x n x n`` tensor: their covariances.
+        mean: An ``M x n`` tensor of the means of the sources.
+        covariance: An ``M x n x n`` tensor of the covariances of the sources.
         residual: A ``G x n x n`` tensor, see :func:`average_log_density`.
 
     Returns:
@@ -125,18 +125,18 @@ def nll(
 
     Args:
         mean: A ``batch_shape x N`` tensor: the GP's mean at each task's inputs.
-        covariance: A ``batch_shape x N x N`` tensor: its covariance there, with the noise unless
-            ``noise`` is given.
+        covariance: A ``batch_shape x N x N`` tensor: the covariance at each task's inputs. It
+            includes the noise unless ``noise`` is given.
         Y: A ``batch_shape x N`` tensor of outcomes.
-        mask: A ``batch_shape x N`` boolean tensor, ``True`` for data and ``False`` for padding, for
-            tasks of different sizes; no padding if omitted.
-        noise: A tensor of noise variances that expands to ``batch_shape x N``, to be added to the
-            covariance's diagonal.
+        mask: A ``batch_shape x N`` boolean tensor for tasks of different sizes, ``True`` for data
+            and ``False`` for padding; no padding if omitted.
+        noise: A tensor of noise variances that expands to ``batch_shape x N``. It is added to the
+            diagonal of the covariance.
 
     Returns:
-        A ``batch_shape`` tensor, one value a task; its mean over tasks is what pre-training
-        minimizes. Once differentiable in mean, covariance, outcomes and noise. NaN where a
-        covariance is not positive definite, even with some jitter.
+        A ``batch_shape`` tensor with one value for each task. Pre-training minimizes the mean over
+        tasks. The values are once differentiable in mean, covariance, outcomes and noise. A value
+        is NaN if its covariance is not positive definite, even with some jitter.
 
     Example:
         >>> nll(torch.zeros(2, 3), torch.eye(3).expand(2, 3, 3), torch.zeros(2, 3))
@@ -154,13 +154,13 @@ def nll(
 
 
 def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) -> Tensor:
-    """Evaluates ``½ tr(Bᵀ K⁻¹ B) + ½ ln|K|``, what the objectives of pre-training have in common.
+    """Evaluates ``½ tr(Bᵀ K⁻¹ B) + ½ ln|K|``, a term of all objectives of pre-training.
 
     Args:
         B: A ``batch_shape x N x k`` tensor.
         covariance: A ``batch_shape x N x N`` tensor.
-        noise: A tensor of noise variances that expands to ``batch_shape x N``, to be added to the
-            covariance's diagonal.
+        noise: A tensor of noise variances that expands to ``batch_shape x N``. It is added to the
+            diagonal of the covariance.
 
     Returns:
         A ``batch_shape`` tensor, once differentiable in all arguments.
@@ -170,7 +170,7 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
 
 
 class _GaussianLoss(torch.autograd.Function):
-    """The loss with its closed-form gradient, which takes half the time of autograd's."""
+    """The loss with a closed-form gradient, which is twice as fast as automatic differentiation."""
 
     @staticmethod
     def forward(ctx: Any, B: Tensor, covariance: Tensor, noise: Tensor | None) -> Tensor:
@@ -192,21 +192,21 @@ class _GaussianLoss(torch.autograd.Function):
         for_covariance = (alpha @ alpha.mT).sub_(inverse).mul_(-0.5 * weight)
         for_noise = None
         if ctx.needs_input_grad[2]:
-            # A copy, because one gradient may be changed in place before the other is read.
+            # A copy, because the covariance's gradient may be changed in place before this is read.
             diagonal = for_covariance.diagonal(dim1=-2, dim2=-1).clone()
             for_noise = diagonal.sum_to_size(ctx.noise_shape)
         return weight * alpha, for_covariance, for_noise
 
 
 def cholesky_or_nan(covariance: Tensor) -> Tensor:
-    """Factorizes a batch of matrices, with some jitter where one needs it.
+    """Factorizes a batch of matrices, and adds jitter to a matrix only if it is necessary.
 
     Args:
         covariance: A ``batch_shape x N x N`` tensor.
 
     Returns:
-        A ``batch_shape x N x N`` tensor of lower triangular factors; NaN where a matrix is not
-        positive definite, even with some jitter.
+        A ``batch_shape x N x N`` tensor of lower triangular factors. A factor is NaN if its matrix
+        is not positive definite, even with some jitter.
 
     Example:
         >>> cholesky_or_nan(torch.stack([torch.eye(2), -torch.eye(2)]))[:, 0, 0]
@@ -216,7 +216,7 @@ def cholesky_or_nan(covariance: Tensor) -> Tensor:
 
 
 def _cholesky_and_jitter(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Returns the factors, and what was added to each matrix's diagonal if anything was."""
+    """Returns the factors and the jitter of each matrix; ``None`` if no matrix needed jitter."""
     root, info = torch.linalg.cholesky_ex(covariance)
     if not bool(info.any()):
         return root, None
@@ -239,12 +239,13 @@ class StationaryGradient(NamedTuple):
     """The derivatives of the negative log likelihood of GPs with a stationary kernel.
 
     Args:
-        mean: A ``batch_shape x N`` tensor, ``-K⁻¹ r``: in each point's mean.
-        log_lengthscale: A ``batch_shape x d`` tensor: in the logarithms of the lengthscales.
-        log_scale: A ``batch_shape`` tensor: in the logarithm of the signal variance.
-        noise: A ``batch_shape x N`` tensor: in each point's noise variance, zero at the padding.
-        covariance: A ``batch_shape x N x N`` tensor ``G``, where there is further covariance ``C``:
-            the derivative in a parameter of ``C`` is ``tr(G ∂C)``. Otherwise empty.
+        mean: A ``batch_shape x N`` tensor ``-K⁻¹ r``, the derivative in each point's mean.
+        log_lengthscale: A ``batch_shape x d`` tensor, the derivative in the log lengthscales.
+        log_scale: A ``batch_shape`` tensor, the derivative in the log signal variance.
+        noise: A ``batch_shape x N`` tensor, the derivative in each point's noise variance; zero at
+            the padding.
+        covariance: The ``batch_shape x N x N`` tensor ``G``. The derivative in a parameter of the
+            additional covariance ``C`` is ``tr(G ∂C)``. Empty without an additional covariance.
     """
 
     mean: Tensor
@@ -254,14 +255,14 @@ class StationaryGradient(NamedTuple):
     covariance: Tensor
 
     def in_hyperparameters(self, lengthscale: Tensor, outputscale: Tensor) -> dict[str, Tensor]:
-        """Returns the derivatives in the hyperparameters that all points of a GP share.
+        """Computes the derivatives in the hyperparameters that all points of a GP share.
 
         Args:
             lengthscale: A ``batch_shape x d`` tensor, or ``batch_shape x 1`` for one lengthscale.
             outputscale: A ``batch_shape x 1`` tensor.
 
         Returns:
-            The derivatives by name, each with one dimension after the batch's dimensions.
+            The derivatives by name, each with one dimension after the batch dimensions.
         """
         return {
             "lengthscale": self.log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
@@ -283,24 +284,25 @@ def stationary_nll_and_gradient(
 ) -> tuple[Tensor, StationaryGradient]:
     """Evaluates the negative log likelihood of GPs with a stationary kernel, and its gradient.
 
-    Use it in optimizers that need no graph. The rows of a batch are evaluated block by block.
+    Use it for optimizers that need no graph. The rows of a batch are evaluated in blocks.
 
     Args:
-        residual: A ``P x N`` tensor: the outcomes less their mean.
+        residual: A ``P x N`` tensor: the outcomes minus the prior mean.
         X: A ``P x N x d`` tensor of inputs.
         kernel: The kernel, with ``P x 1 x d`` lengthscales and ``P`` signal variances.
         noise: A ``P x N`` tensor of noise variances.
         mask: A ``P x N`` boolean tensor, ``True`` for data and ``False`` for padding; no padding if
             omitted.
-        covariance: A ``P x N x N`` tensor of further covariance, such as the source posteriors';
-            none if omitted.
-        max_elements: How many covariance matrix elements to evaluate at once; at least one matrix.
-        squares: An ``N² x d`` tensor of squared differences of inputs that all rows share: for few
-            points it is faster than distances computed anew.
+        covariance: A ``P x N x N`` tensor of additional covariance, such as the covariance of the
+            source posteriors; zero if omitted.
+        max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
+            one matrix is evaluated.
+        squares: An ``N² x d`` tensor of squared differences of inputs that all rows share. For few
+            points, it is faster than computing distances from ``X``.
 
     Returns:
-        ``P`` values, and the gradient. NaN where a covariance matrix is not positive definite, even
-        with some jitter.
+        ``P`` values, and the gradient. Both are NaN for rows whose covariance matrix is not
+        positive definite, even with some jitter.
 
     Example:
         >>> one = torch.ones(1, 1)
@@ -337,8 +339,8 @@ def _evaluate(
 ) -> tuple[Tensor, ...]:
     """Evaluates the value and its gradient; residual and noise are zero at the padding.
 
-    The inputs are divided by their lengthscales; with ``squares``, the inverse squares of the
-    lengthscales take their place, ``P x 1 x d``.
+    ``scaled`` holds the inputs divided by the lengthscales. With ``squares``, it holds the
+    ``P x 1 x d`` inverse squares of the lengthscales.
     """
     n = residual.shape[-1]
     if squares is None:
@@ -358,11 +360,11 @@ def _evaluate(
     root, jitter = _cholesky_and_jitter(K)
     constant = _half_log_det(root) + _HALF_LOG_2PI * count
     column = residual.unsqueeze(-1)
-    # Transposed, as PyTorch returns it column by column: the kernel's derivative goes by rows.
+    # PyTorch stores the inverse by columns. Its transpose is stored by rows, as the derivative.
     inverse = torch.cholesky_inverse(root).mT
     alpha = inverse @ column
     fit = (alpha * column).sum(dim=(-2, -1))
-    # 2G: every pass over a large array costs as much, so the small results are halved instead.
+    # This is 2G. Halving the small results below is cheaper than a pass over the large array.
     twice = torch.addcmul(inverse, alpha, alpha.mT, value=-1)
     for_noise = 0.5 * twice.diagonal(dim1=-2, dim2=-1)
     H = twice * derivative
@@ -370,11 +372,11 @@ def _evaluate(
         in_lengthscale = 2 * torch.linalg.vecdot(gradient_in_inputs(H, scaled), scaled, dim=-2)
     else:
         in_lengthscale = (H.flatten(-2) @ squares) * scaled.squeeze(-2)
-    # The jitter is no part of the kernel either.
+    # The jitter is not part of the kernel.
     added = noise if jitter is None else noise + jitter.unsqueeze(-1)
     if mask is not None:
         for_noise = for_noise * mask
-    # The derivative in ln s is what noise and further covariance leave of tr(G K).
+    # The derivative in ln s is tr(G K) minus the terms of the noise and the covariance C.
     for_log_scale = 0.5 * (count - fit) - (for_noise * added).sum(dim=-1)
     G = twice.new_empty(len(twice), 0, 0)
     if covariance is not None:
@@ -390,5 +392,5 @@ def _evaluate(
 
 
 def _inside(mask: Tensor) -> Tensor:
-    """Returns mask of elements of covariance matrices that belong to two points of a task."""
+    """Returns the mask of covariance matrix elements between two points of a task."""
     return mask.unsqueeze(-1) & mask.unsqueeze(-2)

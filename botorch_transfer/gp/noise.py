@@ -1,6 +1,7 @@
-"""Noise variances of any likelihood; learned noise, plus noise variances of single outcomes.
+"""Noise variances of Gaussian likelihoods, and learned noise plus variances of single outcomes.
 
-Read this for runs whose outcome is itself a prediction, such as runs that were stopped early.
+Use :class:`AddedNoiseLikelihood` if some outcomes are predictions themselves, for example of runs
+that were stopped early.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.nn import Parameter
 
 
 class DerivedNoise(HomoskedasticNoise):
-    """Base class, and default, of noise variances that a model may compute until one is set."""
+    """A learned noise variance that the model may compute as long as the user does not set it."""
 
     is_set = False
 
@@ -28,7 +29,7 @@ class DerivedNoise(HomoskedasticNoise):
         self.is_set = True
 
     def derive(self, value: Tensor) -> None:
-        """Takes the value that the model computes, unless another one was set."""
+        """Sets the noise variance to the model's value, unless the user has set it before."""
         if not self.is_set:
             super()._set_noise(value)
 
@@ -36,18 +37,19 @@ class DerivedNoise(HomoskedasticNoise):
 class AddedNoiseLikelihood(GaussianLikelihood):
     """A Gaussian likelihood that adds known variances of single points to the learned noise.
 
-    Give it to a transfer model: the model learns the noise as it does by default, and brings the
-    variances into its own units. Members of averages do so each in theirs. Predictions of new
-    points have the learned noise only.
+    Pass it as ``likelihood=`` to a transfer model. The model learns the noise variance as it does
+    by default. It also transforms the added variances to its own units; each member of an average
+    does so too. Predictions at new points have only the learned noise.
 
-    It is GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise``, but
-    ``noise`` is the learned one, and zero variances stay zero.
+    The likelihood resembles GPyTorch's ``FixedNoiseGaussianLikelihood`` with
+    ``learn_additional_noise``. Here, ``noise`` is the learned noise variance, and an added variance
+    of zero stays zero.
 
     Args:
-        added: A ``batch_shape x n`` tensor of variances in the outcomes' unit; zero for points
-            that have the learned noise only.
-        likelihood: A Gaussian likelihood, whose noise becomes the learned one; by default the
-            model's own.
+        added: A ``batch_shape x n`` tensor of variances in the units of the outcomes; zero for
+            points with only the learned noise.
+        likelihood: A Gaussian likelihood whose noise model is used for the learned noise; by
+            default, the model's default likelihood.
 
     Example:
         >>> likelihood = AddedNoiseLikelihood(torch.tensor([0.0, 0.5]))
@@ -66,16 +68,16 @@ class AddedNoiseLikelihood(GaussianLikelihood):
 
     @property
     def added(self) -> Tensor:
-        """The variances that are added."""
+        """The added variances, a ``batch_shape x n`` tensor."""
         return self.noise_covar.added
 
     @torch.no_grad()
     def transform(self, outcome_transform: OutcomeTransform | None, Y: Tensor) -> None:
-        """Brings the variances into the units of a model.
+        """Transforms the added variances to the units of a model.
 
         Args:
-            outcome_transform: The model's fitted transform.
-            Y: A ``batch_shape x n x 1`` tensor: the outcomes before it.
+            outcome_transform: The model's fitted outcome transform.
+            Y: A ``batch_shape x n x 1`` tensor of the untransformed outcomes.
         """
         if outcome_transform is not None:
             was_training = outcome_transform.training
@@ -84,10 +86,10 @@ class AddedNoiseLikelihood(GaussianLikelihood):
             outcome_transform.train(was_training)
 
     def get_fantasy_likelihood(self, noise: Tensor | None = None, **kwargs: Any) -> Self:
-        """Makes the likelihood of a model that is conditioned on further points.
+        """Returns the likelihood of a model that is conditioned on new points.
 
         Args:
-            noise: A ``batch_shape x q`` tensor: what is added at the new points.
+            noise: A ``batch_shape x q`` tensor of the added variances at the new points.
             **kwargs: Ignored.
 
         Returns:
@@ -101,10 +103,10 @@ class AddedNoiseLikelihood(GaussianLikelihood):
 
 
 class _AddedNoise(DerivedNoise):
-    """A learned noise variance, and what is added to it at the training points.
+    """A learned noise variance plus added variances at the training points.
 
-    As in GPyTorch's fixed noise, as many points as there are variances are the training points, and
-    ``noise`` holds the variances at other points.
+    As in GPyTorch's fixed noise, ``n`` points count as the training points if there are ``n`` added
+    variances. The argument ``noise=`` gives the added variances at other points.
     """
 
     added: Tensor
@@ -128,7 +130,7 @@ class _AddedNoise(DerivedNoise):
         Args:
             *params: The inputs, if ``shape`` is not given.
             shape: The shape of the points.
-            noise: A ``batch_shape x n`` tensor: what is added instead.
+            noise: A ``batch_shape x n`` tensor that replaces the added variances.
             **kwargs: Ignored.
 
         Returns:
@@ -143,7 +145,7 @@ class _AddedNoise(DerivedNoise):
 
 
 def added_variance(likelihood: Any) -> Tensor | float:
-    """Returns the variances that a likelihood adds to the learned noise at the training points."""
+    """Returns the added variances of a likelihood at the training points; zero if it adds none."""
     return likelihood.added if isinstance(likelihood, AddedNoiseLikelihood) else 0.0
 
 
@@ -151,9 +153,11 @@ def noise_variance(likelihood: Any, X: Tensor, **kwargs: Any) -> Tensor:
     """Evaluates the noise variances of a Gaussian likelihood.
 
     Args:
-        likelihood: The likelihood, of any noise: learned, known, both, or a function of the inputs.
+        likelihood: The likelihood. Its noise may be learned, known, the sum of both, or a function
+            of the inputs.
         X: A ``batch_shape x n x d`` tensor of inputs.
-        **kwargs: For the likelihood: ``noise``, the known noise variances of new points.
+        **kwargs: Arguments of the likelihood, such as ``noise=``, the known noise variances at new
+            points.
 
     Returns:
         A ``batch_shape x n`` tensor.

@@ -1,25 +1,25 @@
 r"""The fit engine: rows of hyperparameters, one objective, one minimizer.
 
-Read it for how hyperparameters are fitted. Each row of parameters is a start of a fit, or of one of
-many independent fits. The parameters are the hyperparameters themselves, or the logarithms of
-positive ones. They are read from the modules of a model, and the best are written back by the
-modules' own setters.
+All hyperparameters are fitted here. Each row of parameters is one start of one fit; many
+independent fits may run at once. A parameter is a hyperparameter, or the logarithm of a positive
+hyperparameter. The parameters are read from the modules of a model. The setters of the modules
+write the best parameters back.
 
-The likelihood has a closed-form gradient in the hyperparameters (:mod:`~.gp.likelihood`), and so
-have the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`). On matrices of a few points, GPyTorch's
-lazy kernels and a graph of the whole likelihood take ten times as long. Models without a closed
-form are evaluated by automatic differentiation, row by row (:class:`AutogradObjective`).
+The likelihood (:mod:`~.gp.likelihood`) and the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`)
+have closed-form gradients in the hyperparameters. For a few points, GPyTorch's lazy kernels and
+automatic differentiation take ten times as long. Models without a closed form are evaluated by
+automatic differentiation, row by row (:class:`AutogradObjective`).
 
-For a target, the means ``μ_m`` and covariances ``Σ_m`` of its points under the sources are computed
-once. The likelihood is the one of :mod:`~.gp.likelihood` with the mean ``Σ_m w_m μ_m`` and the
-further covariance ``Σ_m w_m² Σ_m``. With ``α`` and ``G`` of that module,
+For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the sources at the target
+points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional covariance ``C`` in
+:mod:`~.gp.likelihood` is ``Σ_m w_m² Σ_m``. With ``α`` and ``G`` as defined there,
 
 .. code-block:: text
 
     ∂NLL/∂w_m = -αᵀμ_m + 2 w_m tr(G Σ_m)
 
-All fits share one optimizer, BoTorch's batched L-BFGS-B (:func:`minimize_batched`). Small fits need
-two settings: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
+All fits use BoTorch's batched L-BFGS-B (:func:`minimize_batched`). Small fits are faster with two
+settings: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
 from botorch_transfer.gp.stationary import Stationary
 
 CONVERGED = 0.05
-"""A start has converged when every derivative is below this, in nats. In a flat direction the
-parameter may still move, at a negligible gain."""
+"""A start has converged when every derivative is below this value, in nats. In a flat direction,
+the parameter could still change, but the gain would be negligible."""
 
 FAR_BEHIND = 10.0
-"""A start ends where it is if it is so many nats behind another one that has converged."""
+"""A start ends early if its value is worse than a converged start's value by this many nats."""
 
 MAX_DIFFERENCES = 2**18
-"""Maximum size of the differences between a target's inputs that are kept."""
+"""Maximum number of elements of the cached differences between a target's inputs."""
 
 _UNDEFINED_IN_BATCH = 1e100
-"""Replaces NaN in :func:`minimize_batched`. It is larger than any value of raw outcomes."""
+"""Replaces NaN in :func:`minimize_batched`; larger than the objective of any raw outcomes."""
 
 _in_force = Lock()
 
@@ -76,9 +76,9 @@ _in_force = Lock()
 def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread, for the whole process.
 
-    A step of L-BFGS-B works on a dozen numbers, where more threads only wait for each other. If
-    fits overlap, only the first one sets and resets the limit: if each restored what it had found,
-    the process could be left with one thread for good.
+    A step of L-BFGS-B works on a dozen numbers. More threads would only wait for each other. If
+    fits overlap, only the first fit sets and resets the limit. Otherwise a later fit could restore
+    a limit of one thread, which would then stay.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -92,16 +92,17 @@ def single_threaded_scipy() -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Looks for the libraries with threads once, which takes milliseconds."""
+    """Returns the threaded libraries; cached, because the search takes milliseconds."""
     return ThreadpoolController()
 
 
 def keep_freed_memory() -> None:
     """Makes the allocator keep freed memory for the next evaluation.
 
-    The C library returns large freed blocks to the system, and each new block then costs page
-    faults, a third of the time of a fit. It stops doing so once a block of 32 MiB was freed.
-    Settings by ``MALLOC_...`` in the environment, as in dask's workers, stay in force.
+    By default, the C library returns large freed blocks to the system. Each new block then causes
+    page faults, which take a third of the time of a fit. After one block of just under 32 MiB has
+    been freed, the library keeps blocks up to this size. Environment variables ``MALLOC_...``, as
+    in dask's workers, take precedence.
 
     Example:
         >>> keep_freed_memory()
@@ -124,25 +125,25 @@ def minimize_batched(
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
     Args:
-        evaluate: Gets a ``P x k`` tensor of parameters and a ``P`` tensor of the start of each row.
-            Returns the ``P`` values and their ``P x k`` gradient. Where either
-            is NaN, the line search turns back. Rows that converged are no longer evaluated.
-        starts: An ``S x k`` tensor in double precision, on the device to evaluate on.
+        evaluate: Maps a ``P x k`` tensor of parameters, and a ``P`` tensor of the start index of
+            each row, to ``P`` values and their ``P x k`` gradient. If either is NaN, the line
+            search backtracks. Converged starts are no longer evaluated.
+        starts: An ``S x k`` tensor in double precision, on the device of the evaluation.
         bounds: A ``2 x k`` tensor of lower and upper bounds.
-        max_iter: The most iterations of each start.
-        gradient_tolerance: A start has converged where no element of the projected gradient is
-            larger.
-        callback: Called with the parameters after each iteration of each start; ends that start by
-            raising ``StopIteration``.
-        value_tolerance: The relative change of the value below which a start has converged; the
-            default is SciPy's.
-        margin: A start ends where it is if its value is so much larger than another start's that
-            has converged, of the same member.
-        num_members: The number of functions ``B``; start ``i`` belongs to member ``i % B``.
+        max_iter: The maximum number of iterations of each start.
+        gradient_tolerance: A start has converged if no element of the projected gradient is larger
+            than this value.
+        callback: Function that is called with the parameters after each iteration of each start. It
+            may raise ``StopIteration`` to end this start.
+        value_tolerance: A start has converged if the relative change of its value is smaller than
+            this value. The default is SciPy's default.
+        margin: A start ends early if its value exceeds the value of a converged start of the same
+            function by more than this margin.
+        num_members: The number of functions ``B``; start ``i`` belongs to function ``i % B``.
 
     Returns:
-        The parameters where each start ended and the values there, an ``S x k`` and an ``S`` tensor
-        on the CPU. The value is infinite where the function is not defined at the start.
+        The final parameters and the final value of each start, an ``S x k`` tensor and an ``S``
+        tensor on the CPU. The value is infinite if the function is undefined at the start.
 
     Example:
         >>> def parabolas(x, rows):
@@ -157,7 +158,7 @@ def minimize_batched(
     def on_arrays(
         x: npt.NDArray[np.float64], batch_indices: list[int]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        # One transfer each way: a GPU waits for each.
+        # One transfer in each direction, because each transfer waits for the GPU.
         both = torch.from_numpy(np.column_stack([x, batch_indices])).to(starts)
         value, gradient = evaluate(both[:, :-1], both[:, -1].long())
         packed = torch.column_stack([value, gradient]).cpu().numpy()
@@ -166,7 +167,7 @@ def minimize_batched(
         ended = latest.copy()
         ended[batch_indices] = np.inf
         best = ended.reshape(-1, num_members).min(axis=0)[np.mod(batch_indices, num_members)]
-        packed[packed[:, 0] > best + margin, 1:] = 0.0  # the gradient of an optimum
+        packed[packed[:, 0] > best + margin, 1:] = 0.0  # a zero gradient ends the start
         return packed[:, 0], packed[:, 1:]
 
     x, found, _ = fmin_l_bfgs_b_batched(
@@ -188,14 +189,14 @@ def minimize_batched(
 
 
 class FitObjective(ABC):
-    """Base class of the negative log posteriors per point, with closed-form gradients.
+    """Base class of negative log posteriors per point with closed-form gradients.
 
-    Each row of parameters is evaluated by itself. A subclass gives the likelihood and the
-    hyperpriors with their derivatives in the hyperparameters.
+    The rows of parameters are independent. A subclass implements the likelihood and the hyperpriors
+    with their derivatives in the hyperparameters.
     """
 
     is_log: Tensor
-    """Whether a parameter is the logarithm of a hyperparameter, a ``k`` boolean tensor."""
+    """Mask of the parameters that are logarithms of hyperparameters, a ``k`` boolean tensor."""
 
     @abstractmethod
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,7 +204,7 @@ class FitObjective(ABC):
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
-            rows: A ``P`` tensor: the place of each row among all rows.
+            rows: A ``P`` tensor of the index of each row among all rows.
 
         Returns:
             ``P`` values, and the ``P x k`` derivatives.
@@ -215,7 +216,7 @@ class FitObjective(ABC):
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
-            rows: A ``P`` tensor: the place of each row among all rows.
+            rows: A ``P`` tensor of the index of each row among all rows.
 
         Returns:
             ``P`` log densities, and the ``P x k`` derivatives.
@@ -223,7 +224,7 @@ class FitObjective(ABC):
 
     @abstractmethod
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points of each row, by which its value is divided."""
+        """Returns the number of points of each row, the divisor of the row's value."""
 
     @torch.no_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -231,11 +232,11 @@ class FitObjective(ABC):
 
         Args:
             theta: A ``P x k`` tensor of parameters.
-            rows: A ``P`` tensor: the place of each row among all rows.
+            rows: A ``P`` tensor of the index of each row among all rows.
 
         Returns:
-            The ``P`` values and their ``P x k`` gradient; NaN where a covariance matrix is not
-            positive definite, even with some jitter.
+            The ``P`` values and their ``P x k`` gradient. Both are NaN for rows whose covariance
+            matrix is not positive definite, even with some jitter.
         """
         values = torch.where(self.is_log, theta.exp(), theta)
         value, slope = self.likelihood(values, rows)
@@ -247,7 +248,7 @@ class FitObjective(ABC):
 
 
 class ModelObjective(ABC):
-    """Base class of the objectives of models: the marginal log likelihood, opposite sign.
+    """Base class of objectives of models, the negative marginal log likelihood.
 
     Args:
         mll: The marginal log likelihood, in training mode.
@@ -257,14 +258,14 @@ class ModelObjective(ABC):
     """Lower and upper bounds of the parameters, a ``2 x k`` tensor."""
 
     options: Mapping[str, Any] = {}
-    """Options of :func:`minimize_batched`: when starts have converged, or are given up."""
+    """Options of :func:`minimize_batched`, such as tolerances and the margin for early stopping."""
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
         self.mll = mll
 
     @abstractmethod
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Reads the parameters of the objective's own model, or of a copy of that model.
+        """Reads the parameters of the objective's model, or of a copy of this model.
 
         Args:
             mll: The marginal log likelihood.
@@ -294,12 +295,12 @@ class ModelObjective(ABC):
         """Minimizes the objective from all starts at once.
 
         Args:
-            starts: An ``S * B x k`` tensor of parameters, the members of a start together.
-            max_iter: The most iterations of each start.
+            starts: An ``S * B x k`` tensor of parameters. The ``B`` rows of a start are adjacent.
+            max_iter: The maximum number of iterations of each start.
             callback: See :func:`minimize_batched`.
 
         Returns:
-            The parameters and the values where each start ended, on the CPU.
+            The final parameters and the final value of each start, on the CPU.
         """
         return minimize_batched(
             self, starts, self.bounds, max_iter, callback=callback, **self.options
@@ -307,9 +308,10 @@ class ModelObjective(ABC):
 
 
 class AutogradObjective(ModelObjective):
-    """The objective of any model, by automatic differentiation, one row after another.
+    """Objective of any model, which evaluates one row at a time by automatic differentiation.
 
-    Parameters are PyTorch's. The members of a batch of models are fitted together.
+    The parameters are the PyTorch parameters of the model. The members of a batch of models are
+    fitted as one function.
 
     Args:
         mll: The marginal log likelihood, in training mode.
@@ -320,17 +322,17 @@ class AutogradObjective(ModelObjective):
         parameters, bounds = get_parameters_and_bounds(mll, requires_grad=True)
         loss = get_loss_closure_with_grads(mll, parameters)
         self._closure = NdarrayOptimizationClosure(loss, parameters)
-        limits = get_bounds_as_ndarray(parameters, {**bounds})  # none if all are infinite
+        limits = get_bounds_as_ndarray(parameters, {**bounds})  # None if all are infinite
         infinite = torch.tensor([[-torch.inf], [torch.inf]]).expand(2, len(self._closure.state))
         self.bounds = infinite if limits is None else torch.from_numpy(limits.T)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Reads the parameters of PyTorch."""
+        """Reads the PyTorch parameters that require a gradient."""
         parameters = get_parameters(mll, requires_grad=True).values()
         return torch.cat([p.detach().double().flatten() for p in parameters]).unsqueeze(0)
 
     def write(self, theta: Tensor) -> None:
-        """Writes the parameters of PyTorch."""
+        """Writes the PyTorch parameters that require a gradient."""
         self._closure.state = theta[0].cpu().numpy()
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -341,20 +343,20 @@ class AutogradObjective(ModelObjective):
 def gradient_closure(
     evaluate: Callable[[], Tensor], parameters: Mapping[str, Tensor]
 ) -> Callable[[], tuple[Tensor, list[Tensor | None]]]:
-    """Makes a closure for BoTorch's optimizers.
+    """Builds a closure for BoTorch's optimizers.
 
     Args:
-        evaluate: Returns a loss, after adding its gradient to the parameters' ``grad``.
+        evaluate: Adds the gradient of a loss to ``grad`` of the parameters, and returns the loss.
         parameters: The parameters.
 
     Returns:
         A closure that returns the loss, on the CPU, and the gradients. If the loss is not finite,
-        there are no gradients, and Adam takes no step.
+        all gradients are ``None``, and Adam takes no step.
     """
 
     def closure() -> tuple[Tensor, list[Tensor | None]]:
         drop_gradients(parameters)
-        loss = evaluate().detach().cpu()  # read once: the CPU waits for a GPU
+        loss = evaluate().detach().cpu()  # one transfer, which waits for a GPU
         if not bool(loss.isfinite()):
             drop_gradients(parameters)
         return loss, [parameter.grad for parameter in parameters.values()]
@@ -369,20 +371,21 @@ def drop_gradients(parameters: Mapping[str, Tensor]) -> None:
 
 
 def evaluate_rows(closure: NdarrayOptimizationClosure, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Evaluates a closure of BoTorch at rows of parameters, one after another.
+    """Evaluates a BoTorch closure at rows of parameters, one by one.
 
     Args:
         closure: The closure.
         theta: A ``P x k`` tensor of parameters.
 
     Returns:
-        The ``P`` values and their ``P x k`` gradient; NaN where the numerics break down.
+        The ``P`` values and their ``P x k`` gradient. The value is NaN if the evaluation fails
+        numerically.
     """
     values, gradient = theta.new_full((len(theta),), torch.nan), torch.zeros_like(theta)
     for place, row in enumerate(theta.cpu().numpy()):
         try:
             value, slope = closure(row)
-        except NotPSDError:  # BoTorch's closure turns other breakdowns into NaN
+        except NotPSDError:  # BoTorch's closure returns NaN for other errors
             continue
         values[place] = float(value)
         gradient[place] = torch.from_numpy(slope).to(theta)
@@ -410,12 +413,12 @@ class Part(NamedTuple):
 
     @property
     def raw(self) -> Any:
-        """The parameter behind it; ``None`` if there is none."""
+        """The raw parameter of the hyperparameter; ``None`` if the module has no raw parameter."""
         return self.module._parameters.get(f"raw_{self.name}")
 
     @property
     def constraint(self) -> Any:
-        """The constraint of the parameter; ``None`` if there is none."""
+        """The constraint of the raw parameter; ``None`` if it is unconstrained."""
         return self.module.constraint_for_parameter_name(f"raw_{self.name}")
 
     @property
@@ -430,7 +433,7 @@ class Part(NamedTuple):
 
     @property
     def is_log(self) -> bool:
-        """Whether the logarithm is optimized: if it is positive, and no plain parameter."""
+        """Whether the optimizer uses the logarithm, for positive transformed parameters."""
         return self.name in _POSITIVE and self.raw is not None and self.constraint.enforced
 
     def read(self, batch_shape: torch.Size) -> Tensor:
@@ -447,14 +450,14 @@ class Part(NamedTuple):
             values: A ``B x size`` tensor.
         """
         values = values.reshape(self.raw.shape).to(self.raw)
-        if self.is_log:  # rounding may take a value at a bound out of the bounds
+        if self.is_log:  # rounding may move a value at a bound out of the bounds
             margin, constraint = 64 * torch.finfo(values.dtype).eps, self.constraint
             lower, upper = constraint.lower_bound, constraint.upper_bound
             values = values.clamp(lower * (1 + margin), upper * (1 - margin))
         self.module.initialize(**{self.name: values})
 
     def bounds(self, size: int) -> Tensor:
-        """Returns the lower and upper bounds of the ``size`` parameters, ``2 x size``."""
+        """Returns the lower and upper bounds of the parameters, a ``2 x size`` tensor."""
         if self.constraint is None:
             return torch.tensor([[-torch.inf], [torch.inf]]).double().expand(2, size)
         limits = [self.constraint.lower_bound, self.constraint.upper_bound]
@@ -478,10 +481,10 @@ def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
 
     Args:
         kernel: An RBF or Matérn kernel, scaled or not.
-        suffix: The end of the names in the result.
+        suffix: The suffix of the names in the result.
 
     Returns:
-        The lengthscales and, if there is one, the signal variance.
+        The lengthscales and, for a scaled kernel, the signal variance, by name.
     """
     is_scaled = type(kernel) is ScaleKernel
     base = kernel.base_kernel if is_scaled else kernel
@@ -490,11 +493,11 @@ def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
 
 
 class ClosedFormObjective(ModelObjective, FitObjective):
-    """Base class of the objectives of models whose hyperparameters are read from their modules.
+    """Base class of objectives with a closed form, which read hyperparameters from modules.
 
     Args:
-        mll: The marginal log likelihood, in training mode, of a model for which
-            :meth:`is_served` holds.
+        mll: The marginal log likelihood, in training mode. :meth:`is_served` must return ``True``
+            for it.
     """
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
@@ -516,14 +519,14 @@ class ClosedFormObjective(ModelObjective, FitObjective):
         self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
 
     def _set_count(self, num_points: int) -> None:
-        """Sets the number of points that the marginal log likelihood is divided by."""
+        """Sets the number of points, the divisor of the marginal log likelihood."""
         self._count = self._Y.new_tensor(num_points)
         tolerance, margin = CONVERGED / num_points, FAR_BEHIND / num_points
         self.options = {"gradient_tolerance": tolerance, "margin": margin}
         self.options["num_members"] = self.num_members
 
     def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
-        """Gives each hyperparameter its columns of ``K`` in all."""
+        """Assigns each hyperparameter its columns among all ``K`` columns."""
         sizes = {name: part.read(self.batch_shape).shape[-1] for name, part in parts.items()}
         self._sizes, total = sizes, sum(sizes.values())
         columns = self._split(torch.arange(total, device=self._Y.device))
@@ -537,7 +540,7 @@ class ClosedFormObjective(ModelObjective, FitObjective):
         self._of_priors = torch.cat([self._fitted[:0], *(columns[name] for name, _ in priors)])
 
     def _split(self, values: Tensor) -> dict[str, Tensor]:
-        """Splits the last dimension into the hyperparameters by name."""
+        """Splits the last dimension by hyperparameter."""
         pieces = values.split([*self._sizes.values()], dim=-1)
         return dict(zip(self._sizes, pieces, strict=True))
 
@@ -548,14 +551,14 @@ class ClosedFormObjective(ModelObjective, FitObjective):
 
     @classmethod
     def is_served(cls, mll: ExactMarginalLogLikelihood) -> bool:
-        """Returns whether parameters and hyperpriors can be evaluated by rows.
+        """Returns whether the closed form applies to the parameters and hyperpriors of a model.
 
         Args:
             mll: The marginal log likelihood.
 
         Returns:
-            Whether each member of a batch has fitted hyperparameters of its own, all of them are
-            known, and hyperpriors belong to these and are univariate.
+            ``True`` if :meth:`parts` lists all fitted parameters, each member of a batch has its
+            own parameters, and all hyperpriors are univariate priors of these parameters.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
         own = {
@@ -569,7 +572,7 @@ class ClosedFormObjective(ModelObjective, FitObjective):
     @classmethod
     @torch.enable_grad()
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
-        """Lists the names of hyperparameters with their priors; ``None`` if there are others."""
+        """Lists names of hyperparameters and their priors; ``None`` if a prior has another form."""
         model: Any = mll.model
         found: list[tuple[str, Prior]] = []
         for _, module, prior, closure, _ in model.named_priors():
@@ -587,17 +590,17 @@ class ClosedFormObjective(ModelObjective, FitObjective):
         return found
 
     def _read_all(self, parts: Mapping[str, Part]) -> Tensor:
-        """Reads all parameters, the fixed ones too: a ``B x K`` tensor."""
+        """Reads all parameters, fitted and fixed, a ``B x K`` tensor."""
         values = torch.cat([part.read(self.batch_shape) for part in parts.values()], dim=-1)
         values = values.to(self._Y)
         return torch.where(self.is_log, values.log(), values)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Reads the fitted hyperparameters of the model or of a copy."""
+        """Reads the fitted hyperparameters of the model or of a copy of the model."""
         return self._read_all(self.parts(mll.model))[:, self._fitted]
 
     def write(self, theta: Tensor) -> None:
-        """Writes the fitted hyperparameters by the setters of their modules."""
+        """Writes the fitted hyperparameters through the setters of their modules."""
         full = self._present.index_copy(1, self._fitted, theta.to(self._present))
         values = self._split(torch.where(self.is_log, full.exp(), full))
         for name, part in self.parts(self.mll.model).items():
@@ -617,18 +620,18 @@ class ClosedFormObjective(ModelObjective, FitObjective):
         return density.sum(dim=-1), total
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points that the marginal log likelihood is divided by."""
+        """Returns the number of points, the divisor of the marginal log likelihood."""
         return self._count.expand(len(rows))
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
-    """Whether noise is Gaussian with one variance, known, or the sum of both, and nothing else.
+    """Returns whether a likelihood has one learned noise variance, known noise, or their sum.
 
     Args:
         likelihood: The likelihood.
 
     Returns:
-        Whether it is.
+        ``False`` for any other noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -636,10 +639,11 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
 
 
 class TargetObjective(ClosedFormObjective):
-    """The objective of a target model: a residual, and a weighted sum of source posteriors.
+    """Objective of a target model, the sum of a residual and weighted source posteriors.
 
     Args:
-        mll: The marginal log likelihood of a model for which :meth:`of` is not ``None``.
+        mll: The marginal log likelihood of a model. Use :meth:`of` to check that the objective
+            applies.
     """
 
     @torch.no_grad()
@@ -649,11 +653,11 @@ class TargetObjective(ClosedFormObjective):
         n, X = self._Y.shape[-1], model.transform_inputs(model.train_inputs[0])
         residual, sources = _residual_and_sources(model.covar_module)
         self._kernel = cast(Stationary, Stationary.of(residual)).name
-        # Of few points, all differences between inputs are kept.
+        # For few points, all differences between inputs are cached.
         few = self.num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
         differences = self._X[0].unsqueeze(-2) - self._X[0] if few else None
         self._squares = None if differences is None else differences.square().flatten(0, 1)
-        # The first dimension of both is one if all members have the same inputs and sources.
+        # Their first dimension is one if all members have the same inputs and sources.
         self._means = self._covariances = self._covariance = None
         if isinstance(model.mean_module, WeightedSumMean):
             means = model.mean_module.source_means(X).double()
@@ -672,15 +676,17 @@ class TargetObjective(ClosedFormObjective):
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
-        """Reads a model.
+        """Builds the objective of a model if it has a closed form.
+
+        The closed form applies to exact GPs with an RBF or Matérn kernel of the residual. The noise
+        must be learned or known. Lengthscales, signal variance, noise, mean and weights must have
+        univariate hyperpriors.
 
         Args:
             mll: The marginal log likelihood of a model with target data, in training mode.
 
         Returns:
-            The objective. ``None`` if it has no closed form: it has one for exact GPs with a
-            residual whose kernel is RBF or Matérn, with noise that is Gaussian or known, and with
-            univariate hyperpriors of lengthscales, signal variance, noise, mean and weights.
+            The objective; ``None`` without a closed form.
         """
         model = cast(Any, mll.model)
         if (
@@ -697,7 +703,7 @@ class TargetObjective(ClosedFormObjective):
 
     @classmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Lists the hyperparameters of residual, noise, mean and weights."""
+        """Lists the hyperparameters of the residual, the noise, the mean and the weights."""
         parts = kernel_parts(_residual_and_sources(model.covar_module)[0])
         if isinstance(model.likelihood, GaussianLikelihood):
             parts["noise"] = Part(model.likelihood.noise_covar, "noise")
@@ -746,7 +752,7 @@ class TargetObjective(ClosedFormObjective):
 
 
 def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | None]:
-    """Takes a target's kernel apart."""
+    """Returns the residual kernel and the source kernel of a target; ``None`` without sources."""
     if type(kernel) is AdditiveKernel and len(kernel.kernels) == 2 and kernel.active_dims is None:
         residual, sources = kernel.kernels
         if type(sources) is WeightedSumKernel:
@@ -755,7 +761,7 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights]:
-    """Returns the weights of the sources; usually mean and kernel share them."""
+    """Returns the source weights of mean and kernel, which usually share one object."""
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
     parts = [part for part in (model.mean_module, sources) if isinstance(part, weighted)]
@@ -763,7 +769,7 @@ def _task_weights(model: Any) -> set[SourceWeights]:
 
 
 def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:
-    """Multiplies ``P x k`` rows of values by their members' ``B x k x l`` matrices."""
+    """Multiplies each of ``P x k`` rows by the matrix of its member, of ``B x k x l`` matrices."""
     if len(matrices) == 1:
         return values @ matrices[0]
     return (values.unsqueeze(-2) @ matrices[rows % len(matrices)]).squeeze(-2)

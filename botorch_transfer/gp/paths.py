@@ -1,10 +1,10 @@
-r"""Functions drawn from posteriors: what the models' pathwise samples are made of.
+r"""Pathwise samples: functions drawn from priors and posteriors.
 
-A prior function is drawn by random features and corrected by the data (Matheron's rule,
-[Wilson2020sampling]_). The prior of most models is itself a posterior, given each source's data.
-Its functions are drawn by the same rule, one level below (:class:`SourcePath`). All paths are
-functions of transformed inputs, in the model's own units, until :func:`in_users_units` adds the
-model's transforms. Read it to write the draws of a kernel or of a model of your own.
+A draw from the prior uses random features. Matheron's rule [Wilson2020sampling]_ then corrects the
+draw by the data. The prior of most models is itself a posterior given source data, and
+:class:`SourcePath` draws from it by the same rule. All paths take transformed inputs and return
+outcomes in the model's own units. :func:`in_users_units` adds the model's transforms. Use these
+classes to implement draws for your own kernel or model.
 
 .. [Wilson2020sampling]
     J. T. Wilson et al. Efficiently Sampling Functions from Gaussian Process Posteriors. ICML 2020.
@@ -36,18 +36,18 @@ from botorch_transfer.gp.conditioned import ConditionedBatch, times
 from botorch_transfer.gp.frozen import FrozenPosterior, PriorKernel, terms_of
 
 MIN_FEATURES = 1024
-"""The least number of random features of one kernel."""
+"""Minimum number of random features of one kernel."""
 
 
 class ModelPath(SamplePath):
-    """Base class of paths without ensemble dimension."""
+    """Base class of paths without an ensemble dimension."""
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Does nothing: there is no ensemble dimension."""
 
 
 class MeanPath(ModelPath):
-    """A prior mean, the same in every draw.
+    """Path of a prior mean, which is the same for all draws.
 
     Args:
         mean: The mean.
@@ -71,11 +71,11 @@ class MeanPath(ModelPath):
 
 
 class FrozenPath(ModelPath):
-    """Draws from an exact GP's posterior, at the cost of arithmetic.
+    """Draws from the posterior of an exact GP, evaluated in closed form.
 
     Args:
         posterior: The posterior, in the model's own units.
-        prior: Draws from the prior, over transformed inputs.
+        prior: Draws from the prior, as functions of transformed inputs.
         X: An ``n x d`` tensor of the data's transformed inputs.
     """
 
@@ -124,7 +124,7 @@ class ScaledPath(ModelPath):
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: Handed through.
+            **kwargs: Passed to the path.
 
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
@@ -133,24 +133,24 @@ class ScaledPath(ModelPath):
 
 
 def in_users_units(model: Any, path: SamplePath) -> PathDict:
-    """Applies a model's transforms to draws.
+    """Adds a model's input and outcome transforms to draws.
 
     Args:
         model: The model.
-        path: A path over transformed inputs, in the model's own units.
+        path: A path of transformed inputs, in the model's own units.
 
     Returns:
-        A path over the user's inputs, in the user's units.
+        A path of the user's inputs, in the user's units.
     """
     transforms = get_input_transform(model), get_output_transform(model)
     return PathDict({"own units": path}, sum, *transforms)  # type: ignore[arg-type]
 
 
 class RescaledPath(ModelPath):
-    """Draws of a model's exact GP, with the model's own mean and standard deviation.
+    """Draws from a model's exact GP, rescaled to the model's mean and standard deviation.
 
-    They have the model's joint distribution if its covariance is its exact GP's with rows and
-    columns scaled.
+    The rescaled draws have the model's joint distribution if the model has the same correlations as
+    its exact GP.
 
     Args:
         path: Draws from the exact GP.
@@ -167,12 +167,12 @@ class RescaledPath(ModelPath):
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: For the exact GP's draws.
+            **kwargs: Passed to the draws from the exact GP.
 
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
         """
-        # Points as batches: no covariance between them is needed.
+        # Each point is a batch, because covariances between points are not needed.
         batch_shape = torch.broadcast_shapes(x.shape[:-2], self.model.batch_shape)
         points = x.expand(*batch_shape, *x.shape[-2:]).movedim(-2, 0).unsqueeze(-2)
         with gpt_posterior_settings():
@@ -184,12 +184,12 @@ class RescaledPath(ModelPath):
 
 @dataclass(frozen=True)
 class PriorGP:
-    """A prior, for BoTorch's ``draw_kernel_feature_paths``.
+    """Prior mean and kernels, as an argument of BoTorch's ``draw_kernel_feature_paths``.
 
     Args:
-        model: The model whose transformed inputs these are.
-        mean: The mean.
-        kernels: The kernels that the covariance is the sum of.
+        model: The model whose transformed inputs the mean and the kernels read.
+        mean: The prior mean.
+        kernels: The kernels whose sum is the prior covariance.
     """
 
     model: Any
@@ -207,12 +207,12 @@ def draw_prior(
         prior: The prior.
         sample_shape: The shape of the draws.
         num_features: The number of random features of each kernel.
-        **kwargs: Handed to BoTorch.
+        **kwargs: Passed to BoTorch.
 
     Returns:
-        A path over transformed inputs, in the model's own units.
+        A path of transformed inputs, in the model's own units.
     """
-    # Copies: a path does not change with the model's hyperparameters.
+    # Copies, because later changes of the hyperparameters must not change the path.
     mean, kernels = deepcopy((prior.mean, prior.kernels))
     model, paths = prior.model, dict[str, SamplePath]()
     for term in (term for kernel in kernels for term in terms_of(kernel)):
@@ -243,17 +243,17 @@ def condition_paths(
 
     Args:
         model: The model in evaluation mode, with target points.
-        prior: The draws, over transformed inputs.
-        update_strategy: BoTorch's, see ``draw_matheron_paths``.
+        prior: The draws, as functions of transformed inputs.
+        update_strategy: The argument of BoTorch's ``draw_matheron_paths``.
 
     Returns:
-        Paths over transformed inputs, in the model's own units.
+        Paths of transformed inputs, in the model's own units.
     """
     (X,), frozen = model.train_inputs, model.strategy.frozen
     if frozen is not None and update_strategy is gaussian_update:
         return FrozenPath(frozen, prior, X)
-    model = deepcopy(model)  # a path does not change with the model's hyperparameters
-    # The training inputs of an ensemble have a dimension of members; inputs of a path have none.
+    model = deepcopy(model)  # later changes of the model must not change the path
+    # The training inputs of an ensemble have a dimension of members, unlike the inputs of a path.
     prior.set_ensemble_as_batch(True)
     with delattr_ctx(model, "outcome_transform", "input_transform"):
         update = update_strategy(
@@ -265,17 +265,18 @@ def condition_paths(
 
 
 class SourcePath(ModelPath):
-    r"""Draws of ``Σ_g w_g (f_g - μ_g)``, from the source posteriors minus their means.
+    r"""Draws of ``Σ_g w_g (f_g - μ_g)``, the weighted source posteriors minus their means.
 
-    Each kernel's function is drawn by random features, and corrected by its noisy values at the
-    source data: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``.
+    Random features draw a prior function ``f`` for each kernel. The noisy values of ``f`` at the
+    source data correct the draw: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``.
 
     Args:
         gps: The source GPs.
-        weights: Their weights, a ``batch_shape x G`` tensor; every GP counts once if omitted.
-        shape: The sample shape and the batch shape of the target model.
-        num_features: The number of frequencies, shared out among the kernels; each has
-            half of ``MIN_FEATURES`` at least.
+        weights: A ``batch_shape x G`` tensor of the weights of the GPs; all weights are one if
+            omitted.
+        shape: The sample shape, followed by the batch shape of the target model.
+        num_features: The total number of frequencies, divided among the kernels. Each kernel has at
+            least half of ``MIN_FEATURES`` frequencies.
     """
 
     gps: ConditionedBatch
@@ -296,14 +297,14 @@ class SourcePath(ModelPath):
         half = max(num_features // num_kernels, MIN_FEATURES // 2)
         self.register_buffer("weights", weights.detach().double())
         kernel = gps.stationary.make_kernel()
-        # Each kernel has its own features, so that their errors average out in the sum.
+        # Each kernel has its own features, so that errors of the features average out in the sum.
         self.features = gen_kernel_features(kernel, num_inputs=gps.dim, num_outputs=2 * half)
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
         self.register_buffer("theta", theta)
         self.register_buffer("correction", -gps.draw_coefficients(self._values(gps.points)))
 
     def _values(self, x: Tensor) -> Tensor:
-        """Returns each kernel's function at ``... x [Q] x n x d`` inputs: ``... x Q x n``."""
+        """Returns the prior draws of each kernel at inputs, a ``... x Q x n`` tensor."""
         return times(self.features(x), self.theta)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:

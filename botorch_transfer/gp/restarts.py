@@ -1,7 +1,7 @@
-"""Fits a target's hyperparameters from several starts.
+"""Fits of a target's hyperparameters from several starts.
 
-Read it for how ``fit_gpytorch_mll`` fits every transfer model: all starts at once, by the objective
-of the model (:class:`~.objective.ModelObjective`).
+``fit_gpytorch_mll`` fits every transfer model here. All starts run at once and minimize the
+objective of the model (:class:`~.objective.ModelObjective`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from botorch_transfer.gp.objective import (
 )
 
 _FURTHER_STARTS = 4
-"""The number of starts that are added if the numerics of all starts break down."""
+"""The number of starts that are added if no start is numerically stable."""
 
 _MAX_ITERATIONS = 15000
-"""As in BoTorch's optimizer."""
+"""Default maximum number of iterations, as in BoTorch's optimizer."""
 
 
 def fit_from_starts(
@@ -49,21 +49,23 @@ def fit_from_starts(
 ) -> None:
     """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
 
-    In a batch of models, each member keeps its own best if the objective has a closed form. Options
-    that only BoTorch's optimizer has select BoTorch's own fit.
+    In a batch of models, each member keeps its own best optimum if the objective has a closed form.
+    Options that only BoTorch's optimizer supports select BoTorch's fit.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with data, in training mode.
-        num_restarts: The number of starts drawn from the hyperpriors, besides the present values.
-        seed: The seed of these draws.
+        num_restarts: The number of starts that are drawn from the hyperpriors. One more start uses
+            the present values.
+        seed: The seed of the draws.
         options: ``{"maxiter": ...}``, or options of SciPy's optimizer.
-        timeout_sec: The time in seconds after which all starts stop where they are.
-        callback: Called once an iteration of all starts, with the parameters by name and BoTorch's
-            result so far, of the best start; ends the fit by raising ``StopIteration``.
+        timeout_sec: The time in seconds after which all starts stop.
+        callback: Function that is called after each iteration of all starts. Its arguments are the
+            parameters of the best start by name, and BoTorch's ``OptimizationResult`` of this
+            start. The function may raise ``StopIteration`` to end the fit.
         **others: Further arguments of :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`.
 
     Raises:
-        ModelFittingError: If no start leads to an optimum.
+        ModelFittingError: If no start has a finite optimum.
     """
     options = options or {}
     is_batch = mll.model.train_targets.dim() > 1
@@ -76,7 +78,7 @@ def fit_from_starts(
                 optimizer_kwargs=given,
                 max_attempts=1 + num_restarts,
                 pick_best_of_all_attempts=True,
-                warning_handler=lambda _: True,  # an optimum of few iterations is one, too
+                warning_handler=lambda _: True,  # accepts an optimum after few iterations
             )
         return
     closed_form = getattr(mll.model, "closed_form", TargetObjective.of)
@@ -94,8 +96,8 @@ def fit_from_starts(
             objective.write(theta.reshape(starts.shape)[best, torch.arange(len(best))])
             return
     raise ModelFittingError(
-        f"No start leads to an optimum of {type(mll.model).__name__}: its covariance matrix is "
-        "not positive definite, or its objective is NaN. Check its hyperpriors and the inputs "
+        f"No start leads to an optimum of {type(mll.model).__name__}: the covariance matrix is "
+        "not positive definite, or the objective is NaN. Check the hyperpriors and the inputs "
         "for extreme scales, or use another kernel."
     )
 
@@ -103,16 +105,17 @@ def fit_from_starts(
 def _each_iteration(
     objective: ModelObjective, callback: Callable[..., None] | None, timeout_sec: float | None
 ) -> Callable[..., None] | None:
-    """Makes the function that the optimizer calls after each iteration of each start.
+    """Builds the function that the optimizer calls after each iteration of each start.
 
-    It stops every start in time, and calls the callback when the first start ends an iteration.
+    The function stops every start after ``timeout_sec``. It calls ``callback`` once per iteration,
+    as soon as one start has ended the iteration.
     """
     if callback is None and timeout_sec is None:
         return None
     begin, step, iterations = monotonic(), 0, Counter[int]()
     best: tuple[float, Any] = (math.inf, None)
 
-    def after(intermediate_result: Any) -> None:  # SciPy looks at the argument's name
+    def after(intermediate_result: Any) -> None:  # SciPy requires this name of the argument
         nonlocal best, step
         x, seconds = intermediate_result.x, monotonic() - begin
         if timeout_sec is not None and seconds > timeout_sec:
@@ -123,17 +126,17 @@ def _each_iteration(
             objective.write(torch.from_numpy(best[1]).unsqueeze(0))
             result = OptimizationResult(step + 1, best[0], OptimizationStatus.RUNNING, seconds)
             callback(get_parameters(objective.mll, requires_grad=True), result)
-            step += 1  # the callback that stops this start is called for the other ones, too
+            step += 1  # not reached if the callback stops, so that it also stops the other starts
 
     return after
 
 
 def _draw_starts(objective: ModelObjective, num_restarts: int, seed: int) -> Tensor:
-    """Draws starts after the present values, an ``S x B x k`` tensor.
+    """Returns the present values and draws from the hyperpriors, an ``S x B x k`` tensor.
 
-    The CPU draws from the hyperpriors, for a model elsewhere in a copy. The draws are thus the same
-    on every device. Also, some of GPyTorch's priors, such as ``LogNormalPrior``, draw on the CPU
-    wherever the model is.
+    All draws are made on the CPU, from a copy if the model is on another device. The draws are
+    therefore equal on all devices. Some GPyTorch priors, such as ``LogNormalPrior``, draw on the
+    CPU in any case.
     """
     mll, starts = objective.mll, [objective.read(objective.mll)]
     is_elsewhere = starts[0].device.type != "cpu"
@@ -142,7 +145,7 @@ def _draw_starts(objective: ModelObjective, num_restarts: int, seed: int) -> Ten
     with parameter_rollback_ctx(every), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for _ in range(num_restarts):
-            with suppress(RuntimeError):  # of a hyperprior outside the bounds; the value stays
+            with suppress(RuntimeError):  # if a draw violates the bounds; the value then stays
                 sample_all_priors(on_cpu.model)
             starts.append(objective.read(on_cpu).to(starts[0]))
     return torch.stack(starts)

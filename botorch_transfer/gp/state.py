@@ -1,9 +1,9 @@
 """State of modules that hold source data: buffers, copies, loading and caches.
 
-Read this for copies that share tensors, for what is selected of a batch, for parameters that are
-frozen to buffers, for states that know of which tasks they are, and for the cache of what is
-computed from source data: a model asks for the same source quantities at its training inputs at
-every step of a fit and at every prediction.
+This module copies modules without their tensors, selects members of a batch, and turns parameters
+into buffers. It stores task names in a ``state_dict`` and checks them when the ``state_dict`` is
+loaded. It also caches values that are computed from source data: each step of a fit and each
+prediction needs the same source quantities at the model's training inputs.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ M = TypeVar("M", bound=Module)
 
 
 def shallow_copy(module: M, memo: dict[int, Module] | None = None) -> M:
-    """Copies a tree of modules without its tensors.
+    """Copies a module and its submodules, but shares their tensors.
 
-    Moving the copy or loading into it leaves the original as it is.
+    Moving the copy to a device, or loading a state into it, does not change the original.
 
     Args:
         module: The module.
-        memo: The copies made so far by the ``id`` of their originals: a module that is registered
+        memo: The copies made so far, by the ``id`` of their originals. A module that is registered
             twice is copied once.
 
     Returns:
-        A module with the same tensors in registers of its own.
+        A module that shares the tensors but has its own parameter and buffer dictionaries.
     """
     memo = {} if memo is None else memo
     if id(module) in memo:
@@ -50,14 +50,14 @@ def shallow_copy(module: M, memo: dict[int, Module] | None = None) -> M:
 
 
 def select_batch(module: M, index: Any) -> M:
-    """Selects from the batch of a module.
+    """Selects members from a batched module.
 
     Args:
-        module: The module; the last dimension of its parameters is not of the batch.
-        index: What to select from the batch, as an index of tensors.
+        module: The module. The last dimension of its parameters is not a batch dimension.
+        index: An index into the batch dimensions, as for tensors.
 
     Returns:
-        A copy with parameters of its own.
+        A copy of the module with its own, indexed parameters.
     """
     index = index if isinstance(index, tuple) else (index,)
     twin = shallow_copy(module)
@@ -68,14 +68,14 @@ def select_batch(module: M, index: Any) -> M:
 
 
 def freeze(module: Module) -> dict[str, bool]:
-    """Turns a module's parameters into buffers, so that nothing is fitted and views can share them.
+    """Turns a module's parameters into buffers: no parameter is fitted, and views can share them.
 
     Args:
         module: The module, changed in place.
 
     Returns:
-        The names of the former parameters, and whether each was to be fitted. A parameter of a
-        module that is registered twice is listed once.
+        The names of the former parameters, and whether each of them required a gradient. A
+        parameter of a module that is registered twice is listed once.
     """
     trainable = {}
     detached: dict[int, Tensor] = {}  # tied parameters stay tied
@@ -94,7 +94,7 @@ def thaw(module: Module, trainable: dict[str, bool], fit: bool = True) -> None:
     Args:
         module: The module, changed in place.
         trainable: The return value of :func:`freeze`.
-        fit: Whether the parameters that were to be fitted are to be fitted again.
+        fit: Whether parameters that required a gradient before :func:`freeze` require it again.
     """
     tied: dict[int, Parameter] = {}
     for name, owner, leaf in _owners(module, trainable):
@@ -111,7 +111,7 @@ def _owners(module: Module, names: Iterable[str]) -> Iterator[tuple[str, Module,
 
 
 def own_buffers(module: Module) -> None:
-    """Replaces a module's buffers by copies of their own, before something is written into them.
+    """Replaces a module's buffers by copies, so that they can be written in place.
 
     Args:
         module: A module that may share its buffers with a :func:`shallow_copy`.
@@ -121,14 +121,16 @@ def own_buffers(module: Module) -> None:
 
 
 SAVABLE: dict[str, type] = {}
-"""Classes whose objects a prior's file may hold, by name."""
+"""Classes whose instances the file of a prior may contain, by name."""
 
 
 def savable(cls: type[C]) -> type[C]:
-    """Registers a class whose objects a prior's file may hold, by the constructor's arguments.
+    """Registers a class whose instances the file of a prior may contain.
+
+    The file stores the constructor's arguments of an instance.
 
     Args:
-        cls: The class. Its objects have an attribute for each argument of the constructor.
+        cls: The class. Its instances have an attribute for each argument of the constructor.
 
     Returns:
         The class.
@@ -138,20 +140,21 @@ def savable(cls: type[C]) -> type[C]:
 
 
 class NamedState(Module):
-    """Base class of modules whose ``state_dict`` names its data; a state of other data is refused.
+    """Base class of modules that store task names in the ``state_dict`` and check them on loading.
 
-    It keeps the names of tasks in its metadata, as PyTorch keeps versions: the data of other tasks
-    would get wrong names. States without names load: states of earlier versions, and plain
-    dictionaries. Names that only count, as tensors in a list get them, are none.
+    The metadata of the ``state_dict`` hold the names, as they hold PyTorch's versions. Loading the
+    state of other tasks raises an error, because the loaded data would get wrong names. A state
+    without names loads without this check: a state of an earlier version or a plain dictionary.
+    Default names with a number, such as "source task 0", are not checked either.
     """
 
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
-    """Buffers that have to be equal in a state that is loaded, by name, and the words that they
-    index; none for other values."""
+    """Buffers whose values a loaded state must match: pairs of a buffer's name and labels. If there
+    are labels, the buffer is an index into them, and messages quote the label."""
 
     task_names: Sequence[str] = ()
-    """The tasks (of a hyperprior, the search spaces) that the buffers are about, in their order.
-    They are kept in the state, and one that is loaded has to agree in them."""
+    """The names of the tasks in the buffers, in order; for a hyperprior, of the search spaces. The
+    ``state_dict`` stores the names, and a loaded ``state_dict`` must have the same names."""
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -177,8 +180,8 @@ class NamedState(Module):
             if theirs != ours and not counts & {theirs, ours}:
                 # PyTorch raises one error with all messages.
                 error_msgs.append(
-                    f"The state_dict is of {theirs!r} where this {type(self).__name__} has "
-                    f"{ours!r}: load it into one of the same tasks in the same order."
+                    f"The state_dict has the name {theirs!r} where this {type(self).__name__} has "
+                    f"{ours!r}: load it into an object with the same tasks in the same order."
                 )
                 return
         for name, words in self._facts:
@@ -187,10 +190,10 @@ class NamedState(Module):
             if ours.tolist() != theirs.tolist():
                 said, own = (words[int(v)] if words else v.tolist() for v in (theirs, ours))
                 raise ValueError(
-                    f"The state_dict is of the {name.removesuffix('_index')} {said!r}, and this "
-                    f"{type(self).__name__} has {own!r}."
+                    f"The state_dict has the {name.removesuffix('_index')} {said!r}, but this "
+                    f"{type(self).__name__} has {own!r}: load it into a matching object."
                 )
-        # Copies and views share their tensors: new ones are loaded into, not those.
+        # Copies and views may share the buffers, so the state is loaded into new tensors.
         for module in self.modules():
             own_buffers(module)
         messages = missing_keys, unexpected_keys, error_msgs
@@ -198,13 +201,13 @@ class NamedState(Module):
 
 
 class DoubleState(NamedState):
-    """Base class of modules whose buffers stay in double precision wherever the model goes.
+    """Base class of modules whose buffers stay in double precision when the model's dtype changes.
 
-    Noise-free data make the factors so ill-conditioned that single precision loses the answer.
+    The factors of noise-free data are ill-conditioned: single precision would give wrong results.
     """
 
     def register(self, **tensors: Tensor) -> None:
-        """Registers tensors as buffers; floating-point ones in double precision."""
+        """Registers tensors as buffers, floating-point tensors in double precision."""
         for name, tensor in tensors.items():
             tensor = tensor.detach()
             self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
@@ -220,7 +223,7 @@ T = TypeVar("T")
 
 
 def collapse_batch(x: Tensor) -> Tensor:
-    """Drops the batch dimensions of inputs that are the same in every batch.
+    """Drops the batch dimensions of inputs that are equal in all batches.
 
     Args:
         x: A ``batch_shape x n x d`` tensor of inputs.
@@ -235,7 +238,7 @@ def collapse_batch(x: Tensor) -> Tensor:
 
 
 def same_inputs(x1: Tensor, x2: Tensor) -> bool:
-    """Returns whether two tensors of inputs are one, for values and gradients alike."""
+    """Returns whether two tensors of inputs are interchangeable, for values and gradients."""
     if x1 is x2:
         return True
     has_graph = x1.requires_grad or x2.requires_grad
@@ -250,16 +253,16 @@ class _Memory:
 
 
 class Cache:
-    """Remembers the values of one function, without their graph, at the inputs used last.
+    """Cache of the values of one function, without their graph, at the most recent inputs.
 
-    Inputs are compared by value, because GPyTorch copies and expands them on the way. The
-    function's state (all other tensors it uses) is compared by identity: when a tensor of the state
-    is replaced or changed in place, every value is forgotten. Inputs that require a gradient are
-    neither remembered nor looked up. Deep copies start with what is remembered, pickles empty.
+    Inputs are compared by value, because GPyTorch copies and expands tensors. The state of the
+    function (all other tensors that the function uses) is compared by identity. When a tensor of
+    the state is replaced or changed in place, the cache is cleared. Inputs that require a gradient
+    bypass the cache. Deep copies keep the cached values, pickles do not.
 
     Args:
-        size: The number of inputs to remember.
-        max_elements: The number of elements above which a tensor is not worth its memory.
+        size: The number of inputs to cache.
+        max_elements: The maximum number of elements of a cached value.
 
     Example:
         >>> cache = Cache()
@@ -274,46 +277,46 @@ class Cache:
         self._memory = _Memory()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
-        # Nothing writes into what is remembered, so copies share it.
+        # Copies share the cached values: no code writes into them.
         twin = Cache(self._size, self._max_elements)
         twin._memory = self._memory
         return twin
 
     def content(self) -> tuple[Any, ...]:
-        """Nothing: caches are equal, whatever they remember."""
+        """Returns an empty tuple, so that two caches are equal for any cached values."""
         return ()
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_memory": _Memory()}
 
     def __call__(self, function: Callable[[Tensor], T], x: Tensor, *state: Tensor) -> T:
-        """Evaluates the function, or recalls its value.
+        """Evaluates the function, or returns the cached value.
 
         Args:
-            function: What to evaluate.
-            x: A tensor of any shape: its input.
-            *state: Tensors that the function depends on, too.
+            function: The function to evaluate.
+            x: The input, a tensor of any shape.
+            *state: The other tensors that the function depends on.
 
         Returns:
             ``function(x)``.
         """
         if x.requires_grad:
             return function(x)
-        # Inference tensors have no version counter; they are assumed unchanged.
+        # Inference tensors have no version counter: the cache assumes that they do not change.
         version = tuple((id(t), 0 if t.is_inference() else t._version) for t in state)
         memory = self._memory
         if memory.version != version:
             memory = _Memory(state, version)
         found = next((entry for entry in memory.entries if _equal(entry[0], x)), None)
         if found is None:
-            # Tensors made in inference mode could not enter a later fit.
+            # Inference tensors could not be used in a later fit.
             with torch.inference_mode(False), torch.no_grad():
                 found = x.clone(), function(x)
             if isinstance(found[1], Tensor) and found[1].numel() > self._max_elements:
                 return found[1]
-        # The value that was used longest ago may be forgotten.
+        # The least recently used value may be dropped.
         entries = (*(entry for entry in memory.entries if entry is not found), found)
-        # Replaced as a whole: another thread sees the old memory or the new one.
+        # One assignment: another thread reads either the old memory or the new memory.
         self._memory = replace(memory, entries=entries[-self._size :])
         return found[1]
 

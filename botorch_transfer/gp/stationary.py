@@ -45,7 +45,7 @@ class StationaryFunction:
         exponent: Maps ``r²`` to ``t``.
         value_factor: Maps ``t`` and ``exp(-rate t)`` to ``k``.
         derivative_factor: Maps ``t`` and ``exp(-rate t)`` to ``dk/dr²``.
-        make_kernel: Builds the GPyTorch kernel of the same name from ``ard_num_dims=`` and
+        make_kernel: Builds the corresponding GPyTorch kernel from ``ard_num_dims=`` and
             ``batch_shape=``.
         rate: The factor of ``t`` in the exponential.
 
@@ -66,8 +66,8 @@ class StationaryFunction:
 
         Args:
             r2: A tensor of squared distances.
-            log_scale: The logarithm of the signal variance, a tensor that broadcasts. It enters the
-                exponential, because a factor would be one more pass over a large array.
+            log_scale: The logarithm of the signal variance, a tensor that broadcasts. It is added
+                in the exponent, because a factor would need one more pass over a large array.
 
         Returns:
             A tensor of covariances, differentiable in both arguments.
@@ -84,7 +84,8 @@ class StationaryFunction:
 
         Returns:
             The covariances and their derivatives. The derivative of ``matern12`` has a pole at
-            zero; there it is set to zero, as coincident points do not depend on the lengthscale.
+            ``r2 = 0``. It is set to zero there, because the covariance of equal inputs does not
+            depend on the lengthscale.
         """
         t = self.exponent(r2)
         decay = torch.sub(log_scale, t, alpha=self.rate).exp_()
@@ -95,7 +96,7 @@ class StationaryFunction:
 def _matern(nu: float, value: Callable[..., Tensor], derivative: Callable[..., Tensor]) -> Any:
     factor = math.sqrt(2 * nu)
     return StationaryFunction(
-        # The floor keeps the square root's gradient finite where two points coincide.
+        # The floor keeps the gradient of the square root finite at equal inputs.
         exponent=lambda r2: factor * r2.clamp_min(1e-30).sqrt(),
         value_factor=value,
         derivative_factor=derivative,
@@ -135,7 +136,7 @@ def stationary_function(name: str) -> StationaryFunction:
         The kernel as a function of the squared distance.
 
     Raises:
-        ValueError: If there is no kernel of that name.
+        ValueError: If no kernel has this name.
 
     Example:
         >>> stationary_function("matern52").make_kernel(ard_num_dims=3).nu
@@ -163,7 +164,7 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 class FixedPoints:
-    """Inputs that others are compared with: what their distances need of them alone.
+    """Precomputed terms of squared distances to fixed inputs.
 
     Args:
         x2: A ``batch_shape x n2 x d`` tensor of inputs, divided by their lengthscales.
@@ -171,11 +172,11 @@ class FixedPoints:
 
     def __init__(self, x2: Tensor) -> None:
         self.points = x2
-        # Distances do not change under a shift, and their rounding error grows with the norms.
+        # A shift reduces the norms and thus the rounding errors, and does not change distances.
         self._shift = x2.detach().mean(dim=-2, keepdim=True)
         self._centred = self._shifted(x2)
         b, b2 = self._centred
-        # The squares go into the product, too: every pass over its large result costs as much.
+        # The product adds the squares too, because each pass over its large result is expensive.
         self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
 
     def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,7 +185,7 @@ class FixedPoints:
         return shifted, shifted.square().sum(dim=-1, keepdim=True)
 
     def squared_distance(self, x1: Tensor) -> Tensor:
-        """Computes the ``batch_shape x n1 x n2`` squared distances to further inputs."""
+        """Computes the ``batch_shape x n1 x n2`` squared distances of inputs ``x1`` to ``x2``."""
         same = x1 is self.points
         a, a2 = self._centred if same else self._shifted(x1)
         left = torch.cat([a, a2, torch.ones_like(a2)], dim=-1)
@@ -224,8 +225,8 @@ class Stationary:
             kernel: The kernel.
 
         Returns:
-            Its name and hyperparameters, differentiable in its parameters; ``None`` if it has
-            another class or reads only some of the inputs.
+            The kernel's name and hyperparameters, differentiable in its parameters. ``None`` if the
+            kernel has another class or reads only some of the inputs.
         """
         base = kernel.base_kernel if _reads_all_inputs(kernel, ScaleKernel) else kernel
         if _reads_all_inputs(base, RBFKernel):
@@ -243,8 +244,8 @@ class Stationary:
 
         Args:
             x1: A ``... x n1 x d`` tensor of inputs.
-            x2: A ``... x n2 x d`` tensor of inputs; the same object for zero distances that are
-                exact.
+            x2: A ``... x n2 x d`` tensor of inputs. If ``x2 is x1``, the distance of each input to
+                itself is exactly zero.
             diag: Whether to return ``k(x1_i, x2_i)`` only.
 
         Returns:
@@ -272,7 +273,7 @@ class Stationary:
         return value
 
     def make_kernel(self) -> ScaleKernel:
-        """Builds the GPyTorch kernel with these hyperparameters, which are not to be fitted."""
+        """Builds the GPyTorch kernel with these hyperparameters, which require no gradient."""
         shape, dim = self.scale.shape, self.lengthscale.shape[-1]
         make = stationary_function(self.name).make_kernel
         kernel = ScaleKernel(make(ard_num_dims=dim, batch_shape=shape), batch_shape=shape)
@@ -295,15 +296,15 @@ class Stationary:
 
 
 def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
-    """Returns whether a kernel has this very class and reads all inputs."""
+    """Returns whether a kernel has exactly this class and reads all inputs."""
     return type(kernel) is kernel_class and kernel.active_dims is None
 
 
 def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
-    """Evaluates a kernel between all pairs of inputs, at the cost of the arithmetic.
+    """Evaluates a kernel between all pairs of inputs, without GPyTorch's overhead if possible.
 
-    RBF and Matérn kernels, scaled or not, have a closed-form gradient. Any other kernel is
-    evaluated by GPyTorch.
+    RBF and Matérn kernels, scaled or not, are evaluated with a closed-form gradient. GPyTorch
+    evaluates any other kernel.
 
     Args:
         kernel: The kernel.
@@ -374,10 +375,11 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) 
 
 
 class PriorKernel(Kernel, ABC):
-    """Base class of the package's own kernels: of a prior that is itself a posterior of sources.
+    """Base class of kernels of a prior that is itself a posterior given source data.
 
-    They are on all inputs, and ``forward`` returns tensors. BoTorch draws functions from GPyTorch's
-    kernels, and ``gp.frozen`` expands stationary ones. These kernels define both themselves.
+    These kernels read all inputs, and ``forward`` returns tensors. They implement the draws of
+    functions, which BoTorch implements only for GPyTorch's kernels. They also implement the
+    expansion of a prior, which ``gp.frozen`` implements only for stationary kernels.
     """
 
     has_lengthscale = False
@@ -400,7 +402,7 @@ class PriorKernel(Kernel, ABC):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> SamplePath:
-        """Draws functions with this covariance and the mean zero.
+        """Draws functions with this covariance and mean zero.
 
         Args:
             sample_shape: The shape of the draws.
@@ -409,7 +411,7 @@ class PriorKernel(Kernel, ABC):
             **kwargs: Further arguments of BoTorch's ``draw_kernel_feature_paths``.
 
         Returns:
-            A path over transformed inputs, which does not change with the kernel.
+            A path over transformed inputs. Later changes of the kernel do not change the path.
         """
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
@@ -417,20 +419,21 @@ class PriorKernel(Kernel, ABC):
 
         Args:
             mean: The prior's mean.
-            rest: The expansion of the stationary kernels that are added to this one.
+            rest: The expansion of the stationary kernels that are added to this kernel.
             T: The fixed inputs, a ``T x d`` tensor.
 
         Returns:
-            The expansion of the whole prior; by default ``None``: it has none.
+            The expansion of the whole prior. By default ``None``, because a prior need not have an
+            expansion.
         """
         return None
 
 
 def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-    """Evaluates a kernel at once, without GPyTorch's lazy tensors.
+    """Evaluates a kernel eagerly, without GPyTorch's lazy tensors.
 
-    GPyTorch compares the inputs of every RBF and Matérn kernel by value, for which the CPU waits
-    for a GPU. These kernels are evaluated without it, so that more tasks are not more waits.
+    GPyTorch compares the inputs of each RBF and Matérn kernel by value, and each comparison waits
+    for the GPU. This function evaluates these kernels without GPyTorch, which avoids the waits.
 
     Args:
         kernel: The kernel.

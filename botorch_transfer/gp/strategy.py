@@ -1,7 +1,7 @@
-r"""The posterior of a model's exact GP, and everything that is prepared once for its data.
+r"""The posterior of a model's exact GP, and the terms that are computed once for its data.
 
-Read it for how a model predicts. With the prior mean ``m``, the kernel ``k``, data ``(X, y)`` and
-their noise,
+All predictions of a model are evaluated here. With the prior mean ``m``, the kernel ``k``, the data
+``(X, y)`` and the noise of the data,
 
 .. code-block:: text
 
@@ -9,7 +9,8 @@ their noise,
     mean(x)           = m(x) + k(x, X) K⁻¹ (y - m(X))
     covariance(x, x') = k(x, x') - k(x, X) L⁻ᵀ L⁻¹ k(X, x')
 
-Where the prior has an expansion (``gp.frozen``), gradients and fantasies take the shorter way.
+If the prior has an expansion (``gp.frozen``), the expansion evaluates gradients in inputs and
+fantasies, which is faster.
 """
 
 from __future__ import annotations
@@ -48,23 +49,24 @@ MAX_JOINT_POINTS = 512
 def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
     """Evaluates the covariance of predictions, unless it is large.
 
-    Selecting from a lazy kernel, as noisy acquisitions do, evaluates it again. But variances of
-    thousands of points, as plots ask for, need no joint covariance.
+    Noisy acquisition functions select from the covariance. Each selection from a lazy kernel would
+    evaluate the kernel again. A large covariance stays lazy: a plot of thousands of points needs
+    only the variances, not the joint covariance.
 
     Args:
         covariance: A ``batch_shape x q x q`` operator.
 
     Returns:
-        A tensor; the operator itself for more than ``MAX_JOINT_POINTS`` points.
+        A tensor; for more than ``MAX_JOINT_POINTS`` points, the operator itself.
     """
     return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
 
 
 class LargeCovariance(SumLinearOperator):
-    """A symmetric sum of covariances of many points, evaluated some rows at a time.
+    """Symmetric sum of covariances of many points, evaluated in blocks of rows.
 
-    So neither the intermediate results of kernels nor the models of an average take memory for a
-    joint covariance each. With gradients, it is evaluated as a whole.
+    The blocks limit the memory of the kernels' intermediate results and of the members of an
+    average. If gradients are enabled, the sum is evaluated at once.
     """
 
     @cached
@@ -82,7 +84,7 @@ class LargeCovariance(SumLinearOperator):
         return total
 
     def evaluate_kernel(self) -> LinearOperator:
-        """Evaluates the sum, where by default each summand would be evaluated first."""
+        """Evaluates the sum; the base class would evaluate each summand first."""
         return to_linear_operator(self.to_dense())
 
     def representation(self) -> tuple[Tensor, ...]:
@@ -95,20 +97,21 @@ class LargeCovariance(SumLinearOperator):
 
 
 class Strategy:
-    """The posterior of an exact GP, prepared once for its data and its hyperparameters.
+    """The posterior of an exact GP, with cached terms of its data and its hyperparameters.
 
-    It takes the place of GPyTorch's prediction strategy: GPyTorch drops it when the model's data
-    are replaced or the model is trained. Copies and pickles of a model prepare it anew. Gradients
-    in hyperparameters stop at what is prepared, as with GPyTorch's ``detach_test_caches``.
+    It replaces GPyTorch's prediction strategy. GPyTorch drops the strategy when the model's data
+    are replaced or the model is trained. Copies and pickles of a model compute the cached terms
+    again. The cached terms have no gradient in the hyperparameters, as with GPyTorch's
+    ``detach_test_caches``.
 
     Args:
         mean: The prior mean.
         kernel: The prior kernel.
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         Y: A ``[num_fantasies x] batch_shape x n`` tensor of transformed outcomes.
-        noise: Computes their noise variances, a tensor that broadcasts to the shape of ``Y``.
-        given: The closed form of the posterior given the first points, if the others were added
-            to them.
+        noise: Returns the noise variances of ``Y``, a tensor that broadcasts to the shape of ``Y``.
+        given: The closed form of the posterior given the first points, if :meth:`with_data` added
+            the other points.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class Strategy:
 
     @cached_property
     def _solution(self) -> tuple[Tensor, Tensor]:
-        # A first prediction without gradients must not forget the graph of fantasies.
+        # The graph of fantasies must be kept even if the first prediction needs no gradient.
         with torch.set_grad_enabled(self._has_graph):
             covariance = evaluate(self.kernel, self.X, self.X) + self.noise.diag_embed()
             try:
@@ -147,7 +150,7 @@ class Strategy:
             except NotPSDError as error:
                 raise InputDataError(
                     "The covariance matrix of the target's data is not positive definite: give "
-                    "inputs in the unit cube, and outcomes in the unit of the source tasks'."
+                    "inputs in the unit cube, and outcomes in the units of the source outcomes."
                 ) from error
             eye = torch.eye(root.shape[-1]).to(root).expand_as(root)
             inverse = torch.linalg.solve_triangular(root, eye, upper=False)
@@ -166,19 +169,19 @@ class Strategy:
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
-        """The closed form of the posterior in the model's own units, if it has one."""
+        """The closed form of the posterior in the model's own units; ``None`` if it has none."""
         return self.frozen_at(self.X.double())
 
     @torch.no_grad()
     def frozen_at(self, T: Tensor, *options: Any) -> FrozenPosterior | None:
-        """Prepares the closed form of the posterior.
+        """Builds the closed form of the posterior.
 
         Args:
-            T: A tensor of fixed inputs, which starts with the data's.
+            T: A tensor of fixed inputs, of which the first are the inputs of the data.
             *options: Further arguments of :class:`.FrozenPosterior`.
 
         Returns:
-            The posterior; ``None`` if it has no closed form, is a batch, or has no data.
+            The posterior. ``None`` if the posterior has no closed form, is a batch, or has no data.
         """
         if self.Y.dim() > 1 or len(self.Y) == 0 or self._has_graph:
             return None
@@ -188,9 +191,9 @@ class Strategy:
         return FrozenPosterior(prior, T, self.Y.double(), self.noise.double(), *options)
 
     @cached_property
-    @torch.enable_grad()  # a first prediction without gradients must not forget their graph
+    @torch.enable_grad()  # keeps the graph even if the first prediction needs no gradient
     def _further(self) -> FurtherData | None:
-        """The points that were added, if the posterior given the others has a closed form."""
+        """The added points, if the posterior given the first points has a closed form."""
         if self.given is None:
             return None
         added = slice(self.given.num_points, None)
@@ -202,14 +205,14 @@ class Strategy:
     def __call__(self, X: Tensor) -> MultivariateNormal:
         """Predicts, without GPyTorch's lazy tensors.
 
-        Unlike in GPyTorch, training and test inputs stay apart: so the former carry no graph, and
-        their source posteriors are cached.
+        GPyTorch concatenates training inputs and test inputs. This method keeps them separate.
+        Training inputs then carry no graph, and their source posteriors are cached.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
 
         Returns:
-            The posterior; the prior without data, or in GPyTorch's ``prior_mode``.
+            The posterior. Without data, or in GPyTorch's ``prior_mode``, the prior.
         """
         is_prior = self.Y.shape[-1] == 0 or settings.prior_mode.on()
         without_variance = settings.skip_posterior_variances.on()
@@ -231,14 +234,14 @@ class Strategy:
                 covariance = evaluate(self.kernel, X, X)
             cross = None if is_prior else evaluate(self.kernel, X, self.X)
         if cross is None:
-            # A prior may be the same everywhere; optimizers ask for its derivative all the same.
+            # A constant prior has no graph, but optimizers need its derivative in X.
             return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
         mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
         if without_variance:
             kind: Any = {"dtype": mean.dtype, "device": mean.device}
             none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
             return MultivariateNormal(mean, none)
-        if self.root.dim() == 3 < cross.dim():  # without a copy of the roots for each batch
+        if self.root.dim() == 3 < cross.dim():  # avoids a copy of the roots for each batch
             explained = torch.einsum("...mqn,mnk->...mqk", cross, self.root)
         else:
             explained = cross @ self.root
@@ -250,9 +253,9 @@ class Strategy:
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Returns the mean and covariance given added points, or while inputs are optimized."""
+        """Returns mean and covariance in closed form, for added points and gradients in inputs."""
         posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
-        # Of GPyTorch's kernels alone, the general way is as fast.
+        # With GPyTorch kernels only, the general evaluation is as fast.
         has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
         if posterior is None and optimized and has_sources:
             posterior = self.frozen
@@ -262,10 +265,10 @@ class Strategy:
         return mean, covariance.expand(*mean.shape, mean.shape[-1])
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Predicts every point from the others.
+        """Computes the leave-one-out predictions of all points.
 
         Returns:
-            Means, and variances without noise, two ``batch_shape x n`` tensors.
+            The means, and the variances without noise, two ``batch_shape x n`` tensors.
         """
         variance = 1 / self.root.square().sum(dim=-1)
         return self.Y - self.weights * variance, variance - self.noise
@@ -278,7 +281,7 @@ class Strategy:
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
             Y: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
-            noise: A tensor of their noise variances, which broadcasts to the shape of ``Y``.
+            noise: A tensor of the noise variances of ``Y``, which broadcasts to the shape of ``Y``.
 
         Returns:
             The posterior given all data.
@@ -295,7 +298,7 @@ class Strategy:
         )
 
     def without_each(self) -> Strategy:
-        """Leaves out every point in turn: the posteriors have a batch dimension of points first."""
+        """Returns the leave-one-out posteriors; the first batch dimension is the left-out point."""
         n = self.Y.shape[-1]
         others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].reshape(n, n - 1)
         others = others.to(self.Y.device)
@@ -306,12 +309,12 @@ class Strategy:
 
 
 def joined(first: Tensor, second: Tensor, event_dims: int) -> Tensor:
-    """Joins points of tensors whose batch shapes broadcast.
+    """Concatenates the points of two tensors whose batch shapes broadcast.
 
     Args:
         first: A ``batch_shape x n [x d]`` tensor.
         second: A ``batch_shape x q [x d]`` tensor.
-        event_dims: The number of dimensions that are not of the batch.
+        event_dims: The number of dimensions after the batch dimensions.
 
     Returns:
         A ``batch_shape x (n + q) [x d]`` tensor.

@@ -1,8 +1,9 @@
 """Source tasks as one padded batch, and the units of their outcomes.
 
-Read this for how tasks of different sizes become tensors, from data or from ``SingleTaskGP`` models
-that were fitted elsewhere; how much memory that may take; and what ``outcome_scale`` means. The
-models' ``Standardize`` and ``Normalize`` transforms are folded into data and lengthscales.
+This module builds padded tensors from tasks of different sizes. The tasks are data, or fitted
+``SingleTaskGP`` models. The ``Standardize`` and ``Normalize`` transforms of these models are folded
+into the data and the lengthscales. The module also checks the memory of a padded batch, and
+implements ``outcome_scale``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, Steps, usable_std
 
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
-"""Memory that a padded batch may take by default."""
+"""Default limit of the memory of a padded batch."""
 
 _BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
 """Peak memory for an element of a covariance matrix, in double precision (measured)."""
@@ -45,7 +46,7 @@ _BYTES_OF_ROW = 500
 
 
 def lexical_order(*keys: Tensor) -> Tensor:
-    """Sorts by the last key; where it agrees, by the one before.
+    """Sorts by the last key, then by the key before it, and so on.
 
     Args:
         keys: ``batch_shape x n`` tensors.
@@ -64,15 +65,15 @@ def lexical_order(*keys: Tensor) -> Tensor:
 
 
 def typical_rows(X: Tensor, Y: Tensor, most: int) -> Tensor:
-    """Chooses rows of a task that are evenly spaced from its worst outcome to its best.
+    """Chooses rows of a task, evenly spaced in the order from its worst to its best outcome.
 
     Args:
-        X: An ``n x d`` tensor of inputs, which decide where outcomes agree.
+        X: An ``n x d`` tensor of inputs, which break ties between equal outcomes.
         Y: An ``n`` tensor of outcomes.
-        most: How many rows to choose at most.
+        most: The maximum number of rows to choose.
 
     Returns:
-        Their indices; which rows these are does not depend on their order.
+        The indices of the chosen rows. The chosen rows do not depend on the order of the rows.
 
     Example:
         >>> X, Y = torch.rand(4, 2), torch.tensor([3.0, 1.0, 2.0, 9.0])
@@ -88,19 +89,19 @@ def check_padded_size(
     max_bytes: float = MAX_PADDED_BYTES,
     most: int | None = None,
 ) -> None:
-    """Refuses source data whose padded batch would not fit into memory.
+    """Checks that the padded batch of source data does not need too much memory.
 
-    Every task takes as much memory as the largest one, so that one large task among many small ones
+    Every task takes as much memory as the largest task. One large task among many small tasks thus
     makes the batch large.
 
     Args:
         names: The tasks' names.
         sizes: The tasks' numbers of points.
-        max_bytes: Memory that the batch may take.
-        most: How many points of a task enter a covariance matrix at most.
+        max_bytes: The maximum memory of the batch.
+        most: The maximum number of points of a task in a covariance matrix.
 
     Raises:
-        InputDataError: If it would take more.
+        InputDataError: If the batch would take more memory.
 
     Example:
         >>> check_padded_size(["monday", "tuesday"], [100, 200])
@@ -112,25 +113,25 @@ def check_padded_size(
     if needed > max_bytes:
         raise InputDataError(
             f"Source task {names[largest]!r} has {sizes[largest]:,} points, and a batch of "
-            f"{len(sizes)} tasks of that size would take about {needed / 2**30:,.1f} GiB of memory "
+            f"{len(sizes)} tasks of this size would take about {needed / 2**30:,.1f} GiB of memory "
             f"(the limit is {max_bytes / 2**30:,.1f} GiB): thin out the largest tasks, or raise "
-            "max_bytes."
+            "max_bytes=."
         )
 
 
 @dataclass(frozen=True)
 class PaddedTasks:
-    """The data of ``M`` tasks, padded to the ``N`` points of the largest.
+    """Data of ``M`` tasks, padded to the ``N`` points of the largest task.
 
     Args:
         X: An ``M x N x d`` tensor of inputs, finite at the padding.
         Y: An ``M x N`` tensor of outcomes, zero at the padding.
-        Yvar: An ``M x N`` tensor of known noise variances, zero at the padding and for tasks whose
-            noise is inferred.
+        Yvar: An ``M x N`` tensor of known noise variances; zero at the padding, and for tasks with
+            inferred noise.
         mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
         fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
-        covariance: An ``M x N x N`` tensor of covariance in addition to kernel and noise, such as
-            the posterior covariance of the level below.
+        covariance: An ``M x N x N`` tensor of additional covariance besides kernel and noise, such
+            as the posterior covariance of the level below.
     """
 
     X: Tensor
@@ -153,7 +154,7 @@ class PaddedTasks:
         Returns:
             The padded batch, in the data's dtype and on their device.
         """
-        # One-to-many transforms are for predictions: of data only what transform_on_train says.
+        # Data are transformed as in training mode: one-to-many transforms are for predictions.
         apply = torch.nn.Identity() if transform is None else transform.preprocess_transform
         inputs = [apply(dataset.X) for dataset in datasets]
         outcomes = [dataset.Y.squeeze(-1) for dataset in datasets]
@@ -184,7 +185,7 @@ class PaddedTasks:
         )
 
     def __getitem__(self, index: Tensor) -> PaddedTasks:
-        """Selects tasks; the padding that none of them needs is cut off."""
+        """Selects tasks, and removes padding that no selected task needs."""
         mask = self.mask[index]
         size = int(mask.sum(dim=-1).max())
         return PaddedTasks(
@@ -197,7 +198,7 @@ class PaddedTasks:
         )
 
     def typical(self, most: int) -> PaddedTasks:
-        """Keeps at most so many rows of each task, see :func:`typical_rows`."""
+        """Keeps at most ``most`` rows of each task, see :func:`typical_rows`."""
         if self.mask.shape[-1] <= most:
             return self
         rows = [
@@ -228,16 +229,16 @@ class PaddedTasks:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether there is any padding."""
+        """Whether some task is padded."""
         return not bool(self.mask.all())
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Returns each task's outcome mean and standard deviation, two ``M`` tensors.
+        """Returns the mean and standard deviation of each task's outcomes, two ``M`` tensors.
 
-        The standard deviation is unbiased, as in BoTorch's ``Standardize``, and one for a task
-        whose outcomes do not vary.
+        The standard deviation is unbiased, as in BoTorch's ``Standardize``. It is one for a task
+        with constant outcomes.
         """
-        # Squares of large outcomes overflow in single precision.
+        # In single precision, squares of large outcomes would overflow.
         Y, count = self.Y.double(), self.num_points
         mean = Y.sum(dim=-1) / count
         squares = ((Y - mean.unsqueeze(-1)).square() * self.mask).sum(dim=-1)
@@ -245,31 +246,31 @@ class PaddedTasks:
         return mean.to(self.Y), usable_std(std, mean).to(self.Y)
 
     def standardize(self, mean: Tensor, std: Tensor) -> PaddedTasks:
-        """Maps the outcomes to ``(Y - mean) / std``, for two ``M`` tensors."""
+        """Transforms the outcomes to ``(Y - mean) / std``, for two ``M`` tensors."""
         Y = (self.Y - mean.unsqueeze(-1)) / std.unsqueeze(-1) * self.mask
         Yvar = self.Yvar / std.square().unsqueeze(-1)
         return replace(self, Y=Y, Yvar=Yvar)
 
     def known_or(self, inferred: Tensor) -> Tensor:
-        """Returns each point's noise variance: the known one, or its task's in an ``M`` tensor."""
+        """Returns each point's known noise variance, or its task's inferred noise variance."""
         inferred = inferred.to(self.Yvar).unsqueeze(-1)
         return torch.where(self.fixed_noise.unsqueeze(-1), self.Yvar, inferred)
 
 
 OutcomeScale = Literal["per_task", "pooled", "raw"]
-"""Scaling of source outcomes: each task by itself, all tasks together, or none."""
+"""Scaling of source outcomes: standardize each task, standardize all tasks together, or none."""
 
 
 def check_choice(option: str, value: str, choices: Any) -> None:
-    """Refuses an unknown value of an option.
+    """Checks that the value of an option is allowed.
 
     Args:
         option: The option's name.
-        value: Its value.
-        choices: The ``Literal`` of its values.
+        value: The option's value.
+        choices: The ``Literal`` of allowed values.
 
     Raises:
-        ValueError: If the value is unknown.
+        ValueError: If the value is not allowed.
 
     Example:
         >>> check_choice("outcome_scale", "pooled", OutcomeScale)
@@ -280,14 +281,14 @@ def check_choice(option: str, value: str, choices: Any) -> None:
 
 
 def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Tensor]:
-    """Finds what to subtract from each task's outcomes, and what to divide them by.
+    """Computes the shift and the divisor that scale each task's outcomes.
 
     Args:
         tasks: The padded tasks, in the user's units.
-        scale: How to scale them.
+        scale: The scaling of the outcomes.
 
     Returns:
-        Two ``M`` tensors: means and standard deviations.
+        Two ``M`` tensors: the means to subtract, and the standard deviations to divide by.
 
     Raises:
         ValueError: If the scale is unknown.
@@ -306,14 +307,14 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
 
 
 def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
-    """Returns the variance that source outcomes have once they are scaled.
+    """Returns the variance of the scaled source outcomes.
 
     Args:
-        scale: How they are scaled.
+        scale: The scaling of the outcomes.
         moments: The statistics of all source outcomes.
 
     Returns:
-        One, unless they stay as they are; one, too, if they are constant.
+        The variance for ``"raw"``, or one if the outcomes are constant. One for other scalings.
     """
     if scale != "raw":
         return 1.0
@@ -323,16 +324,16 @@ def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
 def target_transform(
     scale: OutcomeScale, moments: OutcomeMoments, batch_shape: torch.Size
 ) -> PooledStandardize | None:
-    """Builds the outcome transform that brings a target's outcomes to the scale of the sources.
+    """Builds the outcome transform that scales a target's outcomes as the source outcomes.
 
     Args:
-        scale: How the source outcomes were scaled.
+        scale: The scaling of the source outcomes.
         moments: The statistics of all source outcomes.
         batch_shape: The batch shape of the target model.
 
     Returns:
-        ``None`` if they were not scaled. Otherwise a standardization by the outcomes of the source
-        tasks, and of the target too if each source task was standardized by itself.
+        ``None`` for ``"raw"``. For ``"pooled"``, a standardization by the source outcomes. For
+        ``"per_task"``, a standardization by the source outcomes and the target's outcomes.
     """
     if scale == "raw":
         return None
@@ -342,15 +343,15 @@ def target_transform(
 @savable
 @dataclass(frozen=True)
 class TaskUnits:
-    """Transforms from the data of ``M`` tasks to a prior's data.
+    """Transforms from the user's units to a prior's units, for the data of ``M`` tasks.
 
     Args:
         names: The tasks' names.
-        mean: An ``M`` tensor: what was subtracted from each task's outcomes.
-        std: An ``M`` tensor: what each task's outcomes were then divided by.
-        outcome_scale: How the outcomes were scaled.
-        input_transform: The frozen transform from the user's inputs to the prior's.
-        outcome_steps: The element-wise transforms of the outcomes before they are scaled.
+        mean: An ``M`` tensor that was subtracted from each task's outcomes.
+        std: An ``M`` tensor by which each task's shifted outcomes were divided.
+        outcome_scale: The scaling of the outcomes.
+        input_transform: The frozen transform from the user's inputs to the prior's inputs.
+        outcome_steps: The element-wise transforms of the outcomes before the scaling.
     """
 
     names: Sequence[str]
@@ -361,12 +362,12 @@ class TaskUnits:
     outcome_steps: Steps | None = ()
 
     def select(self, tasks: Tensor) -> TaskUnits:
-        """Selects tasks by a tensor of their indices."""
+        """Selects tasks by a tensor of indices."""
         names = [self.names[task] for task in tasks.tolist()]
         return replace(self, names=names, mean=self.mean[tasks], std=self.std[tasks])
 
     def join(self, other: TaskUnits) -> TaskUnits:
-        """Adds tasks. A name that is taken, as "source task 0" of tensors may be, gets a number."""
+        """Adds tasks. A duplicate name, such as the default "source task 0", gets a number."""
         names = list(self.names)
         for name in other.names:
             candidate, number = name, len(names)
@@ -385,16 +386,17 @@ def scaled_tasks(
     input_transform: InputTransform | None,
     check_size: Callable[[Sequence[str], Sequence[int]], None] | None = None,
 ) -> tuple[PaddedTasks, TaskUnits]:
-    """Validates source data, pads them and brings them into a prior's units.
+    """Validates source data, pads them and transforms them to a prior's units.
 
     Args:
         source_data: The source tasks, a sequence or a mapping from names.
-        outcome_scale: How to scale the outcomes.
+        outcome_scale: The scaling of the outcomes.
         input_transform: A frozen transform of the inputs.
-        check_size: Refuses too many points, given the tasks' names and numbers of points.
+        check_size: Function of the tasks' names and numbers of points that raises an error for too
+            many points.
 
     Returns:
-        The tasks in these units, and the units.
+        The tasks in the prior's units, and the transforms to these units.
 
     Raises:
         InputDataError: If the source data are invalid; the message names the task.
@@ -413,13 +415,13 @@ def scaled_tasks(
 
 
 class ReadModels(NamedTuple):
-    """The data and hyperparameters of ``M`` fitted GPs.
+    """Data and hyperparameters of ``M`` fitted GPs.
 
     Args:
-        tasks: The padded data, outcomes in the models' units; all noise is known.
-        units: The tasks' names, the transforms of the models' outcomes, and of the prior's inputs.
+        tasks: The padded data, with outcomes in the models' units and known noise.
+        units: The tasks' names, and the transforms of outcomes and inputs.
         mean_constant: An ``M`` tensor.
-        hyperparameters: Those arguments of conditioned GPs that are the same in all classes.
+        hyperparameters: The arguments that all classes of conditioned GPs share.
     """
 
     tasks: PaddedTasks
@@ -432,17 +434,17 @@ def read_models(
     models: Sequence[SingleTaskGP] | Mapping[str, SingleTaskGP],
     input_transform: InputTransform | None,
 ) -> ReadModels:
-    """Reads fitted GPs.
+    """Reads the data and hyperparameters of fitted GPs, and does not change the GPs.
 
     Args:
         models: The source tasks' models, a sequence or a mapping from names.
-        input_transform: The frozen ``Normalize`` to the prior's space, if inputs are not raw.
+        input_transform: The frozen ``Normalize`` to the prior's inputs; ``None`` for raw inputs.
 
     Returns:
-        What was read; the models stay as they are.
+        The data and hyperparameters.
 
     Raises:
-        ValueError: If a model has a kind that cannot be taken over; the message names it.
+        ValueError: If a model has an unsupported class or part; the message names the model.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -451,9 +453,9 @@ def read_models(
         'rbf'
     """
     if isinstance(models, Model):
-        raise ValueError("There is one model, but a sequence was expected: put it into a list.")
+        raise ValueError("models= is a single model: give a list or a mapping of models.")
     if len(models) == 0:
-        raise ValueError("There are no models: give at least one.")
+        raise ValueError("models= is empty: give at least one model.")
     given = (
         models if isinstance(models, Mapping) else {f"model {n}": m for n, m in enumerate(models)}
     )
@@ -465,8 +467,8 @@ def read_models(
             for name, mine in zip(names, columns[what], strict=True):
                 if mine != columns[what][0]:
                     raise ValueError(
-                        f"The models must agree in their {what}: that of {name!r} is {mine}, "
-                        f"that of {names[0]!r} is {columns[what][0]}."
+                        f"The models must have the same {what}: {name!r} has {mine}, but "
+                        f"{names[0]!r} has {columns[what][0]}."
                     )
         parts = ("mean", "std", "mean_constant", "lengthscale", "outputscale")
         mean, std, constant, lengthscale, outputscale = (torch.cat(columns[p]) for p in parts)
@@ -483,11 +485,11 @@ def read_models(
 def _read_model(
     name: str, model: SingleTaskGP, input_transform: InputTransform | None
 ) -> dict[str, Any]:
-    """Reads one model: data, hyperparameters, and what all models must agree in."""
+    """Reads one model: its data and hyperparameters, and values that all models must share."""
     if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
         raise ValueError(
-            f"{name!r} is no SingleTaskGP with one outcome and no batch: only such GPs can be "
-            "taken over."
+            f"{name!r} is not a SingleTaskGP with one outcome and no batch dimensions: only such "
+            "GPs are supported."
         )
     kernel, mean, likelihood = model.covar_module, model.mean_module, model.likelihood
     found = Stationary.of(kernel)
@@ -503,7 +505,7 @@ def _read_model(
     ):
         raise ValueError(
             f"{name!r} has the outcome transform {type(standardize).__name__}: only Standardize "
-            "can be folded in."
+            "is supported."
         )
     (X,) = get_train_inputs(model, transformed=False)
     Y = get_train_targets(model, transformed=True)
@@ -516,7 +518,7 @@ def _read_model(
         "noise": likelihood.noise.expand(Y.shape),
         "mean": zero if standardize is None else standardize.means.reshape(1),
         "std": one if standardize is None else standardize.stdvs.reshape(1),
-        # A lengthscale is a difference of inputs: it scales as they do, and does not shift.
+        # A lengthscale is a difference of inputs: a transform scales it, but does not shift it.
         "lengthscale": found.lengthscale.reshape(1, -1) * coefficient / prior_coefficient,
         "outputscale": found.scale.reshape(1),
         "mean_constant": mean.constant.reshape(1) if isinstance(mean, ConstantMean) else zero,
@@ -531,17 +533,17 @@ def _read_model(
 
 def _unfit(name: str, part: Module, allowed: str) -> ValueError:
     kind = type(part).__name__
-    return ValueError(f"{name!r} has a {kind}: only {allowed} can be taken over.")
+    return ValueError(f"{name!r} has a {kind}: only {allowed} are supported.")
 
 
 def _normalize_coefficient(owner: str, transform: InputTransform | None, X: Tensor) -> Tensor:
-    """The factors by which a ``Normalize`` shrinks differences of inputs, a ``d`` tensor."""
+    """Returns the divisors of input differences in a ``Normalize``, a ``d`` tensor."""
     if transform is None:
         return X.new_ones(X.shape[-1])
     if not isinstance(transform, Normalize):
         raise ValueError(
-            f"{owner} has the input transform {type(transform).__name__}: only Normalize can be "
-            "folded in."
+            f"{owner} has the input transform {type(transform).__name__}: only Normalize is "
+            "supported."
         )
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])
     low, high = deepcopy(transform).eval()(ends)

@@ -95,9 +95,8 @@ class HierarchicalGP(SourcePosteriorGP):
         stack = resolve_prior(SourceHierarchy, prior, *transforms, propagate=cls.propagate)
         if stack.propagate != cls.propagate:
             raise ValueError(
-                f"{cls.__name__} needs a SourceHierarchy with propagate={cls.propagate!r}, but the "
-                f"prior has propagate={stack.propagate!r}: fit a hierarchy with "
-                f"propagate={cls.propagate!r}."
+                f"{cls.__name__} needs propagate={cls.propagate!r}, but the SourceHierarchy has "
+                f"{stack.propagate!r}: fit a hierarchy with propagate={cls.propagate!r}."
             )
         return stack
 

@@ -37,8 +37,7 @@ WEIGHT_STD = 0.1
 """Prior standard deviation of a network weight's change in fine-tuning."""
 
 HYPERPARAMETER_STD = 0.3
-"""Prior standard deviation of any other parameter's change in fine-tuning. A positive parameter has
-it before its softplus, so the parameter changes by about a third."""
+"""Prior standard deviation of other parameters' changes, before a positive parameter's softplus."""
 
 
 class PretrainedGP(ModularTransferGP):

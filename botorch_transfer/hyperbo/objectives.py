@@ -221,8 +221,7 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
         points_of[tuple(np.flatnonzero(tasks).tolist())].append(point)
     if not any(len(tasks) > 1 for tasks in points_of):
         raise InputDataError(
-            "No two source tasks share an input, but the EKL needs shared inputs: use "
-            "objective='nll'."
+            "No two source tasks share an input, which the EKL needs: use objective='nll'."
         )
     return sorted((tasks, points) for tasks, points in points_of.items() if len(tasks) > 1)
 

@@ -72,8 +72,7 @@ _ENOUGH_TO_HOLD_OUT = 8
 """Least number of source tasks of which :meth:`PretrainedPrior.fit_once` holds out a quarter."""
 
 _FAR = 30.0
-"""Largest mean, and largest factor from one of the standard deviation, of raw outcomes without a
-warning."""
+"""Raw outcomes give a warning if their mean, or their scale's factor from one, exceeds it."""
 
 
 class PretrainedPrior(TransferPrior):
@@ -457,8 +456,7 @@ class PretrainedPrior(TransferPrior):
         x = super()._transformed(X)
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
-                f"The inputs have {x.shape[-1]} columns, but the prior was built for {self.dim} "
-                "inputs."
+                f"X has {x.shape[-1]} columns, but the prior was built for {self.dim} inputs."
             )
         return x
 
@@ -574,8 +572,8 @@ class PretrainedPrior(TransferPrior):
         shapes = [{name: tensor.shape for name, tensor in part.items()} for part in (own, state)]
         if structure(prior.parts) != arguments["structure"] or shapes[0] != shapes[1]:
             raise ValueError(
-                "mean_module= and covar_module= differ from the saved mean and kernel in structure "
-                "or parameters: build them as for the saved prior."
+                "mean_module= and covar_module= differ from the saved mean and kernel, or have "
+                "other parameters: build them as for the saved prior."
             )
         for name, tensor in state.items():
             own[name].copy_(tensor)

@@ -1,4 +1,4 @@
-"""Transfer learning in Optuna: a sampler that starts from earlier studies."""
+"""Transfer learning in Optuna: a sampler and a pruner that learn from earlier studies."""
 
 try:
     import optuna  # noqa: F401

@@ -1,8 +1,8 @@
-"""Optuna's studies as a table of runs with its search space, and distributions as parameters.
+"""Conversion of Optuna studies to a table of runs with a search space.
 
-Read this for the rules by which trials count (:func:`rows_of`, for old studies and for the one
-being tuned), for how a distribution with a step is encoded (:func:`parameter_of`), and for what
-stands in a table for a choice that cells cannot hold (:func:`label`).
+:func:`rows_of` has the rules by which trials count, in old studies and in the current study.
+:func:`parameter_of` encodes distributions, including distributions with a step. :func:`label`
+replaces choices that a cell of a table cannot hold.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from botorch_transfer.search_space.parameters import ActiveIf
 logger = logging.getLogger(__name__)
 
 TASK, STATUS = "task", "optuna: state"
-"""Columns of the task, and of whether a trial has failed; no parameter has the latter name."""
+"""Columns of the task and the trial's state; parameters hardly ever have the second name."""
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -54,15 +54,17 @@ FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 class OptunaHistory(NamedTuple):
     """Old studies as tables.
 
+    Use it as the history of :class:`TransferSampler`, or use its parts elsewhere.
+
     Args:
-        runs: One row a finished trial: ``"task"`` (the study), the parameters, the outcomes
-            (:func:`outcome_names`), and of each constraint ``"constraint_"`` and its name. Failed
-            trials have no outcome.
-        space: The search space of the studies; ``None`` if no parameter is in all trials of a
-            study, and no other one explains where.
-        distributions: Optuna's distributions of its parameters.
+        runs: A table with one row per finished trial: ``"task"`` (the study), the parameters, the
+            outcomes (:func:`outcome_names`), and for each constraint a column
+            ``"constraint_<name>"``. Failed trials have no outcome.
+        space: The search space of the studies; ``None`` if no parameter is usable. A usable
+            parameter is in all trials of a study, or depends on another parameter.
+        distributions: Optuna's distributions of the parameters of ``space``.
         directions: Whether each outcome is minimized or maximized.
-        curves: The intermediate values of the studies' trials, to be maximized.
+        curves: The intermediate values of the trials, with signs for maximization.
 
     Example:
         >>> import optuna
@@ -84,12 +86,12 @@ class OptunaHistory(NamedTuple):
 
     @property
     def parameters(self) -> list[str]:
-        """All parameters of the table, including parameters that some studies lack."""
+        """Names of all parameters of the table, including parameters that some studies lack."""
         return self._columns[: -len(self.directions) - len(self.constraints)]
 
     @property
     def constraints(self) -> list[str]:
-        """The columns of constraints; they come last."""
+        """Names of the columns of constraints, which come last."""
         return self._columns[self._columns.index(outcome_names(len(self.directions))[-1]) + 1 :]
 
     @property
@@ -97,7 +99,7 @@ class OptunaHistory(NamedTuple):
         return [str(name) for name in self.runs.columns if name != TASK]
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
-        """Learns from the learning curves of all studies but one, if any of them is complete."""
+        """Fits a prior to the curves of the other studies; ``None`` without a complete curve."""
         curves = [curve for curve in self.curves if curve.task != without]
         return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
 
@@ -105,33 +107,36 @@ class OptunaHistory(NamedTuple):
 def history_from_optuna(
     storage: str | BaseStorage, study_names: Sequence[str], rename: Mapping[str, str] | None = None
 ) -> OptunaHistory:
-    """Reads old studies from one of Optuna's storages.
+    """Reads old studies from an Optuna storage.
 
     A complete trial counts with its values. A pruned trial of a study with one objective counts
-    with the final value that a :class:`~botorch_transfer.curves.CurvePrior` of all studies predicts
-    from its intermediate values; it is left out if no complete trial has any. A failed trial, and a
-    pruned one without an intermediate value, have no outcome. Trials that are not finished are left
-    out.
+    with a predicted final value. A :class:`~botorch_transfer.curves.CurvePrior` of all studies
+    predicts this value from the trial's intermediate values. The pruned trial is left out if no
+    complete trial has intermediate values. A failed trial has no outcome, and neither has a pruned
+    trial without an intermediate value. Unfinished trials are left out.
 
-    Values of a study with the opposite direction of the first study change their sign.
+    If the direction of a study differs from the first study's direction, its values change their
+    sign.
 
-    The search space has the parameters of all studies. Ranges are the widest, choices come from all
-    studies, and the scale is the newest study's. A parameter that is a number in some studies and a
-    choice in others is left out. A parameter that some trials of a study lack is conditional if the
-    value of another one explains where; if not, it is left out, too.
+    The search space contains the parameters of all studies. A range spans the ranges of all
+    studies, and a choice has the values of all studies. The newest study sets the scale. A
+    parameter that is a number in some studies and a choice in other studies is left out. If some
+    trials of a study lack a parameter, it is conditional on another parameter whose value predicts
+    where it is missing. If there is no such parameter, the parameter is left out.
 
     Args:
         storage: The storage, or its URL.
-        study_names: The names of the studies. Leave out the study that is to be tuned.
-        rename: New names of parameters by old ones.
+        study_names: The names of the old studies, without the current study.
+        rename: New names of parameters by old name.
 
     Returns:
-        The table of runs, its search space, and Optuna's distributions. Hand it to
-        :class:`TransferSampler`, or the first two parts to :func:`botorch_transfer.suggest`.
+        The table of runs, its search space, and Optuna's distributions. Pass this history to
+        :class:`TransferSampler`, or pass its first two parts to :func:`botorch_transfer.suggest`.
 
     Raises:
-        ValueError: If there is no such storage or study, there are no studies, they have different
-            numbers of objectives, no parameter, or one with the name of another column.
+        ValueError: If the storage or a study does not exist, the list of studies is empty, or the
+            studies differ in their number of objectives. Also if no parameter is usable, or a
+            parameter has the name of another column.
 
     Example:
         >>> import optuna
@@ -145,7 +150,7 @@ def history_from_optuna(
     if history.space is None:
         raise ValueError(
             "The old studies have no parameter that all complete trials of a study have: make a "
-            "table of your own, and give its search space."
+            "table of the runs yourself, and give its search space."
         )
     return history
 
@@ -161,8 +166,8 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
         The studies.
 
     Raises:
-        TypeError: If the names are one text.
-        ValueError: If there is no such storage or study.
+        TypeError: If ``study_names`` is a text instead of a list.
+        ValueError: If the storage or a study does not exist.
     """
     if isinstance(study_names, str):
         raise TypeError(f"study_names is the text {study_names!r}: give a list of names.")
@@ -173,7 +178,7 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
     try:
         opened = get_storage(storage)
         known = get_all_study_names(opened)
-    except Exception as error:  # each kind of storage has errors of its own
+    except Exception as error:  # each kind of storage raises its own errors
         reason = " ".join(str(error).split())
         raise ValueError(f"Optuna cannot open the storage {storage!r} ({reason}).") from error
     if unknown := [name for name in study_names if name not in known]:
@@ -184,11 +189,11 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
 
 
 def history_of(studies: Sequence[Study], rename: Mapping[str, str] | None = None) -> OptunaHistory:
-    """Reads studies as :func:`history_from_optuna` does.
+    """Converts loaded studies; see :func:`history_from_optuna` for the rules.
 
     Args:
         studies: The studies.
-        rename: New names of parameters by old ones.
+        rename: New names of parameters by old name.
 
     Returns:
         The history.
@@ -218,13 +223,13 @@ def history_of(studies: Sequence[Study], rename: Mapping[str, str] | None = None
             cells = {rename.get(key, key): label(value) for key, value in trial.params.items()}
             if len(cells) < len(trial.params):
                 raise ValueError(
-                    f"rename gives two parameters of the study {study.study_name!r} one name: "
-                    "leave one of them out."
+                    f"rename gives two parameters of the study {study.study_name!r} the same name: "
+                    "leave one of them out of rename."
                 )
             if clash := cells.keys() & {TASK, *row}:
                 raise ValueError(
                     f"The study {study.study_name!r} has a parameter {min(clash)!r}, which is the "
-                    "name of another column: make a table of your own, with another name."
+                    "name of another column: give it another name by rename=."
                 )
             row |= {name: sign * row[name] for name, sign in zip(names, signs, strict=True)}
             rows.append({TASK: study.study_name, **row, **cells})
@@ -246,7 +251,7 @@ def history_of(studies: Sequence[Study], rename: Mapping[str, str] | None = None
 
 
 def _warn_of_renames(frame: DataFrame, parameters: Sequence[str]) -> None:
-    """Warns of a parameter that some studies lack, if they have one with a similar name instead."""
+    """Warns if a study lacks a parameter, but has a parameter with a similar name."""
     recorded = frame[[TASK, *parameters]].groupby(TASK, sort=False).count() > 0
     for name in parameters:
         with_it = recorded[recorded[name]].any()
@@ -254,7 +259,7 @@ def _warn_of_renames(frame: DataFrame, parameters: Sequence[str]) -> None:
             spare = [other for other in parameters if own[other] and not with_it[other]]
             if likely := likely_column(name, spare):
                 logger.warning(
-                    "The study %r has no parameter %r, but %r: if they are the same, say "
+                    "The study %r lacks the parameter %r, but has %r: if they are the same, pass "
                     "rename={%r: %r}",
                     study,
                     name,
@@ -267,30 +272,30 @@ def _warn_of_renames(frame: DataFrame, parameters: Sequence[str]) -> None:
 def direction_signs(
     name: str, old: Sequence[StudyDirection], new: Sequence[StudyDirection]
 ) -> list[float]:
-    """Returns the factors that give old values the directions of a new study.
+    """Returns the factors that convert old values to the directions of a new study.
 
     Args:
-        name: The name of the old study, for messages.
-        old: The directions of the values.
-        new: The directions that they are to have.
+        name: The name of the old study, for error messages.
+        old: The directions of the old study.
+        new: The directions of the new study.
 
     Returns:
-        1 for each objective, -1 where the direction is the opposite.
+        For each objective, 1 if the directions agree and -1 if they are opposite.
 
     Raises:
         ValueError: If the numbers of objectives differ.
     """
     if len(old) != len(new):
         raise ValueError(
-            f"The study {name!r} has {len(old)} objectives, and the other one {len(new)}: leave "
-            "one of them out."
+            f"The study {name!r} has {len(old)} objectives, and another study has {len(new)}: "
+            "leave one of the studies out."
         )
     return [sign_of(before) * sign_of(after) for before, after in zip(old, new, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class _Experiment:
-    """An Ax experiment that is read as a study."""
+    """Ax experiment with the interface of an Optuna study."""
 
     study_name: str
     directions: list[StudyDirection]
@@ -305,7 +310,7 @@ AX_STATES = {
     "EARLY_STOPPED": TrialState.PRUNED,
     "FAILED": TrialState.FAIL,
 }
-"""Optuna's states by Ax's; trials of other states are left out."""
+"""Optuna's trial states by the names of Ax's trial statuses; other trials are left out."""
 
 
 def _is_of_ax(part: Any) -> bool:
@@ -352,23 +357,25 @@ def _of_ax(client: Any) -> _Experiment:
 
 
 def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
-    """Reads studies from storages, and Ax experiments; leaves tables and priors as they are.
+    """Reads studies and Ax experiments; returns tables, priors and read histories unchanged.
 
     Args:
-        history: As :class:`TransferSampler` takes it.
-        rename: New names of parameters or of a table's columns by old ones.
+        history: The history, in any form that :class:`TransferSampler` takes.
+        rename: New names of parameters, or of columns of a table, by old name.
 
     Returns:
-        The history of studies, or the argument. For studies without a finished trial an empty
-        table, with a warning.
+        The history of studies, or the argument. If no study has a finished trial, logs a warning
+        and returns an empty table.
 
     Raises:
-        TypeError: If it is something else.
-        ValueError: If a study was deleted, or ``rename`` is for a history that was read before.
+        TypeError: If the history is of another type.
+        ValueError: If a study was deleted, or ``rename`` is given with a prior or a read history.
     """
     if isinstance(history, OptunaHistory | TransferPrior | Mapping):
         if rename:
-            raise ValueError("rename is for studies and tables: rename before you read or fit them")
+            raise ValueError(
+                "rename is for studies and tables: rename before you read or fit them."
+            )
         return history
     if isinstance(history, Study) or _is_of_ax(history):
         history = [history]
@@ -385,7 +392,7 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
         history = DataFrame(columns=[TASK])
     if isinstance(history, DataFrame):
         if history.empty:
-            logger.warning("The history has no runs: the study starts without one")
+            logger.warning("The history has no runs: the study starts without a history")
         return history if history.empty else renamed(history, rename or {})
     raise TypeError(
         f"history is a {type(history).__name__}: give studies, a storage with the names of "
@@ -394,21 +401,21 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
 
 
 def sign_of(direction: StudyDirection) -> float:
-    """Returns the factor that makes an objective one to be maximized."""
+    """Returns the sign by which an objective is multiplied for maximization."""
     return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
 
 
 def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> list[Curve]:
-    """Returns the learning curves of trials of one objective.
+    """Returns the learning curves of the trials of a study with one objective.
 
     Args:
         trials: The trials.
-        sign: The factor that makes the objective one to be maximized.
+        sign: The sign by which the objective is multiplied for maximization.
         task: The name of the study.
 
     Returns:
-        The curves of trials with any value; their ``row`` is the trial's place. That of a complete
-        trial ends with its value.
+        The curves of trials with at least one value; ``row`` is the index of the trial. The curve
+        of a complete trial ends with the value of the trial.
     """
     curves = []
     for row, trial in enumerate(trials):
@@ -422,12 +429,12 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
 
 
 def outcome_names(number: int) -> list[str]:
-    """Returns the names of the outcomes' columns, as in Optuna's own tables."""
+    """Returns the names of the columns of outcomes, as in ``Study.trials_dataframe``."""
     return ["value"] if number == 1 else [f"values_{i}" for i in range(number)]
 
 
 def constraint_name(key: str) -> str:
-    """Returns the column of a constraint."""
+    """Returns the name of the column of a constraint."""
     return f"constraint_{key}"
 
 
@@ -439,20 +446,19 @@ def rows_of(
     log: bool = False,
     status: str = STATUS,
 ) -> list[dict[str, Any]]:
-    """Tabulates the trials of one study; see :func:`history_from_optuna` for the rule.
+    """Tabulates the trials of one study; see :func:`history_from_optuna` for the rules.
 
     Args:
         trials: The trials.
         directions: The directions of the study.
-        names: The columns of its objectives.
-        prior: The prior of learning curves; by default learned from the study's own complete
-            trials.
-        log: Whether the prior and the variances hold for the value's logarithm.
-        status: The column of the state.
+        names: The names of the columns of the objectives.
+        prior: The prior of learning curves; by default fitted to the study's complete trials.
+        log: Whether the prior and the variances are for the logarithm of the value.
+        status: The name of the column of the state.
 
     Returns:
-        A row a trial: its constraints; its outcomes, NaN where they are not known; the variance of
-        a predicted outcome, else zero; and whether it ``"failed"``.
+        One row per trial: the constraints; the outcomes, NaN if unknown; the variance of a
+        predicted outcome, or zero; and the state, ``"failed"`` for failed trials.
     """
     rows, variance = list[dict[str, Any]](), variance_column(names[0])
     for trial in trials:
@@ -480,7 +486,7 @@ def rows_of(
 def _space(
     frame: DataFrame, found: Mapping[str, list[BaseDistribution]]
 ) -> tuple[SearchSpace | None, dict[str, BaseDistribution]]:
-    """Returns the parameters of the complete trials of old studies; no space if there are none."""
+    """Returns the search space of complete trials, or ``None``, and its distributions."""
     parameters: dict[str, Parameter] = {}
     distributions: dict[str, BaseDistribution] = {}
     # Parents of conditional parameters come first.
@@ -488,7 +494,9 @@ def _space(
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
         distribution = merged(found[name])
         if distribution is None:
-            logger.warning("Old studies have numbers and choices of %r: it is left out", name)
+            logger.warning(
+                "%r is a number in some old studies and a choice in others: left out", name
+            )
             continue
         recorded = complete[name].index[complete[name] > 0]
         if distribution.single() or recorded.empty:
@@ -498,7 +506,9 @@ def _space(
             rows = frame[frame[TASK].isin(recorded)]
             condition = find_condition(rows, name, list(parameters.values()))
             if condition is None:
-                logger.info("Parameter %r is not in all trials, and nothing says why", name)
+                logger.info(
+                    "Left out %r: some trials lack it, and no parameter predicts which", name
+                )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
         distributions[name] = distribution
@@ -512,15 +522,15 @@ def _space(
 def parameter_of(
     name: str, distribution: BaseDistribution, active_if: ActiveIf | None = None
 ) -> Parameter:
-    """Describes a distribution as a parameter.
+    """Converts an Optuna distribution to a parameter.
 
-    Numbers with a step become ordinal values, which are equally spaced. Of more than
-    ``MAX_LISTED_VALUES`` steps the encoding is continuous, and :func:`value_of` rounds.
+    Numbers with a step become equally spaced ordinal values. If there are more than
+    ``MAX_LISTED_VALUES`` values, the encoding is continuous, and :func:`value_of` rounds.
 
     Args:
         name: The name of the parameter.
-        distribution: Optuna's distribution, not of a single value.
-        active_if: When the parameter is active.
+        distribution: Optuna's distribution, with more than one value.
+        active_if: The condition under which the parameter is active.
 
     Returns:
         The parameter.
@@ -533,8 +543,8 @@ def parameter_of(
         return CategoricalParameter(name, [label(c) for c in distribution.choices], active_if)
     if not isinstance(distribution, FloatDistribution | IntDistribution):
         raise TypeError(
-            f"Parameter {name!r} has a {type(distribution).__name__}: only Optuna's float, int and "
-            "categorical distributions can be used."
+            f"Parameter {name!r} has a {type(distribution).__name__}: use only Optuna's float, int "
+            "and categorical distributions."
         )
     low, high, log, step = distribution.low, distribution.high, distribution.log, distribution.step
     whole = isinstance(distribution, IntDistribution)
@@ -549,16 +559,16 @@ def parameter_of(
 
 
 def distribution_of(parameter: Parameter) -> BaseDistribution:
-    """Describes a parameter as a distribution, as the objective function has to suggest it.
+    """Converts a parameter to the distribution that the objective function has to use.
 
     Args:
         parameter: The parameter.
 
     Returns:
-        Optuna's distribution. Ordered values that are not equally spaced numbers are choices.
+        Optuna's distribution. Ordered values that are not equally spaced numbers become choices.
 
     Raises:
-        TypeError: If it is of a kind of your own, which Optuna does not know.
+        TypeError: If the parameter is of a custom class without an Optuna distribution.
 
     Example:
         >>> from botorch_transfer import OrdinalParameter
@@ -582,20 +592,21 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
         return CategoricalDistribution(tuple(parameter.values))
     raise TypeError(
         f"Parameter {parameter.name!r} is a {type(parameter).__name__}, which Optuna does not "
-        "know: leave it out of the search space."
+        "support: leave it out of the search space."
     )
 
 
 def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None:
-    """Finds the distribution that contains all of one parameter's.
+    """Merges all distributions of a parameter into a distribution that contains them.
 
     Args:
-        distributions: The distributions, at least one; the newest last.
+        distributions: At least one distribution; the newest distribution is last.
 
     Returns:
-        Numbers from the lowest to the highest bound, on the newest scale, with the step that all
-        have; integers and floats together are floats. Choices of all, in order of first appearance.
-        ``None`` if some distributions have numbers and others choices.
+        For numbers, the range from the lowest to the highest bound, on the newest scale. A common
+        step is kept. Integers and floats together become floats. For choices, the choices of all
+        distributions, in order of first appearance. ``None`` if some distributions are numbers and
+        others are choices.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -627,20 +638,20 @@ def _is_whole(number: float) -> bool:
 
 
 def label(choice: Any) -> Any:
-    """Returns a choice as a cell holds it: itself, or text for None and the like."""
+    """Returns a choice if a cell of a table can hold it, else its text, as for ``None``."""
     plain = isinstance(choice, str | bool | int | float) and choice == choice  # not NaN
     return choice if plain else str(choice)
 
 
 def value_of(distribution: BaseDistribution, cell: Any) -> Any:
-    """Turns the cell of a table into a value as Optuna has it, on the distribution's grid.
+    """Converts a cell of a table to a value of a distribution; rounds numbers to its grid.
 
     Args:
         distribution: The distribution.
         cell: A number near the range, or the label of a choice.
 
     Returns:
-        A value of the distribution, of Python's own type.
+        A value of the distribution, of a built-in type.
     """
     if isinstance(distribution, CategoricalDistribution):
         return next(choice for choice in distribution.choices if label(choice) == cell)
@@ -654,15 +665,15 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
 
 
 def moved(distribution: BaseDistribution, cell: Any) -> Any:
-    """Moves the cell of a table into a distribution that may be another one.
+    """Moves a cell of a table into a distribution that may differ from the column's distribution.
 
     Args:
         distribution: The distribution.
         cell: A number or the label of a choice.
 
     Returns:
-        A value of the distribution; ``None`` if it has no such choice, or the cell is no number.
-        The choice ``"3"`` is the number 3.
+        A value of the distribution; ``None`` if the distribution lacks the choice, or the cell is
+        not a number. The choice ``"3"`` equals the number 3.
     """
     if isinstance(distribution, CategoricalDistribution):
         means = (str(cell), number_in(cell))
@@ -673,12 +684,12 @@ def moved(distribution: BaseDistribution, cell: Any) -> Any:
 
 
 def number_in(cell: Any) -> float:
-    """Reads a number, or text with one; NaN for a truth value and other cells."""
+    """Converts a cell to a number; returns NaN for a boolean and for other text."""
     return float("nan" if isinstance(cell, bool) else to_numeric(cell, errors="coerce"))
 
 
 def has_value(distribution: BaseDistribution, value: Any) -> bool:
-    """Returns whether a value is one of the distribution's."""
+    """Returns whether a distribution contains a value."""
     if isinstance(distribution, CategoricalDistribution):
         return label(value) in [label(choice) for choice in distribution.choices]
     assert isinstance(distribution, FloatDistribution | IntDistribution)

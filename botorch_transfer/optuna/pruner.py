@@ -1,4 +1,4 @@
-"""``TransferPruner``: stops a trial whose end, as old curves tell, will hardly be the best."""
+"""``TransferPruner``: prunes trials whose predicted final value is unlikely to be the best."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read
 
 
 class TransferPruner(BasePruner):
-    """A pruner of Optuna that learns from the learning curves of earlier studies.
+    """Pruner for Optuna that learns from the learning curves of earlier studies.
 
-    It stops a trial when its predicted final value is worse than the best with a given probability,
-    from the second trial of a new study on; the only trial goes on. The best one is the best
-    complete trial; before there is one, the best predicted end of the study's other trials. A trial
-    that is better than the best one was at the same step goes on. Without any curve in the history,
-    the study's own complete trials are learned from. It works with any sampler, keeps nothing
-    outside of the study, and takes one objective.
+    Use it with any sampler for a study with one objective. The pruner prunes a trial if its
+    predicted final value is worse than the incumbent with a given probability. The incumbent is the
+    best complete trial. Before the first complete trial, it is the best predicted final value of
+    the other trials. A trial that is better than the incumbent was at the same step is not pruned.
+    The only trial of a study is not pruned. If the history has no complete curve, the pruner learns
+    from the complete trials of the current study.
 
     Args:
-        history: Old runs with intermediate values, as :class:`TransferSampler` takes studies; a
-            table with one row a step; or a :class:`~botorch_transfer.curves.CurvePrior`. An old
-            study with the name of the one being tuned is left out.
-        step: The column of a table's steps.
-        outcome: The column of a table's outcomes; ``"value"`` by default. Its direction is the
-            study's.
-        probability: The probability of ending worse than the best from which on a trial is stopped.
-        task: The column of a table that names the task.
-        rename: New names of a table's columns, or of old parameters, by their old ones.
-        run: The columns of a table whose values are the same in all rows of a run; by default a
-            run's rows follow one another.
+        history: Old runs with intermediate values: studies, in any form that
+            :class:`TransferSampler` takes; a table with one row per step; or a
+            :class:`~botorch_transfer.curves.CurvePrior`. An old study with the name of the current
+            study is left out.
+        step: The column of the steps in a table.
+        outcome: The column of the outcomes in a table; ``"value"`` by default. The direction of the
+            study applies to it.
+        probability: A trial is pruned if it ends worse than the incumbent with this probability.
+        task: The column of the task names in a table.
+        rename: New names of old parameters, or of columns of a table, by old name.
+        run: The columns of a table whose values identify a run. By default, the rows of a run are
+            consecutive, and a new run starts where the step does not increase.
 
     Raises:
         TypeError: If the history is of another type.
-        ValueError: If the probability is not between a half and one, or a table's step is missing.
+        ValueError: If the probability is not between a half and one, or ``step`` is missing for a
+            table.
 
     Example:
         >>> import optuna
@@ -71,23 +73,23 @@ class TransferPruner(BasePruner):
         run: str | Sequence[str] | None = None,
     ) -> None:
         if not 0.5 <= probability < 1:
-            raise ValueError(f"probability is {probability}: give one from a half up to one.")
+            raise ValueError(f"probability is {probability}: give a number from 0.5 to below 1.")
         is_prior = isinstance(history, CurvePrior)
         self._history = history if is_prior else read_studies(history, rename)
         if isinstance(self._history, DataFrame) and len(self._history) and step is None:
-            raise ValueError("Name the column of the table's steps by step=.")
+            raise ValueError("The history is a table: name its column of steps by step=.")
         self._probability, self._columns = probability, (outcome or "value", step, task, run)
         self._priors = Memo(size=4)  # by the study's name and direction
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Decides whether a trial is to be stopped.
+        """Returns whether to prune a trial.
 
         Args:
             study: The study.
             trial: The trial, with its intermediate values.
 
         Returns:
-            Whether it is.
+            Whether to prune the trial.
 
         Raises:
             ValueError: If the study has several objectives.
@@ -104,7 +106,7 @@ class TransferPruner(BasePruner):
         return prior.is_hopeless(own[0], curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
-        """Learns from the history without this study; ``None`` if it has no complete curve."""
+        """Fits the prior to the history without this study; ``None`` without a complete curve."""
         if isinstance(self._history, CurvePrior):
             return self._history
 

@@ -1,7 +1,7 @@
-"""``TransferSampler``: the trials of a study as a table of runs, and the next row as a trial.
+"""``TransferSampler``: converts trials to a table of runs, and the next row to a trial.
 
-Read this for which parameters are sampled together, which trials count as what, and how several
-workers avoid one another. Models and search are shared with :func:`botorch_transfer.suggest`.
+The sampler decides which parameters are sampled together and how each trial counts. A worker
+avoids the rows of other workers. Models and search come from :func:`botorch_transfer.suggest`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 
-# Optuna's own way of storing what a constraints_func returns; all its samplers use it.
+# Optuna's samplers use this private function to store the result of a constraints_func.
 from optuna.samplers._base import _process_constraints_after_trial
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -57,10 +57,10 @@ from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 logger = logging.getLogger(__name__)
 
 MAX_OBJECTIVES = 3
-"""The most objectives; the hypervolume of more takes too long."""
+"""Maximum number of objectives; the hypervolume of more objectives takes too long."""
 
 MAX_ATTEMPTS = 5
-"""Number of attempts if other workers choose the same row meanwhile."""
+"""Maximum number of attempts while other workers choose the same row."""
 
 _PARAMS = "transfer:params"
 _ROOMS = (
@@ -68,64 +68,69 @@ _ROOMS = (
     *("search_space.cells", "suggestion.reading"),
 )
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
-_one_at_a_time = Lock()  # not of the sampler, which is pickled
+_one_at_a_time = Lock()  # not an attribute, because samplers are pickled
 
 
 class TransferSampler(BaseSampler):
-    """A sampler of Optuna that starts from earlier studies.
+    """Sampler for Optuna that starts from earlier studies.
 
-    It suggests by a transfer model, from the first trial on. Nothing is kept between calls: a study
-    that was killed goes on from its storage. The history is pre-trained at the first trial, once in
-    a process.
+    Use it when old studies have the same parameters as the new study, or some of them. The sampler
+    suggests by a transfer model from the first trial on. All state is in the study: an interrupted
+    study continues from its storage. Pre-training runs at the first trial, once per process.
 
-    **Parameters.** Parameters in all complete trials of the study are sampled together, by the
-    study's distributions, also if the history lacks them; with ``space=`` only the named ones.
-    Before the first complete trial, the history's parameters are sampled together, and their values
-    are moved into the distributions that the objective function asks for. Other parameters, and
-    conditional ones where they are inactive, go to ``independent_sampler``. Ranges, scales, kinds
-    and choices may have changed since the history: old values are converted. Values that cannot be
-    converted are left out, with a warning.
+    **Parameters.** The parameters that occur in all complete trials of the study are sampled
+    together, from the distributions of the study. The history may lack some of these parameters.
+    With ``space=``, only the parameters of this space are sampled together. Before the first
+    complete trial, the parameters of the history are sampled together. Their values are moved into
+    the distributions that the objective function asks for. ``independent_sampler`` samples all
+    other parameters, and conditional parameters while they are inactive. Ranges, scales, kinds and
+    choices may differ from the history: the sampler converts old values. It leaves out values that
+    cannot be converted, and logs a warning.
 
-    **Trials.** Running ones are pending: a new trial is chosen to improve on them, too. From failed
-    trials, and trials with infinite values, the sampler learns where trials fail
-    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned ones count by the rule of
-    :func:`history_from_optuna`. Those without a value there count as failed. A trial counts for
-    each objective and constraint that it has a value of.
+    **Trials.** Running trials are pending: a new trial is chosen to improve on them, too. From
+    failed trials, and from trials with infinite values, the sampler learns where trials fail
+    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned trials count by the rules of
+    :func:`history_from_optuna`. Pruned trials without an intermediate value count as failed. A
+    trial counts for each objective and constraint for which it has a value.
 
-    **Several objectives**, up to three, are maximized by the expected hypervolume improvement.
-    Objectives and constraints that the history lacks have a plain GP; one objective must be in it.
+    **Several objectives.** The sampler maximizes the expected hypervolume improvement of up to
+    three objectives. The history must contain at least one objective. Objectives and constraints
+    that the history lacks have a plain GP.
 
-    When all configurations have been tried, they are repeated at random.
+    When all configurations have been tried, the sampler repeats configurations at random.
 
     Args:
         history: Old runs: the result of :func:`history_from_optuna`; Optuna studies or Ax
-            experiments; a storage or its URL with the names of studies; a table, one row a run; or
-            a saved prior, such as ``SourceGPs.load(path)``, a mapping by outcome if there are
-            several. An old study with the name of the one being tuned is left out, and one of the
-            opposite direction is turned round. Without any run
-            the study starts with a spread-out design and a plain GP.
+            experiments; a storage or its URL with the names of studies; a table with one row per
+            run; or a saved prior, such as ``SourceGPs.load(path)``, or a mapping from outcomes to
+            priors. An old study with the name of the current study is left out. If the direction
+            of an old study is opposite, its values change their sign. Without any run, the study
+            starts with a space-filling design and a plain GP.
         model: The model, a class of this package; by default the default of
             :func:`botorch_transfer.suggest`.
-        space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. Needed
-            for a table, and for a prior, which then holds for exactly this space.
-        seed: The seed of all random numbers.
-        independent_sampler: The sampler of other parameters; by default a random one.
-        constraints_func: Returns a trial's constraints, feasible where they are not positive, as
-            for Optuna's samplers. ``trial.set_constraint`` needs none.
-        task: The column of a table that names the task.
-        rename: New names of old parameters, or of a table's columns, by their old ones.
-        missing: Values that parameters had which old runs do not record; others are unknown.
-        outcome: The column of a table with the objective, a list if there are several; by default
-            Optuna's names: ``"value"``, or ``"values_0"`` and so on. Its direction is the study's.
-        log: Objectives to model by their logarithm, for losses whose best values are many times
-            smaller than ordinary ones; ``True`` for all of them. They are positive. A prior is then
-            of the logarithm.
-        robust: Whether values far worse than a median one count as just bad, as in
+        space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. It is
+            needed for a table and for a prior. A prior holds for exactly this space.
+        seed: The random seed.
+        independent_sampler: The sampler of other parameters; by default a ``RandomSampler``.
+        constraints_func: Function that returns the constraints of a trial, as in Optuna's samplers.
+            A constraint is satisfied if it is not positive. Not needed with
+            ``trial.set_constraint``.
+        task: The column of the task names in a table.
+        rename: New names of old parameters, or of columns of a table, by old name.
+        missing: Values of parameters that old runs do not record, by name. A parameter that is not
+            named here is unknown.
+        outcome: The column of the objective in a table, or a list for several objectives. By
+            default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The directions of the
+            study apply.
+        log: Names of positive objectives to model by their logarithm; ``True`` for all objectives.
+            Use it for losses whose best values are many times smaller than typical values. A prior
+            must then be fitted to the logarithm.
+        robust: Whether to limit values far worse than the median, as in
             :func:`botorch_transfer.suggest`.
 
     Raises:
         TypeError: If the history is of another type.
-        ValueError: If it needs a ``space``, or the old studies do not fit one another.
+        ValueError: If ``space`` is missing, or old studies differ in their number of objectives.
 
     Example:
         >>> import optuna
@@ -189,12 +194,12 @@ class TransferSampler(BaseSampler):
         self._encoded = Memo(size=8)  # old runs, by content
 
     def reseed_rng(self) -> None:
-        """Draws a new seed, for a worker that got a copy of the sampler."""
+        """Draws a new seed for a worker with a copy of the sampler."""
         self._rng = np.random.default_rng()
         self._independent.reseed_rng()
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Hands the trial to the sampler of other parameters."""
+        """Calls ``before_trial`` of the independent sampler."""
         self._independent.before_trial(study, trial)
 
     def after_trial(
@@ -216,17 +221,17 @@ class TransferSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Samples a parameter that is not sampled with the others.
+        """Samples a parameter that is not sampled together with other parameters.
 
         Args:
             study: The study.
             trial: The trial.
-            param_name: The parameter.
-            param_distribution: Its distribution.
+            param_name: The name of the parameter.
+            param_distribution: The distribution of the parameter.
 
         Returns:
-            Before the first complete trial, the value of the row that old runs suggest, moved into
-            the distribution; else a value of ``independent_sampler``.
+            Before the first complete trial, the parameter's value in the row that the transfer
+            model suggests, moved into the distribution. Later, a value of ``independent_sampler``.
         """
         old = self._history.directions if isinstance(self._history, OptunaHistory) else ()
         fits = param_name in self._initial and len(old) == len(study.directions)
@@ -239,20 +244,20 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Returns whether the distributions of the study are not known yet."""
+        """Returns whether the distributions of the study are still unknown."""
         return not self._is_settled and not _complete(study)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Finds the parameters that are sampled together; see the class.
+        """Finds the parameters that are sampled together; see :class:`TransferSampler`.
 
         Args:
             study: The study.
             trial: The trial.
 
         Returns:
-            Their distributions.
+            The distributions of these parameters.
 
         Raises:
             ValueError: If a prior has another search space.
@@ -263,7 +268,7 @@ class TransferSampler(BaseSampler):
         found = self._initial
         complete = _complete(study)
         names = dict.fromkeys(self._known)
-        if not self._is_settled:  # new ones, and ones that differ between old studies
+        if not self._is_settled:  # add parameters that the space of the history lacks
             names |= dict.fromkeys(name for trial in complete for name in trial.params)
         self._check_names(study, names)
         if complete:
@@ -271,8 +276,8 @@ class TransferSampler(BaseSampler):
             found = {name: distribution for name, distribution in seen.items() if distribution}
             if self._old is None and found != self._initial:
                 raise ValueError(
-                    "The prior is of the search space given, and the study's trials have another: "
-                    "make a prior of the study's space, or hand over the runs themselves."
+                    "The study's trials differ from the search space of the prior: fit a prior on "
+                    "the study's search space, or pass the old runs as history."
                 )
         space = self._space_of(found, complete)
         return {} if space is None else {p.name: found[p.name] for p in space.parameters}
@@ -285,22 +290,22 @@ class TransferSampler(BaseSampler):
         Args:
             study: The study.
             trial: The trial.
-            search_space: The parameters.
+            search_space: The distributions of the parameters.
 
         Returns:
-            Values of the active ones.
+            The values of the active parameters.
         """
         space = self._space_of(search_space, _complete(study))
         if space is None:
             return {}
-        with _one_at_a_time:  # so that each thread sees what the others are trying
+        with _one_at_a_time:  # so that each thread sees the rows of the other threads
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
                 with logged_once(self._logged, *_ROOMS):
                     params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
-                # Other workers have to know them before the objective function asks for them. Of
-                # two that choose the same at once, the one that stores it last sees the other's.
+                # Other workers must see the row before the objective function asks for its values.
+                # If two workers choose a row at once, the worker that stores it last sees both.
                 study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, own)
                 known = {other.number for other in others if _params(other)}
                 news = [t for t in _others(study, trial) if t.number not in known]
@@ -334,7 +339,9 @@ class TransferSampler(BaseSampler):
             old = None
         elif not any(np.isfinite(numbers(old, name)).any() for name in objectives):
             if isinstance(self._history, OptunaHistory):
-                logger.warning("No old trial has a finite value: the study goes on without them")
+                logger.warning(
+                    "No old trial has a finite value: the study starts without a history"
+                )
                 old = None
             else:
                 raise ValueError(
@@ -359,16 +366,16 @@ class TransferSampler(BaseSampler):
         seed = int(self._rng.integers(2**31))
         model = self._model if tables.has_sources else None
         try:
-            # A parameter may have the name of a column that suggestions add to the rows.
+            # Decode X, because ``rows`` has further columns with possibly equal names.
             row = space.decode(suggest_rows(tables, 1, model, seed).X)
         except ExhaustedSpaceError:
-            logger.info("All configurations have been tried: one is repeated")
+            logger.info("All configurations have been tried: the sampler repeats one at random")
             row = space.sample(1, seed)
         active = [name for name in space.columns if row[name].notna().iloc[0]]
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
 
     def _check_names(self, study: Study, names: Collection[str]) -> None:
-        """Refuses parameters with the name of another column, and values of none of them."""
+        """Refuses a parameter with the name of another column, and unknown names in missing=."""
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
             raise ValueError(
@@ -402,7 +409,7 @@ class TransferSampler(BaseSampler):
             )
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
-        """Returns the distribution of a parameter that a study's trials and old runs agree on."""
+        """Returns the only distribution of a parameter in the complete trials, or ``None``."""
         condition = self._condition(name, complete)
         found: list[BaseDistribution] = []
         for trial in complete:
@@ -411,14 +418,14 @@ class TransferSampler(BaseSampler):
                 return None
             if active and trial.distributions[name] not in found:
                 found.append(trial.distributions[name])
-        # A condition that was never met does not contradict the history.
+        # If the condition was never met, the distribution of the history applies.
         found = found or [self._initial[name]] if name in self._initial else found
         if len(found) != 1:
             return None
         return found[0]
 
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
-        """When a parameter is active in the history, unless it is in all trials of the study."""
+        """Returns the history's condition on a parameter; empty if all trials have it."""
         is_always = bool(complete) and all(name in trial.params for trial in complete)
         known = None if is_always or name not in self._known else self._known[name].active_if
         return known or {}
@@ -426,7 +433,7 @@ class TransferSampler(BaseSampler):
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
     ) -> SearchSpace | None:
-        """Returns the search space of some distributions, with the history's conditions."""
+        """Returns the search space of some distributions, with the conditions of the history."""
         known = self._known
         order = [*known, *(name for name in distributions if name not in known)]
         kept: dict[str, Parameter] = {}
@@ -450,7 +457,7 @@ class TransferSampler(BaseSampler):
         return SearchSpace(list(kept.values())) if kept else None
 
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
-        """Returns objectives and the complete trials' constraints, at first the history's."""
+        """Returns the objectives, and the constraints of complete trials or of the history."""
         names = self._outcome or outcome_names(len(study.directions))
         signs = map(sign_of, study.directions)
         outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
@@ -464,7 +471,7 @@ class TransferSampler(BaseSampler):
     def _old_runs(
         self, study: Study, space: SearchSpace, search_space: Mapping[str, BaseDistribution]
     ) -> DataFrame | None:
-        """The table of the history without this study, in its directions and distributions."""
+        """Returns the history without this study, in its directions and distributions."""
         old = self._old
         if old is None or not isinstance(self._history, OptunaHistory):
             return old  # None: a prior
@@ -479,7 +486,7 @@ class TransferSampler(BaseSampler):
             lost = old[name].notna() & cells.isna()
             if lost.any():
                 logger.warning(
-                    "%d old values of %r, as %r, do not fit its new distribution %s: %s",
+                    "%d old values of %r, such as %r, do not fit its new distribution %s: %s",
                     lost.sum(),
                     name,
                     plain(old[name][lost].iloc[0]),
@@ -495,7 +502,7 @@ class TransferSampler(BaseSampler):
             absent = name not in self._history.runs and name not in self._missing
             if absent and (likely := likely_column(name, spare)):
                 logger.warning(
-                    "Old studies have no parameter %r, but %r: if they are the same, say "
+                    "Old studies lack the parameter %r, but have %r: if they are the same, pass "
                     "rename={%r: %r}",
                     name,
                     likely,
@@ -503,19 +510,19 @@ class TransferSampler(BaseSampler):
                     name,
                 )
         if len(old) and not any(name in old for name in space.columns):
-            logger.warning("Old runs record none of the study's parameters: it goes on without")
+            logger.warning("Old runs have none of the study's parameters: they are left out")
             return old[:0]
         return old
 
     def _values_of_absent(self, space: SearchSpace, old: DataFrame) -> dict[str, Any]:
-        """Values of parameters that old runs do not record; ``None`` where they are unknown."""
+        """Returns the values of parameters that old runs lack; ``None`` if unknown."""
         if isinstance(self._old, DataFrame) and not isinstance(self._history, OptunaHistory):
             return self._missing
         known = {name: value for name, value in self._missing.items() if name in space.columns}
         return dict.fromkeys(name for name in space.columns if name not in old) | known
 
     def _curves(self, study: Study) -> CurvePrior | None:
-        """Returns the prior of the old studies' learning curves, if there are any."""
+        """Returns the prior of the learning curves of old studies, if any."""
         if not isinstance(self._history, OptunaHistory):
             return None
         name, log = study.study_name, bool(self._log)
@@ -524,7 +531,7 @@ class TransferSampler(BaseSampler):
 
 
 def _converted(distribution: BaseDistribution, cell: Any) -> Any:
-    """Returns an old value as a cell of a column of a distribution; ``None`` if there is none."""
+    """Converts an old value to a cell for a distribution; returns ``None`` if it does not fit."""
     if isinstance(distribution, CategoricalDistribution):
         value = moved(distribution, cell)
         return None if value is None and cell != "None" else label(value)
@@ -542,12 +549,12 @@ def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
 def _cells(
     space: SearchSpace, search_space: Mapping[str, BaseDistribution], trial: FrozenTrial
 ) -> dict[str, Any] | None:
-    """A trial's active parameters as a table has them; ``None`` if one lacks or is elsewhere."""
+    """Returns a trial's active parameters as cells; ``None`` if one is absent or out of range."""
     params = _params(trial)
     cells: dict[str, Any] = {}
     for parameter in space.parameters:
         name = parameter.name
-        # Not only its own condition: an inactive parent is not in the cells.
+        # Reads parents from the cells, which lack inactive parents.
         if not _is_active(parameter.active_if or {}, cells):
             continue
         if name not in params or not has_value(search_space[name], params[name]):
@@ -557,18 +564,17 @@ def _cells(
 
 
 def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
-    """Returns the other trials of the study that count, from all brackets under Hyperband."""
+    """Returns the other finished and running trials, from all brackets under Hyperband."""
     trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
 
 
 def _complete(study: Study) -> list[FrozenTrial]:
-    """Returns the complete trials of a study."""
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
 def _params(trial: FrozenTrial) -> dict[str, Any]:
-    """Returns the parameters of a trial, also ones that it is about to suggest."""
+    """Returns the parameters of a trial, including parameters that it is about to suggest."""
     if trial.state.is_finished():
         return trial.params
     attributes = trial.system_attrs

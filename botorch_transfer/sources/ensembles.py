@@ -43,8 +43,7 @@ NUM_SAMPLES, SEED = 256, 0
 """The number of RGPE's posterior draws, and the seed of the draws."""
 
 BANDWIDTH = 0.1
-"""SGPT's bandwidth ``ρ``: a source has weight zero if its share of misranked pairs is ``ρ`` or
-more."""
+"""SGPT's bandwidth ``ρ``: a source that misranks a share ``ρ`` of pairs or more has weight zero."""
 
 
 class EnsembleGP(SourcePosteriorGP):

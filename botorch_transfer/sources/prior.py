@@ -315,8 +315,7 @@ class SourceGPs(ConditionedPrior):
 
 
 MIN_TASKS = 5
-"""Minimum number of tasks to judge agreement. Among fewer tasks, a single outlier makes all tasks
-seem to disagree."""
+"""Minimum number of tasks to judge agreement: with fewer tasks, one outlier is too much."""
 
 MAX_COMPARED, MAX_POINTS = 32, 32
 """Maximum number of tasks to compare, and of points of each task."""

@@ -414,7 +414,7 @@ def _reached(best: Array, goal: float) -> int:
 
 
 def _recommended(table: DataFrame, names: Sequence[str]) -> str:
-    """Returns the first model, unless another one's distance is smaller by a standard error."""
+    """Returns the first model, unless another model is better by more than a standard error."""
     distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
     gains = distances.rsub(distances[names[0]], axis=0)
     errors = gains.std(ddof=1).fillna(math.inf) / math.sqrt(len(gains))

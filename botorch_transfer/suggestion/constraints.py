@@ -1,10 +1,10 @@
 """Constraints between parameters, in the user's units: ``"x1 + x2 <= 1"``.
 
-:func:`read_constraint` reads one: comparisons of sums of parameters, or of a choice with a value,
-and their combinations by ``not``, ``and``, ``or`` and ``at_most``. :class:`Repair` moves
-configurations to the nearest ones that satisfy linear constraints. What is nearest is a small
-mixed-integer program, which SciPy solves, so that whole numbers, steps, levels and fractions are
-kept as well.
+:func:`read_constraint` reads a constraint: a comparison of sums of parameters, a comparison of a
+choice with a value, or a combination of comparisons by ``not``, ``and``, ``or`` and ``at_most``.
+:class:`Repair` moves a configuration to the nearest configuration that satisfies all linear
+constraints. SciPy solves a small mixed-integer program for it, so whole numbers, steps and levels
+stay valid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ast
 import keyword
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,26 +30,33 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 TOLERANCE = 1e-9
-"""By how much rounding errors may violate an equality, relative to the sizes of its terms."""
+"""Largest violation of an equality by rounding errors, relative to the sizes of its terms."""
 
 MAX_NODES = 100
-"""The most nodes of a branch and bound: any feasible row will do, the nearest or not."""
+"""Maximum number of nodes of branch and bound; a feasible row is enough, even if not nearest."""
 
 CONSTANT = ""
-"""Stands for the constant among the names of columns."""
+"""Key of the constant term among the names of columns."""
 
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
-"""By comparison the sign that turns it into one with ``>=``; 0 of an equality."""
+"""Sign by which a comparison is multiplied to become ``>=``; 0 for an equality."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What rows have to satisfy, such as a combination of comparisons.
+    """Condition that configurations have to satisfy, such as a combination of comparisons.
+
+    A condition with weights is linear: the weighted sum of parameters is at least the bound, or
+    equal to it. An inequality holds exactly, as Python evaluates it; an equality holds up to
+    :data:`TOLERANCE`.
 
     Args:
-        text: As the user wrote it.
-        code: The same in Python, with nothing but columns, constants and operators.
-        ends: Numbers that columns are compared with; none of a choice.
+        text: The text that the user wrote.
+        code: The condition as a Python expression of columns, constants and operators.
+        ends: By column, the numbers that the column is compared with; empty for a choice.
+        weights: The weights of a linear constraint by column; empty for other conditions.
+        bound: The bound of a linear constraint.
+        is_equality: Whether the weighted sum has to equal the bound.
 
     Example:
         >>> from pandas import DataFrame
@@ -62,20 +69,25 @@ class Condition:
     text: str
     code: str
     ends: Mapping[str, Collection[float]]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    bound: float = 0.0
+    is_equality: bool = False
 
     def holds(self, frame: DataFrame) -> Mask:
-        """Finds the configurations in which it holds, with the rounding errors of its sums.
+        """Evaluates the condition for each configuration; sums have rounding errors.
 
         Args:
             frame: A table with ``n`` rows.
 
         Returns:
-            An ``n`` array.
+            An ``n`` array: whether the condition holds.
         """
-        code, known = (
-            compile(self.code, self.text, "eval"),
-            {"__builtins__": {}, "at_most": at_most},
-        )
+        if self.is_equality:
+            terms = [w * frame[c].to_numpy(float) for c, w in self.weights.items()]
+            tolerance = TOLERANCE * (np.abs(terms).sum(axis=0) + abs(self.bound))
+            return np.asarray(np.abs(np.sum(terms, axis=0) - self.bound) <= tolerance)
+        code = compile(self.code, self.text, "eval")
+        known = {"__builtins__": {}, "at_most": at_most}
         names = {_name(column): column for column in frame if _name(column) in code.co_names}
         rows = frame[[*names.values()]].itertuples(index=False, name=None)
         return np.array(
@@ -84,60 +96,28 @@ class Condition:
 
 
 def at_most(most: int, *values: float) -> bool:
-    """Returns whether at most so many values are not zero."""
+    """Returns whether at most ``most`` values differ from zero."""
     return sum(value != 0 for value in values) <= most
-
-
-@dataclass(frozen=True)
-class LinearConstraint(Condition):
-    """A weighted sum of parameters that is at least a bound, or equal to it.
-
-    An inequality holds exactly, as pandas evaluates it; an equality up to :data:`TOLERANCE`.
-
-    Args:
-        text: As the user wrote it.
-        code: The comparison in Python.
-        ends: Nothing.
-        weights: The parameters' weights by column.
-        bound: The bound.
-        is_equality: Whether the sum is equal to the bound.
-
-    Example:
-        >>> from pandas import DataFrame
-        >>> constraint = LinearConstraint("x <= 1", "x <= 1", {}, {"x": -1.0}, -1.0)
-        >>> constraint.holds(DataFrame({"x": [0.5, 1.5]})).tolist()
-        [True, False]
-    """
-
-    weights: Mapping[str, float]
-    bound: float
-    is_equality: bool = False
-
-    def holds(self, frame: DataFrame) -> Mask:
-        """Finds the configurations in which it holds, an ``n`` array."""
-        if not self.is_equality:
-            return super().holds(frame)
-        terms = np.stack([w * frame[c].to_numpy(float) for c, w in self.weights.items()], axis=1)
-        tolerance = TOLERANCE * (np.abs(terms).sum(axis=1) + abs(self.bound))
-        return np.asarray(np.abs(terms.sum(axis=1) - self.bound) <= tolerance)
 
 
 # ---------------------------------------------------------------------------------------- reading
 
 
 def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
-    """Reads a constraint; a chain, as ``"1 <= a + b <= 2"``, and an ``and`` are several.
+    """Reads a constraint; splits a chain such as ``"1 <= a + b <= 2"`` and parts joined by ``and``.
 
     Args:
-        text: The text. Names that Python would not take are in backticks or quotation marks:
-            ``"`flow rate` <= 2"``. ``at_most(2, a, b, c)`` limits how many are not zero.
+        text: The text. Put a name that is not a Python name into backticks or quotation marks:
+            ``"`flow rate` <= 2"``. ``at_most(2, a, b, c)`` allows two parameters to differ from
+            zero.
         space: The search space.
 
     Returns:
-        The constraints: linear ones, which sums can be moved to, and others.
+        The constraints. Linear constraints have weights.
 
     Raises:
-        ValueError: If a comparison is not linear, or names what has no number in each row.
+        ValueError: If a comparison is not linear, or a sum contains a parameter that does not have
+            a number in each row.
 
     Example:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
@@ -149,11 +129,10 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         return [reader.read(part) for part in _conjuncts(_parse(text, space.columns))]
     except (SyntaxError, KeyError, ZeroDivisionError) as error:
         raise ValueError(
-            f"The constraint {text!r} is not a linear one of parameters: write it as "
-            "'a + 2 * b <= 1', with <=, >= or ==, or combine such by and, or, not and "
-            "at_most(2, a, b); put names with spaces, reserved words such as lambda, and values of "
-            f"choices into quotation marks, or names into backticks; there are "
-            f"{', '.join(space.columns)}."
+            f"The constraint {text!r} is not a linear comparison of parameters: write it as "
+            "'a + 2 * b <= 1', with <=, >= or ==, or combine comparisons by and, or, not and "
+            "at_most(2, a, b). Put values of choices, names with spaces and reserved words such as "
+            f"lambda into quotation marks. The parameters are {', '.join(space.columns)}."
         ) from error
 
 
@@ -175,7 +154,7 @@ def _name(column: Any) -> str:
 
 
 def _parse(text: str, columns: Collection[str]) -> ast.expr:
-    """Parses a text; columns may be in backticks or quotation marks."""
+    """Parses a text; names of columns may be in backticks or quotation marks."""
     code = re.sub(
         r"""([`"'])(.*?)\1""",
         lambda quoted: _name(quoted[2]) if quoted[2] in columns else quoted[0],
@@ -185,7 +164,7 @@ def _parse(text: str, columns: Collection[str]) -> ast.expr:
 
 
 def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
-    """Splits an expression into parts that all have to hold."""
+    """Splits an expression at ``and`` and at the comparisons of a chain."""
     match node:
         case ast.BoolOp(op=ast.And(), values=values):
             for value in values:
@@ -198,7 +177,7 @@ def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
 
 
 class _Reader:
-    """Turns trees into constraints, and refuses all that is more than comparisons and sums."""
+    """Reader of syntax trees; it refuses all other syntax than comparisons and sums."""
 
     def __init__(self, text: str, space: SearchSpace) -> None:
         self.text, self.space, self.ends = text, space, dict[str, list[float]]()
@@ -212,14 +191,14 @@ class _Reader:
         code = ast.unparse(node)
         if isinstance(node, ast.Compare) and (sign := SIGNS.get(type(node.ops[0]))) is not None:
             weights, bound = self.weights(node.left, node.comparators[0])
-            # A limit on a logarithmic scale has no weights there.
+            # A limit of a single log-scaled parameter is not linear in the encoding.
             if weights and (len(weights) > 1 or not self.parameter(*weights).log):
                 weights = {name: (sign or 1) * weight for name, weight in weights.items()}
-                return LinearConstraint(self.text, code, {}, weights, (sign or 1) * bound, not sign)
+                return Condition(self.text, code, {}, weights, (sign or 1) * bound, not sign)
         return Condition(self.text, code, self.ends)
 
     def check(self, node: ast.expr) -> None:
-        """Refuses what is no comparison, and combines none."""
+        """Refuses an expression that is neither a comparison nor combines comparisons."""
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=part):
                 self.check(part)
@@ -251,12 +230,12 @@ class _Reader:
         if abs(parameter.decode(unit)[name].item()) > TOLERANCE:
             raise ValueError(
                 f"The constraint {self.text!r} counts values that are not zero, and {name!r} is "
-                "never zero: widen its range in the search space, or do not count it."
+                f"never zero: widen the range of {name!r} in the search space, or do not count it."
             )
         self.ends.setdefault(name, []).append(0.0)
 
     def pair(self, left: ast.expr, right: ast.expr, is_equality: bool) -> None:
-        """Refuses sides that are neither a choice and a value of it, nor sums."""
+        """Refuses a comparison that is neither of a choice with its value, nor of two sums."""
         for node, other in ((left, right), (right, left)):
             name = self.columns.get(getattr(node, "id", ""), "")
             choice = _parameter_of(name, self.space) if name and is_equality else None
@@ -264,7 +243,7 @@ class _Reader:
                 if other.value not in choice.values:
                     raise ValueError(
                         f"The constraint {self.text!r} compares {name!r} with {other.value!r}, "
-                        "which is none of its values: use some of "
+                        "which is not a value of the parameter: use one of "
                         f"{', '.join(map(repr, choice.values[:12]))}."
                     )
                 self.ends[name] = []
@@ -277,7 +256,7 @@ class _Reader:
             self.ends.setdefault(name, []).append(bound / weight)
 
     def weights(self, left: ast.expr, right: ast.expr) -> tuple[dict[str, float], float]:
-        """The weights of parameters in a comparison of sums, and the constant on the other side."""
+        """Returns the weights of parameters in a comparison of sums, and the constant bound."""
         *weights, constant = (_read_sum(left, self.sums) - _read_sum(right, self.sums)).tolist()
         used = {c: w for c, w in zip(self.space.columns, weights, strict=True) if w}
         for name in used:
@@ -285,18 +264,18 @@ class _Reader:
         return used, -constant
 
     def parameter(self, name: str) -> Any:
-        """Returns a parameter that has a number in each row."""
+        """Returns a parameter; refuses it if it does not have a number in each row."""
         parameter = _parameter_of(name, self.space)
         if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
                 f"The constraint {self.text!r} names {name!r}, which does not have a number in "
-                "each row: sums are of numbers that are always active."
+                "each row: use only numeric parameters that are always active."
             )
         return parameter
 
 
 def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
-    """Reads the weights of the columns, the constant last."""
+    """Reads a sum; returns the weights of all columns, followed by the constant term."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return number * columns[CONSTANT]
@@ -324,21 +303,21 @@ def _parameter_of(column: str, space: SearchSpace) -> Any:
 
 
 class _Variable(NamedTuple):
-    """Column in the program: ``offset + scales @ v``, with numbers ``v``.
+    """Column in the program: ``offset + scales @ v``, with variables ``v``.
 
-    There is one ``v`` from 0 to ``largest``; or, of a list that is not equally spaced, one for each
-    value, of which a single one is 1.
+    A range or an equally spaced list has one variable from 0 to ``largest``. Any other list has a
+    0-1 variable for each value; exactly one variable is 1.
     """
 
     offset: float
     scales: Array
     largest: float
     is_whole: bool
-    is_linear: bool  # whether the column's encoding is linear in it
+    is_linear: bool  # whether the column's encoding is linear in v
 
     @classmethod
     def of(cls, column: str, space: SearchSpace) -> _Variable:
-        """Returns the variable of one of a space's columns."""
+        """Returns the variable of a column of the search space."""
         parameter = _parameter_of(column, space)
         if parameter.size is None:
             width = parameter.upper - parameter.lower
@@ -346,22 +325,24 @@ class _Variable(NamedTuple):
         values = parameter.decode(parameter.unit_grid())[column].to_numpy(float)
         gaps = np.diff(values)
         if np.allclose(gaps, gaps[:1], rtol=1e-9, atol=0.0):
-            step = gaps[:1].sum()  # 0 of a single value
+            step = gaps[:1].sum()  # 0 for a single value
             return cls(values[0], np.array([step]), len(gaps), True, not parameter.log)
         return cls(0.0, values, 1.0, True, False)
 
 
 class Repair:
-    """Moves configurations to the nearest ones that satisfy linear constraints.
+    """Repair of configurations that violate linear constraints.
+
+    Use it to move each configuration to the nearest configuration that satisfies all constraints.
 
     Args:
         space: The search space.
-        constraints: The constraints.
-        fixed: Columns that stay as they are.
+        constraints: The linear constraints.
+        fixed: Columns whose values do not change.
 
     Raises:
-        ValueError: If a constraint is on a real number with a logarithmic scale, where it is not
-            linear.
+        ValueError: If a constraint contains a real-valued parameter with a logarithmic scale. The
+            constraint is not linear on this scale.
 
     Example:
         >>> from pandas import DataFrame
@@ -374,7 +355,7 @@ class Repair:
     def __init__(
         self,
         space: SearchSpace,
-        constraints: Sequence[LinearConstraint],
+        constraints: Sequence[Condition],
         fixed: Collection[str] = (),
     ) -> None:
         self._features, self._constraints = space.feature_names, constraints
@@ -399,7 +380,7 @@ class Repair:
         A = np.array([[row.weights.get(c, 0.0) for c in self.columns] for row in constraints])
         least = np.array([row.bound for row in constraints]) - A @ self._offsets
         sizes = np.abs(A @ self._scales) @ self._largest + np.abs(least)
-        # Of a list of values one is chosen.
+        # Exactly one value of a list is chosen.
         lists = np.repeat(np.eye(len(counts)), counts, axis=1)[np.array(counts) > 1]
         self._sums = np.vstack([(A @ self._scales) / sizes[:, None], lists])
         self._least = np.concatenate([least / sizes, np.ones(len(lists))])
@@ -407,14 +388,14 @@ class Repair:
         self._most = np.where(is_equality, self._least, np.inf)
 
     def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]]:
-        """Converts the constraints to the unit cube, as ``optimize_acqf`` takes them.
+        """Converts the constraints to the unit cube, in the format of ``optimize_acqf``.
 
         Args:
-            is_equality: Whether to return equalities, else inequalities.
+            is_equality: Whether to return equalities instead of inequalities.
 
         Returns:
-            Columns, weights and least sums. Constraints on lists of values that are not equally
-            spaced, or on logarithms of whole numbers, are left out.
+            Columns, weights and lower bounds of the sums. Constraints on unequally spaced lists of
+            values, or on log-scaled whole numbers, are left out.
         """
         found = []
         for row in self._constraints:
@@ -430,18 +411,18 @@ class Repair:
     def nearest(
         self, frame: DataFrame, fixed: Mask | bool = False, margin: float = 0.0
     ) -> DataFrame:
-        """Moves each configuration to one that satisfies the constraints.
+        """Moves each configuration to a configuration that satisfies the constraints.
 
-        The sum of the moves, each in widths of its parameter, is least, up to random factors
-        between 1/2 and 3/2, so that it is not always the same parameters that move.
+        Minimizes the weighted sum of the moves, each divided by the width of its parameter. Random
+        weights between 1/2 and 3/2 vary which parameters move.
 
         Args:
             frame: A table with ``n`` rows, and a column for each of ``columns``.
-            fixed: Further cells that stay as they are.
-            margin: By how much inequalities are tightened, relative to the sizes of their terms.
+            fixed: Mask of further cells that do not change.
+            margin: The amount that tightens inequalities, relative to the sizes of their terms.
 
         Returns:
-            The columns that constraints name; rows for which there is no place stay as they are.
+            The columns that constraints name. A row without a feasible place does not change.
         """
         rng = np.random.default_rng(0)
         places = frame[self.columns].to_numpy(float)
@@ -450,8 +431,8 @@ class Repair:
         return DataFrame(moved, frame.index, self.columns)
 
     def _move(self, place: Array, stay: Mask, margin: float, rng: np.random.Generator) -> Array:
-        """Returns the nearest place that satisfies all, or the same place."""
-        m, p = self._scales.shape  # there are p variables, and m moves
+        """Returns the nearest place that satisfies all constraints, or ``place`` without one."""
+        m, p = self._scales.shape  # p variables and m moves
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m)])
         S, off = self._scales / self._widths[:, None], (place - self._offsets) / self._widths
         free, none = np.full(m, np.inf), np.zeros((len(self._sums), m))
@@ -461,7 +442,7 @@ class Repair:
         lower = np.zeros(p + m)
         upper = np.r_[self._largest, np.where(stay, TOLERANCE, np.inf)]
         whole = np.pad(self._is_whole, (0, m))
-        for _ in range(2):  # again if whole numbers are not exact, which adapts the others
+        for _ in range(2):  # a second time with rounded whole numbers fixed, if they were inexact
             found = optimize.milp(
                 cost,
                 integrality=whole,

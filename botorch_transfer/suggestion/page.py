@@ -65,8 +65,7 @@ MAX_STEPS = 200
 """Maximum number of points of a learning curve."""
 
 ENOUGH_TO_REPLAY, NUM_REPLAYED = 20, 200
-"""Number of runs from which on a plain GP is replayed, and number of random rows it chooses from
-besides the runs."""
+"""Minimum number of runs to replay a plain GP, and number of random rows it may also choose."""
 
 ENOUGH_RUNS = 3
 """Minimum number of runs to compare predictions with."""

@@ -263,10 +263,7 @@ def read_outcomes(
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(
-            f"{argument} names {min(unknown)!r}, which is no outcome: choose from "
-            f"{', '.join(map(repr, names))}."
-        )
+        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: name one.")
 
 
 def _split_constraints(
@@ -459,9 +456,7 @@ def read_study(
             )
     curves = None
     if step in space.columns:
-        raise ValueError(
-            f"step names the parameter {step!r}: take this parameter out of the search space."
-        )
+        raise ValueError(f"step names the parameter {step!r}: take the parameter out of the space.")
     if step is not None:
         curves = CurveColumns(step, space.columns if run is None else [run], status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -590,9 +585,7 @@ def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
             )
     taken = {*ADDED, *(outcome.name for outcome in outcomes)}
     if clash := [name for name in space.columns if name in taken]:
-        raise ValueError(
-            f"The parameter {clash[0]!r} has the name of another column: rename the parameter."
-        )
+        raise ValueError(f"Another column is also named {clash[0]!r}: rename the parameter.")
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:

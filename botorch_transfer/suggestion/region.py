@@ -1,8 +1,8 @@
-"""The region of a search space that rows are suggested from.
+"""The region of a search space from which rows are suggested.
 
-It is the whole space, or what fixed values and constraints leave of it, or the rows of a table of
-candidates. The search, the first design and the scales of acquisition functions ask a
-:class:`Region` for rows, whatever its parts are.
+The region is the whole space, the part of the space with fixed values and constraints, or a table
+of candidates. The search, the first design and the scales of acquisition functions get their rows
+from a :class:`Region`.
 """
 
 from __future__ import annotations
@@ -26,42 +26,44 @@ from torch import Tensor
 from botorch_transfer.data.measurements import refuse_cell
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
-from botorch_transfer.suggestion.constraints import Condition, LinearConstraint, Repair
+from botorch_transfer.suggestion.constraints import Condition, Repair
 
 logger = logging.getLogger(__name__)
 
 MAX_GRID = 2_000
-"""A space with no more configurations than this is searched by listing them."""
+"""Maximum number of configurations of a space that is searched by listing them."""
 
 MAX_REPAIRED = 48
-"""The most rows to make feasible at once; all rows that are feasible already are taken."""
+"""Maximum number of infeasible rows to repair at once; feasible rows do not count."""
 
 MARGINS = (0.0, 1e-11, 1e-6)
-"""By how much inequalities are tightened, relative to their terms, until they hold exactly."""
+"""Margins that tighten inequalities, relative to the terms; tried in turn until a row is allowed."""
 
 MAX_MOVES = 12
-"""The most attempts to move rows to where conditions hold, to numbers of theirs or next to them."""
+"""Number of attempts to satisfy conditions by numbers they name, and then by values next to them."""
 
 DIGITS = 12
-"""With constraints, continuous values have so many digits."""
+"""Number of digits of continuous values under constraints."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """The rows of a search space that may be suggested.
+    """Rows of a search space that may be suggested.
+
+    Use it to draw, repair, list and decode rows that respect fixed values and constraints.
 
     Args:
         space: The search space.
-        fixed: Values of parameters by name, in the user's units; ``"80 °C"`` is a number, too.
+        fixed: Fixed values of parameters by name, in the user's units. A number may have a unit:
+            ``"80 °C"``.
         constraints: Constraints between parameters.
-        table: A table of candidates, if these are all there are. It may have further columns. Of
-            candidates with equal parameters, the first one counts.
-        repeats: Whether rows that were tried, or are pending, may be suggested again.
+        table: A table of candidates. Only its rows are suggested. It may have further columns. If
+            candidates have equal parameters, the first candidate counts.
+        repeats: Whether tried and pending rows may be suggested again.
 
     Raises:
-        InputDataError: If a fixed value is none of the parameter's, or a candidate none of the
-            space's.
-        ValueError: If no row is left, or a constraint cannot be kept.
+        InputDataError: If a fixed value or a candidate is outside of the search space.
+        ValueError: If no row satisfies all constraints, or :class:`Repair` refuses a constraint.
 
     Example:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 2)])
@@ -81,7 +83,7 @@ class Region:
             is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
             if is_repeated.any():
                 logger.warning(
-                    "%d candidates have the parameters of another one: the first of them counts",
+                    "%d candidates repeat the parameters of an earlier candidate: left out",
                     is_repeated.sum(),
                 )
             written = self.table.copy()
@@ -102,32 +104,32 @@ class Region:
                 raise InputDataError("The table of candidates has no rows: fill it.")
             what = "configuration of the search space" if self.table is None else "candidate"
             raise ValueError(
-                f"No {what} satisfies {' and '.join(asked)}: they contradict one another, or there "
-                "is too little to choose from."
+                f"No {what} satisfies {' and '.join(asked)}: they contradict one another, or too "
+                "few values are available. Relax one of them."
             )
 
     @property
     def columns(self) -> list[str]:
-        """Columns of its rows as a table: the parameters, then what else candidates have."""
+        """Columns of decoded rows: the parameters, then further columns of candidates."""
         more = () if self.table is None else self.table.columns
         return [*self.space.columns, *(name for name in more if name not in self.space.columns)]
 
     @cached_property
     def candidates(self) -> Tensor:
-        """The encoded table, ``c x d``."""
+        """Encoded candidates, a ``c x d`` tensor."""
         assert self.table is not None
         with errors_in("In the candidates"):
             return self.space.encode(self.table)
 
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
-        """Columns of the encoding that are fixed, with their values."""
+        """Values of the fixed columns of the encoding, by index."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
             parameter = next((p for p in self.space.parameters if p.name == name), None)
             if parameter is None:
                 raise InputDataError(
-                    f"fixed names {name!r}, which is no parameter: use some of "
+                    f"fixed names {name!r}, which is no parameter: use one of "
                     f"{', '.join(self.space.columns)}."
                 )
             try:
@@ -142,19 +144,19 @@ class Region:
 
     @cached_property
     def _repair(self) -> Repair | None:
-        linear = [c for c in self.constraints if isinstance(c, LinearConstraint)]
-        # Among candidates, rows that violate a constraint are left out instead.
+        linear = [c for c in self.constraints if c.weights]
+        # Candidates are not moved: candidates that violate a constraint are left out.
         if not linear or self.table is not None:
             return None
         return Repair(self.space, linear, (self.fixed or {}).keys())
 
     @cached_property
     def _conditions(self) -> list[Condition]:
-        return [c for c in self.constraints if not isinstance(c, LinearConstraint)]
+        return [c for c in self.constraints if not c.weights]
 
     @cached_property
     def _ends(self) -> dict[str, list[float]]:
-        """Numbers that conditions compare columns with; none of a choice."""
+        """Numbers that conditions compare columns with, by column; empty for a choice."""
         ends = defaultdict[str, list[float]](list)
         for name, numbers in (pair for c in self._conditions for pair in c.ends.items()):
             ends[name] += numbers
@@ -162,10 +164,10 @@ class Region:
 
     @cached_property
     def _places(self) -> list[tuple[list[int], Tensor, int]]:
-        """Columns of the encoding that conditions name, and places where one may become true.
+        """Encoded columns that conditions name, with values at which a condition may become true.
 
-        Numbers that conditions name come first, then places next to them. The number of the former
-        is the last entry.
+        The numbers that conditions name come first, then the values next to them. The last entry
+        counts the numbers that conditions name.
         """
         found = []
         for name, ends in self._ends.items():
@@ -188,9 +190,9 @@ class Region:
         return np.sum([np.zeros(len(frame), dtype=np.intp), *held], axis=0)
 
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
-        """Moves rows to where conditions hold, by more and more of what conditions name.
+        """Moves rows until conditions hold, by randomly chosen values that conditions name.
 
-        What moves first is near to where a condition may become true.
+        The first attempts allow only short moves; later attempts allow longer moves.
         """
         for attempt in range(2 * MAX_MOVES):
             held = self._num_held(self._conditions, self._rounded(X))
@@ -210,19 +212,19 @@ class Region:
         return X
 
     def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]] | None:
-        """Returns the constraints on the encoding, as ``optimize_acqf`` takes them.
+        """Returns the linear constraints on the encoding, in the format of ``optimize_acqf``.
 
         Args:
-            is_equality: Whether to return equalities, else inequalities.
+            is_equality: Whether to return equalities instead of inequalities.
 
         Returns:
-            Columns, weights and least sums; ``None`` if there are none.
+            Columns, weights and lower bounds of the sums; ``None`` without linear constraints.
         """
         found = [] if self._repair is None else self._repair.for_botorch(is_equality)
         return found or None
 
     def _with_fixed(self, X: Tensor) -> Tensor:
-        """Configurations near to points, with the fixed values."""
+        """Sets the fixed values, and rounds to the nearest configurations."""
         X = X.clone()
         for column, value in self.fixed_columns.items():
             X[:, column] = value
@@ -246,7 +248,7 @@ class Region:
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:
-        """Decodes rows; with constraints, zeros and sums are as exact as they are written."""
+        """Decodes rows; under constraints, rounds continuous values so that sums are exact."""
         if not self.constraints:
             return self.space.decode(X)
         continuous: list[Any] = [p for p in self.space.parameters if p.size is None and not p.log]
@@ -255,16 +257,16 @@ class Region:
         return self.space.decode(X).round(digits)
 
     def nearest(self, X: Tensor, max_repaired: int | None = None) -> Tensor:
-        """Moves points of the unit cube to near configurations with all that is asked for.
+        """Moves points of the unit cube to near configurations that satisfy all constraints.
 
         Args:
             X: An ``n x d`` tensor.
-            max_repaired: Of points that violate linear constraints, how many to move; ``None`` for
-                all.
+            max_repaired: Maximum number of points that violate linear constraints and are moved;
+                ``None`` to move all.
 
         Returns:
-            At most ``n`` encoded rows, in the points' order; the others are left out. They need not
-            be candidates.
+            At most ``n`` encoded rows, in the order of the points. Points that cannot be moved are
+            left out. The rows need not be candidates.
         """
         X = self._with_fixed(X)
         if self._conditions:
@@ -288,14 +290,14 @@ class Region:
         return X[self.allows(X)]
 
     def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
-        """Finds for each row what a search by gradients does not change.
+        """Finds the inputs of each row that a gradient-based search keeps fixed.
 
         Args:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            Values by column of the encoding: fixed values, unordered choices, and zeros that a
-            condition asks for.
+            For each row, values by column of the encoding: fixed values, unordered choices, and
+            zeros that a condition requires.
         """
         found = [self.fixed_columns | choice for choice in self.space.fixed_features(X)]
         for name in (name for name, ends in self._ends.items() if 0.0 in ends):
@@ -305,12 +307,12 @@ class Region:
         return found
 
     def grid(self) -> Tensor | None:
-        """Returns all rows, if they are few or a table; else ``None``."""
+        """Returns all rows of a table or a small space; ``None`` for other spaces."""
         if self.table is not None:
             return self.candidates
         try:
             grid = self.space.encode(self.space.grid(MAX_GRID))
-        except ValueError:  # continuous, or too many
+        except ValueError:  # continuous, or too many configurations
             return None
         return grid[self.allows(grid)]
 
@@ -318,11 +320,11 @@ class Region:
         """Draws at most ``n`` random rows.
 
         Args:
-            n: How many.
-            seed: The seed of random numbers.
+            n: The number of rows.
+            seed: The random seed.
 
         Returns:
-            Their encoding.
+            The encoded rows.
         """
         if self.table is not None:
             order = np.random.default_rng(seed).permutation(len(self.candidates))
@@ -331,13 +333,13 @@ class Region:
         return self.nearest(X, MAX_REPAIRED) if self.fixed or self.constraints else X
 
     def decode(self, X: Tensor) -> DataFrame:
-        """Turns encoded rows of the region into a table, candidates with all their columns.
+        """Decodes rows of the region; candidates keep all their columns.
 
         Args:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            A table, parameters first.
+            A table, with the parameters first.
         """
         if self.table is None:
             return self._rounded(X)
@@ -345,23 +347,24 @@ class Region:
         return self.table.iloc[places.numpy()][self.columns].copy()
 
     def with_room(self, shared: Sequence[str], n: int, free: Tensor | None) -> Region:
-        """Keeps the rows whose shared values leave enough to choose from.
+        """Keeps the rows whose shared values occur in at least ``n`` rows.
 
         Args:
-            shared: Parameters that all rows of a batch have in common.
+            shared: Parameters with the same value in all rows of a batch.
             n: The number of rows of the batch.
-            free: An ``f x d`` tensor of the rows that may be suggested; ``None`` if they are many.
+            free: An ``f x d`` tensor of the rows that may be suggested; ``None`` if the rows are
+                not listed.
 
         Returns:
-            The region; of few rows, a table of candidates.
+            A region with the remaining rows as candidates; the region itself without ``free``.
 
         Raises:
-            ValueError: If a name is no parameter, or no value has enough rows.
+            ValueError: If a name is no parameter, or no shared value has ``n`` rows.
         """
         names = self.space.columns
         if unknown := [name for name in shared if name not in names]:
             raise ValueError(
-                f"same_in_batch names {unknown[0]!r}, which is no parameter: use some of "
+                f"same_in_batch names {unknown[0]!r}, which is no parameter: use one of "
                 f"{', '.join(names)}."
             )
         if free is None:
@@ -370,16 +373,16 @@ class Region:
         sizes = rows.groupby(list(shared), dropna=False)[rows.columns[0]].transform("size")
         if not (sizes >= n).any():
             raise ValueError(
-                f"No value of {', '.join(map(repr, shared))} has {n} free rows: ask for fewer, or "
-                "leave same_in_batch out."
+                f"No value of {', '.join(map(repr, shared))} has {n} free rows: ask for fewer "
+                "rows, or leave same_in_batch out."
             )
         return replace(self, table=rows[sizes >= n])
 
     def sharing(self, shared: Sequence[str], x: Tensor) -> Region:
-        """Fixes shared parameters to the values of a row, a ``d`` tensor."""
+        """Fixes shared parameters to their values in the encoded row ``x``, a ``d`` tensor."""
         row = self.decode(x.unsqueeze(0)).iloc[0]
         conditions = {p.name: p.active_if or {} for p in self.space.parameters}
-        # Parents are shared, too, so that a parameter is active in all rows or in none.
+        # Parents are fixed, too, so that a parameter is active in all rows or in none.
         names = [name for each in shared for name in (each, *conditions[each])]
         values = {name: row[name] for name in names if not isna(row[name])}
         return replace(self, fixed={**(self.fixed or {}), **values})
@@ -388,18 +391,18 @@ class Region:
         """Reads the costs of the candidates, a ``c`` tensor.
 
         Args:
-            column: Their column.
+            column: The column of the costs.
 
         Returns:
             The costs.
 
         Raises:
             InputDataError: If a cost is not positive.
-            ValueError: If there are no candidates, or they have no such column.
+            ValueError: If there are no candidates, or candidates lack the column.
         """
         if self.table is None or column not in self.table.columns:
             raise ValueError(
-                f"cost names {column!r}, which is no column of candidates: give candidates with it."
+                f"cost names {column!r}, which is no column of candidates: add this column to them."
             )
         cells = with_numbers(self.table, [column])[column]
         costs = to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, copy=True)

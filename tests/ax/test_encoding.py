@@ -264,7 +264,7 @@ def test_numbers_off_the_levels_switch_on_what_the_nearest_level_does():
 
 
 def test_old_runs_with_another_value_of_what_is_fixed_are_refused():
-    with pytest.raises(UserInputError, match="p='sgd', and the experiment's is fixed to 'adam'"):
+    with pytest.raises(UserInputError, match="p='sgd', and the experiment fixes p to 'adam'"):
         encode_choice(["adam", "sgd"], ["adam"], "str")
     assert encode_choice(["adam", "adam"], ["adam"], "str").shape == (2, 2)
 

@@ -183,7 +183,7 @@ def test_a_sum_stays_a_sum(make_client):
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        ("-loss", r"no \['loss'\] of the objective '-loss', only \['cost'\]"),
+        ("-loss", r"metrics \['cost'\], but no \['loss'\] of the objective '-loss': give"),
         ("-2*loss - cost", r"no \['loss'\] of the objective .*attach_trial"),
         ("-loss, score", r"no \['loss', 'score'\] of"),
     ],

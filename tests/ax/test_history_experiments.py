@@ -46,7 +46,7 @@ def test_what_ax_maps_is_kept(make_client, complete, old, baseline):
     ("space", "message"),
     [
         ([C], r"no values of parameter 'gamma': give .* by missing=\{'gamma': ...\}"),
-        ([C, GAMMA, SHRINK], r"varied \['shrink'\], and the new one has no such parameters"),
+        ([C, GAMMA, SHRINK], r"varied \['shrink'\], and the new experiment has no such parameters"),
     ],
     ids=["less", "more"],
 )

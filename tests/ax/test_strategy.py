@@ -171,7 +171,7 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     history = [make_client(name="old")] if isinstance(history, str) else history
     strategy = transfer_generation_strategy(history=history, model_options={"members": None})
     assert isinstance(strategy._nodes[0], CenterGenerationNode)
-    assert caplog.messages[-1] == "The history has no runs: the strategy is Ax's own, without one."
+    assert caplog.messages[-1] == "The history has no runs: Ax's default strategy is used."
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,11 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
         ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
         ({"history": [], "task": "day"}, "task is only for"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
-        ({"pretraining": {"steps": 3}}, "Ax's own: leave out pretraining"),
-        ({"model_options": {"covar_module": None}}, "Ax's own: leave out model_options"),
+        ({"pretraining": {"steps": 3}}, "Without a history, pretraining has no effect"),
+        (
+            {"model_options": {"covar_module": None}},
+            "Without a history, model_options has no effect",
+        ),
     ],
 )
 def test_unfit_arguments_are_refused_at_once(options, message):

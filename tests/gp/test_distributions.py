@@ -46,7 +46,9 @@ def test_outside_of_its_bounds_a_density_is_zero():
 
 @pytest.mark.parametrize("prior", [LogNormalPrior(0.0, 1.0), NormalPrior(torch.zeros(2), 1.0)])
 def test_other_distributions_are_refused(prior):
-    with pytest.raises(ValueError, match=f"{type(prior).__name__} can't be a hyperprior here"):
+    with pytest.raises(
+        ValueError, match=f"{type(prior).__name__} is not supported as a hyperprior"
+    ):
         describe_prior(prior)
 
 

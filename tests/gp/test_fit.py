@@ -589,7 +589,7 @@ def test_no_progress_unless_asked_for(capsys) -> None:
 
 @pytest.mark.parametrize("options", [{"num_restarts": -1}, {"max_iter": 0}, {"fit_points": 0}])
 def test_options_out_of_range(options) -> None:
-    with pytest.raises(ValueError, match="num_restarts must not be negative; max_iter, chunk"):
+    with pytest.raises(ValueError, match="num_restarts= must not be negative; max_iter=, chunk"):
         MAPOptions(**options)
 
 

@@ -191,11 +191,13 @@ def test_single_precision() -> None:
 
 
 BAD_MODELS = {
-    "is no SingleTaskGP": lambda: ModelListGP(build()),
-    "is no SingleTaskGP with one outcome and no batch: only such": lambda: SingleTaskGP(
+    "is not a SingleTaskGP": lambda: ModelListGP(build()),
+    "is not a SingleTaskGP with one outcome and no batch dimensions: only": lambda: SingleTaskGP(
         points(4, 2), points(4, 2)
     ),
-    "is no SingleTaskGP with one outcome": lambda: SingleTaskGP(points(3, 4, 2), points(3, 4, 1)),
+    "is not a SingleTaskGP with one outcome": lambda: SingleTaskGP(
+        points(3, 4, 2), points(3, 4, 1)
+    ),
     "has a LinearKernel: only RBF and Matérn kernels on all inputs, scaled": lambda: build(
         covar_module=LinearKernel()
     ),
@@ -208,16 +210,16 @@ BAD_MODELS = {
     "has a ScaleKernel: only RBF": lambda: build(
         covar_module=ScaleKernel(ScaleKernel(RBFKernel()))
     ),
-    "has a LinearMean: only zero and constant means can be taken over": lambda: build(
+    "has a LinearMean: only zero and constant means are supported": lambda: build(
         mean_module=LinearMean(2), constant=None
     ),
-    "has a SparseOutlierGaussianLikelihood: only Gaussian noise, known or inferred, can": lambda: (
+    "has a SparseOutlierGaussianLikelihood: only Gaussian noise, known or inferred, are": lambda: (
         RobustRelevancePursuitSingleTaskGP(points(4, 2), points(4, 1))
     ),
-    "has the outcome transform Log: only Standardize can be folded in": lambda: build(
+    "has the outcome transform Log: only Standardize is supported": lambda: build(
         outcome_transform=Log()
     ),
-    "has the input transform Log10: only Normalize can be folded in": lambda: SingleTaskGP(
+    "has the input transform Log10: only Normalize is supported": lambda: SingleTaskGP(
         1 + points(4, 2), points(4, 1), input_transform=Log10(indices=[0])
     ),
 }
@@ -232,35 +234,35 @@ def test_models_that_cannot_be_taken_over(message: str) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda: build(kind=0.5), "in their kernel: that of 'b' is matern12, that of 'a' is rbf"),
-        (lambda: build(standardize=False), "in their use of Standardize: that of 'b' is False, th"),
+        (lambda: build(kind=0.5), "kernel: 'b' has matern12, but 'a' has rbf"),
+        (lambda: build(standardize=False), "use of Standardize: 'b' has False, but 'a' has True"),
         (
             lambda: SingleTaskGP(points(4, 3), points(4, 1)),
-            "in their number of inputs: that of 'b' is 3, that of 'a' is 2",
+            "number of inputs: 'b' has 3, but 'a' has 2",
         ),
         (
             lambda: SingleTaskGP(points(4, 2).float(), points(4, 1).float()),
-            "in their dtype: that of 'b' is torch.float32, that of 'a' is torch.float64",
+            "dtype: 'b' has torch.float32, but 'a' has torch.float64",
         ),
     ],
 )
 def test_models_that_disagree(other, message: str) -> None:
-    with pytest.raises(ValueError, match=f"The models must agree {message}"):
+    with pytest.raises(ValueError, match=f"The models must have the same {message}"):
         SourceGPs.from_models({"a": build(), "b": other()})
 
 
 def test_no_models() -> None:
-    with pytest.raises(ValueError, match="There are no models: give at least one"):
+    with pytest.raises(ValueError, match="models= is empty: give at least one"):
         SourceGPs.from_models([])
 
 
 def test_model_that_is_not_in_a_list() -> None:
-    with pytest.raises(ValueError, match="one model, but a sequence was expected: put it into a"):
+    with pytest.raises(ValueError, match="models= is a single model: give a list"):
         SourceGPs.from_models(build())
 
 
 def test_other_input_transform_for_the_prior() -> None:
-    message = "The prior has the input transform Log10: only Normalize can be folded in"
+    message = "The prior has the input transform Log10: only Normalize is supported"
     with pytest.raises(ValueError, match=message):
         SourceGPs.from_models([build()], Log10(indices=[0]))
     with pytest.raises(ValueError, match="Normalize would learn its coefficients"):

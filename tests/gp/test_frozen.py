@@ -363,5 +363,7 @@ def test_fantasies_keep_their_graph_and_have_none_of_hyperparameters() -> None:
 
 
 def test_fantasies_of_another_number_of_outcomes_are_refused() -> None:
-    with pytest.raises(BotorchTensorDimensionError, match="There are 3 inputs, but 1 outcomes"):
+    with pytest.raises(
+        BotorchTensorDimensionError, match="inputs= has 3 points, but targets= has 1"
+    ):
         build("plain").get_fantasy_model(FIXED, torch.ones(1).double())

@@ -136,7 +136,7 @@ def test_one_large_task_among_small_ones_is_refused() -> None:
     message = (
         r"Source task 'run 299' has 2,000 points, and a batch of 300 tasks of that size would "
         r"take about 45\.0 GiB of memory \(the limit is 8\.0 GiB\): thin out the largest tasks, "
-        r"or raise max_bytes\."
+        r"or raise max_bytes=\."
     )
     with pytest.raises(InputDataError, match=message):
         check_padded_size(names, sizes)

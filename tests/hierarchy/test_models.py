@@ -93,11 +93,11 @@ def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) ->
 
 def test_other_propagation_is_refused() -> None:
     levels, X = draw_tasks([4], 2), points(3, 2)
-    with pytest.raises(ValueError, match=r"needs a SourceHierarchy with propagate='covariance'"):
+    with pytest.raises(ValueError, match=r"needs propagate='covariance'"):
         SequentialHierarchicalGP(X, X[:, :1], prior_of(levels, "mean"))
     for model_class in (MeanHierarchicalGP, BoostedHierarchicalGP):
         with pytest.raises(
-            ValueError, match="prior has propagate='covariance': fit a hierarchy with"
+            ValueError, match="SourceHierarchy has 'covariance': fit a hierarchy with"
         ):
             model_class(X, X[:, :1], prior_of(levels, "covariance"))
 

@@ -80,7 +80,7 @@ def test_a_state_of_other_domains_is_refused():
     domains = draw_domains()
     found = fit(domains=domains)
     other = fit(domains=[draw_domain([0.3], name="1", seed=1), *domains[1:]])
-    with pytest.raises(RuntimeError, match="is of '1' where this Hyperprior has 'one'"):
+    with pytest.raises(RuntimeError, match="has the name '1' where this Hyperprior has 'one'"):
         found.load_state_dict(other.state_dict())
     found.load_state_dict(fit(domains=domains).state_dict())
 
@@ -148,7 +148,7 @@ def test_units_that_make_no_sense_are_refused(scale, message):
 
 
 def test_other_distributions_are_refused():
-    with pytest.raises(ValueError, match="LogNormalPrior can't be a hyperprior here"):
+    with pytest.raises(ValueError, match="LogNormalPrior is not supported as a hyperprior"):
         specified(noise=LogNormalPrior(0.0, 1.0))
 
 

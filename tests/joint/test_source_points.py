@@ -83,5 +83,5 @@ def test_hyperprior_is_of_the_noise():
 def test_another_split_of_the_points_is_refused():
     X = torch.rand(5, 2)
     one, other = (SourcePoints(X, X[:, 0], X[:, 1], sizes, "ab") for sizes in ((2, 3), (3, 2)))
-    with pytest.raises(ValueError, match=r"the task_sizes \[3, 2\], and this SourcePoints has \[2"):
+    with pytest.raises(ValueError, match=r"the task_sizes \[3, 2\], but this SourcePoints has \[2"):
         one.load_state_dict(other.state_dict())

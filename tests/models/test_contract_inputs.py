@@ -339,7 +339,7 @@ def test_several_outcomes_are_refused(representative):
 @where(lambda case: not case.any_dim)
 def test_another_number_of_inputs_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(InputDataError, match="train_X has 1 inputs, but the source tasks have 2"):
+    with pytest.raises(InputDataError, match="train_X= has 1 inputs, but the source tasks have 2"):
         case.build(X[:, :1], Y)
 
 

@@ -75,7 +75,9 @@ def test_a_state_of_other_tasks_is_refused(case):
         ),
     )
     before = model.posterior(TEST_X)
-    with pytest.raises(RuntimeError, match=r"is of 'old .*load it into one of the same tasks"):
+    with pytest.raises(
+        RuntimeError, match=r"the name 'old .*load it into an object with the same tasks"
+    ):
         model.load_state_dict(renamed.state_dict())
     assert_same_posterior(model.posterior(TEST_X), before)
     model.load_state_dict(dict(renamed.state_dict()))  # which knows of no names
@@ -295,7 +297,7 @@ def test_botorchs_leave_one_out_is_right_or_refused(case):
             torch.testing.assert_close(theirs.variance, own.variance)
         else:
             message = (
-                f"{case.name} is not one exact GP, .*need: call its loo_posterior\\(\\) instead"
+                f"{case.name} is not one exact GP, .*do not apply: call loo_posterior\\(\\) instead"
             )
             with pytest.raises(UnsupportedError, match=message):
                 loo_cv(mode())

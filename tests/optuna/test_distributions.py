@@ -98,5 +98,5 @@ def test_parameters_of_somebodys_own_are_refused():
 
 
 def test_distributions_of_somebodys_own_are_refused():
-    with pytest.raises(TypeError, match="'x' has a object: only Optuna's float, int and"):
+    with pytest.raises(TypeError, match="'x' has a object: use only Optuna's float, int and"):
         parameter_of("x", object())

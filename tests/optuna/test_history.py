@@ -139,7 +139,7 @@ def test_studies_that_do_not_fit_are_refused():
         lambda t: (t.suggest_float("x", 0, 1), 0.0), "both", directions=["minimize"] * 2
     )
     one = old_study(lambda trial: trial.suggest_float("x", 0, 1), "one")
-    with pytest.raises(ValueError, match="'both' has 2 objectives, and the other one 1"):
+    with pytest.raises(ValueError, match="'both' has 2 objectives, and another study has 1"):
         history_of([one, both])
     with pytest.raises(ValueError, match="no studies: give at least one"):
         history_of([])
@@ -188,7 +188,7 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     new = old_study(lambda t: t.suggest_float("lr", 0, 2), "new")
     assert history_of([old, new]).space.columns == ["learning_rate", "lr"]
     assert len(caplog.messages) == 2
-    assert "study 'new' has no parameter 'learning_rate', but 'lr'" in caplog.messages[0]
+    assert "study 'new' lacks the parameter 'learning_rate', but has 'lr'" in caplog.messages[0]
     caplog.clear()
     history = history_of([old, new], rename={"learning_rate": "lr"})
     assert history.space.parameters == (FloatParameter("lr", 0.0, 2.0),)
@@ -197,7 +197,7 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     with pytest.raises(ValueError, match="rename has the parameter 'rate', which no old study has"):
         history_of([old], rename={"rate": "lr"})
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
-    with pytest.raises(ValueError, match="two parameters of the study 'both' one name"):
+    with pytest.raises(ValueError, match="two parameters of the study 'both' the same name"):
         history_of([both], rename={"a": "b"})
     with pytest.raises(ValueError, match="rename is for studies and tables"):
         read_studies(history, {"lr": "rate"})

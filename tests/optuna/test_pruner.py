@@ -152,7 +152,7 @@ def test_the_sampler_adds_their_variance(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give one from a half up to one"):
+    with pytest.raises(ValueError, match="give a number from 0\\.5 to below 1"):
         TransferPruner(PRIOR, probability=1.0)
     with pytest.raises(ValueError, match="by step="):
         TransferPruner(OLD)

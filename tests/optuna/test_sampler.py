@@ -186,7 +186,7 @@ def test_saved_prior(tmp_path: Path):
     other = optuna.create_study(sampler=sampler(history={"value": prior}, seed=0))
     other.optimize(lambda trial: trial.suggest_float("x", 0, 0.9), n_trials=1)
     assert other.trials[0].params["x"] == study.trials[0].params["x"]
-    with pytest.raises(ValueError, match="The prior is of the search space given"):
+    with pytest.raises(ValueError, match="trials differ from the search space of the prior"):
         other.optimize(lambda trial: trial.suggest_float("x", 0, 0.9), n_trials=1)
 
 
@@ -538,7 +538,7 @@ def test_wrong_histories_are_refused():
 def test_an_empty_history_is_none(options: dict[str, Any], caplog: pytest.LogCaptureFixture):
     """One line says so."""
     study = optuna.create_study(sampler=TransferSampler(**options, seed=0))
-    assert caplog.messages == ["The history has no runs: the study starts without one"]
+    assert caplog.messages == ["The history has no runs: the study starts without a history"]
     study.optimize(objective, n_trials=2)
     assert states(study) == [TrialState.COMPLETE] * 2
     assert _apart(study) > 1e-4
@@ -612,7 +612,7 @@ def test_values_that_do_not_fit_are_left_out_with_one_warning(caplog: pytest.Log
     new = lambda t: t.suggest_float("x", 0.5, 3, log=True) + t.suggest_float("y", 0, 1)  # noqa: E731
     study.optimize(new, n_trials=4)
     (line,) = [m for m in caplog.messages if "'x'" in m]
-    assert "old values of 'x', as 0, do not fit its new distribution" in line
+    assert "old values of 'x', such as 0, do not fit its new distribution" in line
 
 
 @pytest.mark.parametrize("rename", [None, {"learning_rate": "lr"}])
@@ -632,7 +632,7 @@ def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
     study.optimize(objective, n_trials=5)
     assert states(study) == [TrialState.COMPLETE] * 5
     assert (
-        caplog.messages.count("Old runs record none of the study's parameters: it goes on without")
+        caplog.messages.count("Old runs have none of the study's parameters: they are left out")
         == 1
     )
 

@@ -150,7 +150,7 @@ def test_other_dimensions_are_refused():
 
 def test_states_of_other_kernels_are_refused():
     state = population(SIZES[1], "matern52").state_dict()
-    with pytest.raises(ValueError, match=r"kernel 'matern52', and this .* has 'rbf'"):
+    with pytest.raises(ValueError, match=r"kernel 'matern52', but this .* has 'rbf'"):
         population(SIZES[1], "rbf").load_state_dict(state)
 
 

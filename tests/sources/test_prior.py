@@ -177,7 +177,7 @@ def test_source_data_too_large_for_the_memory(monkeypatch) -> None:
     [
         ({"kernel": "cubic"}, ValueError, "Unknown kernel 'cubic'"),
         ({"outcome_scale": "both"}, ValueError, "Unknown outcome_scale 'both'"),
-        ({"num_restarts": -1}, ValueError, "num_restarts must not be negative"),
+        ({"num_restarts": -1}, ValueError, "num_restarts= must not be negative"),
         ({"max_inducing": 0}, ValueError, "max_inducing=0 must be positive"),
         ({"restarts": 3}, TypeError, "restarts"),
     ],

@@ -273,7 +273,7 @@ def test_many_noisy_points_are_known_to_be_noisy(noisy_sources):
 
 
 def test_unknown_hyperpriors_are_refused():
-    with pytest.raises(ValueError, match="hyperparameters must be 'cautious' or 'paper'"):
+    with pytest.raises(ValueError, match="hyperparameters= must be 'cautious' or 'paper'"):
         ScaMLGP(*FAMILY.target(2), FAMILY.sources(), hyperparameters="bold")
 
 

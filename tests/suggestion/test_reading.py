@@ -79,7 +79,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has the name of an outcome whose large"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(but 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(but 'task'\)"),
-        ({"outcome": "depth"}, ValueError, "parameter 'depth' has the name of another column"),
+        ({"outcome": "depth"}, ValueError, "Another column is also named 'depth': rename"),
         ({"constraints": {"memory": "5"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow the parameter's range"),

@@ -107,7 +107,7 @@ def test_of_equal_candidates_the_first_counts(caplog):
     twice = pd.concat([STOCK.iloc[:2], STOCK.iloc[:2].assign(bottle="other")])
     with caplog.at_level(logging.WARNING):
         rows = suggest(SPACE, HISTORY, candidates=twice, n=2, **FAST)
-    assert "2 candidates have the parameters of another one" in caplog.text
+    assert "2 candidates repeat the parameters of an earlier candidate" in caplog.text
     assert set(rows["bottle"]) == {"no. 0", "no. 1"}
 
 

@@ -1,7 +1,7 @@
-"""A Gaussian process sampler that starts from earlier studies.
+"""Gaussian process sampler that starts from earlier studies.
 
-The sampler lives in the package ``botorch_transfer``. It is imported when it is first asked for,
-because that takes PyTorch: loading this module takes nothing.
+The sampler is in the package ``botorch_transfer``, which needs PyTorch. The package is imported at
+the first access to a name, so this module loads without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["TransferPruner", "TransferSampler", "history_from_optuna"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for."""
+    """Imports a name from ``botorch_transfer.optuna``."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -25,5 +25,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names that can be asked for."""
+    """Returns the public names."""
     return sorted(__all__)

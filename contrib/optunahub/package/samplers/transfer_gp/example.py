@@ -9,7 +9,7 @@ import optunahub
 
 
 def make_objective(best_rate: float, best_layers: int) -> Callable[[optuna.Trial], float]:
-    """A problem whose best point is a little elsewhere than that of others."""
+    """Returns an objective whose optimum differs slightly between studies."""
 
     def objective(trial: optuna.Trial) -> float:
         rate = trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True)
@@ -22,7 +22,7 @@ def make_objective(best_rate: float, best_layers: int) -> Callable[[optuna.Trial
 
 
 if __name__ == "__main__":
-    # Earlier studies: yours come from a storage, ("sqlite:///old.db", ["first", "second", ...]).
+    # Use your own studies from a storage: ("sqlite:///old.db", ["first", "second", ...]).
     old_studies = []
     for seed, (rate, layers) in enumerate([(1e-3, 2), (3e-3, 3), (2e-3, 2)]):
         old = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
