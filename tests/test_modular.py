@@ -112,7 +112,7 @@ def test_noise_as_the_third_argument_is_refused(model_class) -> None:
 
 def test_a_joint_model_takes_no_prior() -> None:
     prior = SourceGPs.fit(FAMILY.sources(), **QUICK)
-    with pytest.raises(TypeError, match="give the source data, not a SourceGPs"):
+    with pytest.raises(TypeError, match="is a SourceGPs: give the source data"):
         JointScaMLGP(*FAMILY.target(2), prior)
 
 
