@@ -462,7 +462,7 @@ def test_candidates_without_a_space(folder, capsys):
     assert runs["label"].isin(stock["label"]).all()
     assert runs["label"].is_unique
     assert main([*arguments, "-n", "20"]) == 2
-    assert "widen the space, or say --repeats." in capsys.readouterr().err
+    assert "widen the space, or give --repeats." in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_brief_search")

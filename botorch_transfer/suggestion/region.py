@@ -37,10 +37,10 @@ MAX_REPAIRED = 48
 """Maximum number of infeasible rows to repair at once; feasible rows do not count."""
 
 MARGINS = (0.0, 1e-11, 1e-6)
-"""Margins that tighten inequalities, relative to the terms; tried in turn until a row is allowed."""
+"""Margins that tighten inequalities, relative to their terms; tried until a row is allowed."""
 
 MAX_MOVES = 12
-"""Number of attempts to satisfy conditions by numbers they name, and then by values next to them."""
+"""Number of attempts to satisfy conditions by numbers they name, then by values next to these."""
 
 DIGITS = 12
 """Number of digits of continuous values under constraints."""
