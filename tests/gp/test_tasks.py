@@ -134,7 +134,7 @@ def test_size_that_fits() -> None:
 def test_one_large_task_among_small_ones_is_refused() -> None:
     names, sizes = [f"run {index}" for index in range(300)], [50] * 299 + [2_000]
     message = (
-        r"Source task 'run 299' has 2,000 points, and a batch of 300 tasks of that size would "
+        r"Source task 'run 299' has 2,000 points, and a batch of 300 tasks of this size would "
         r"take about 45\.0 GiB of memory \(the limit is 8\.0 GiB\): thin out the largest tasks, "
         r"or raise max_bytes=\."
     )
