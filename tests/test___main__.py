@@ -395,7 +395,10 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),
         ([*COMMAND, *LOSS, "--fixed", "C=-2"], "In the fixed values: Parameter 'C' is -2.0, out"),
         ([*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"], "--constraint has 'C': put all"),
-        ([*COMMAND, *LOSS, "--constraint", "sise <= 5"], "name an existing one by --constraint."),
+        (
+            [*COMMAND, *LOSS, "--constraint", "sise <= 5"],
+            "name an existing column by --constraint.",
+        ),
         ([*COMMAND, *LOSS, "--status", "state"], "'state': name an existing one by --status."),
         ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': name an existing one by --step."),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
