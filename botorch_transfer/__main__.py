@@ -338,7 +338,7 @@ def _tables(
         files["runs"] = None
     elif options.runs is not None and not options.runs.exists():
         raise ValueError(
-            f"There is no table in {options.runs}: leave it out, or start it with --append."
+            f"{options.runs} has no table: omit the file, or create it with --append."
         )
     choices = _choices(space)
     read = {
