@@ -337,9 +337,7 @@ def _tables(
     if may_start and not (options.runs.exists() and options.runs.stat().st_size):
         files["runs"] = None
     elif options.runs is not None and not options.runs.exists():
-        raise ValueError(
-            f"There is no table in {options.runs}: leave it out, or start it with --append."
-        )
+        raise ValueError(f"{options.runs} has no table: omit the file, or create it with --append.")
     choices = _choices(space)
     read = {
         name: None if path is None else read_table(path, choices) for name, path in files.items()

@@ -155,7 +155,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean, and the variance given outcomes at the pending inputs."""
+    """Returns the mean without pending inputs, and the variance given the pending inputs."""
     inputs = torch.cat([X, X_pending.expand(*X.shape[:-2], *X_pending.shape)], dim=-2)
     mvn = model.posterior(inputs).distribution
     mean, covariance = mvn.mean, mvn.covariance_matrix

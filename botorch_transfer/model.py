@@ -564,7 +564,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         """Lists the hyperpriors without duplicates.
 
-        GPyTorch lists the hyperpriors of a module that mean and kernel share twice.
+        If the mean and the kernel share a module, GPyTorch lists the module's hyperpriors twice.
 
         Yields:
             The name, the module, the hyperprior, and the functions that get and set the

@@ -36,6 +36,7 @@ NOT_BELOW = {
 }
 CONCRETE_BASES = {
     "ConditionedHierarchy",
+    "DerivedNoise",
     "HartmannFamily",
     "LogDensityLogNormalPrior",
     "MAPOptions",

@@ -45,8 +45,8 @@ def directions(config: OptimizationConfig | None) -> dict[str, float]:
 def goals_of(experiment: Experiment) -> dict[str, Outcome]:
     """Returns the directions and limits of an experiment's metrics, by name.
 
-    The sign is zero for a metric without a direction, and for a term of a sum. If a bad term of a
-    sum was limited, extreme values of the other terms would look good.
+    A direction is 1, -1 or 0. It is 0 for a metric without a direction, and for a term of a sum:
+    terms of sums are not clipped, as clipping a single term would change which sum is best.
     """
     config, found = experiment.optimization_config, dict[str, Outcome]()
     if config is not None:

@@ -843,7 +843,7 @@ def _exact(
     kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the points, mask and coefficients of exact posteriors, on all rows of the tasks."""
+    """Returns points, mask and coefficients of exact posteriors, given all rows of each task."""
     X = pad_inputs(X, mask)
     covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
     # The covariance of the padding is the identity, which changes no solve and no determinant.

@@ -114,15 +114,15 @@ class HyperpriorGP(ModularTransferGP):
     target differs from the search spaces of all earlier tasks, even in its dimension.
 
     Args:
-        prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
-            source tasks, which then are the only domain. Pre-training is cached: equal data are not
-            pre-trained again.
+        prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
+            source tasks of a single domain. Pre-training is cached: equal data are not pre-trained
+            again.
         likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
         covar_module: A kernel to use instead of the hyperprior's kernel.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
-            moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
-            outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and ``Power``, alone
-            or first in a chain, apply to source data, too.
+            moments if the target has fewer than two outcomes; none if ``outcome_scale="raw"``. Pass
+            ``None`` if the outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and
+            ``Power``, alone or first in a chain, also apply to source data.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
@@ -131,8 +131,7 @@ class HyperpriorGP(ModularTransferGP):
             ``default_context(d, discrete_dims)`` if some inputs are discrete.
 
     Raises:
-        ValueError: If the input transform is
-            not frozen.
+        ValueError: If the input transform is not frozen.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -216,16 +215,16 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     Args:
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: An ``n x 1`` tensor of target outcomes, to be maximized.
-        prior: The :class:`Hyperprior`, or what to learn it from: a sequence of :class:`Domain`; or
-            source tasks, which then are the only domain. Pre-training is cached: equal data are not
-            pre-trained again.
+        prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
+            source tasks of a single domain. Pre-training is cached: equal data are not pre-trained
+            again.
         train_Yvar: An ``n x 1`` tensor of known noise variances; inferred if omitted.
         likelihood: Must be omitted, because the noise is drawn from the hyperprior.
         covar_module: Must be omitted, because the kernel is drawn from the hyperprior.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
-            moments if there are fewer than two; none if ``outcome_scale="raw"``. ``None`` if the
-            outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and ``Power``, alone
-            or first in a chain, apply to source data, too.
+            moments if the target has fewer than two outcomes; none if ``outcome_scale="raw"``. Pass
+            ``None`` if the outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and
+            ``Power``, alone or first in a chain, also apply to source data.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.

@@ -433,7 +433,7 @@ class TransferSampler(BaseSampler):
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
     ) -> SearchSpace | None:
-        """Returns the search space of some distributions, with the conditions of the history."""
+        """Makes a search space of distributions. The history has the activity conditions."""
         known = self._known
         order = [*known, *(name for name in distributions if name not in known)]
         kept: dict[str, Parameter] = {}

@@ -62,7 +62,7 @@ class EnsembleGP(SourcePosteriorGP):
             lengthscale for each input and source tasks' hyperpriors.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or differs from the prior's transform.
     """
 
     prior_class = SourceGPs
@@ -212,7 +212,7 @@ class RankWeightedGP(EnsembleGP):
             lengthscale for each input.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or differs from the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -382,7 +382,7 @@ class TwoStageTransferGP(EnsembleGP):
             lengthscale for each input.
 
     Raises:
-        ValueError: If the input transform is not frozen, or not the prior's.
+        ValueError: If the input transform is not frozen, or differs from the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from ax.api.client import Client
 from ax.exceptions.core import UserInputError
-from botorch.acquisition import qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 
 from botorch_transfer import (
@@ -72,7 +71,7 @@ def test_batches_and_pending_trials_are_improvements_under_the_average(make_clie
     complete(client)
     pending = list(client.get_next_trials(1).values())
     batch = list(client.get_next_trials(2).values())
-    assert isinstance(acquisition_of(client).acqf, qLogNoisyExpectedImprovement)
+    assert isinstance(acquisition_of(client).acqf, AveragedImprovement)
     points = np.log10([list(config.values()) for config in pending + batch])
     distances = np.linalg.norm(points[:, None] - points, axis=-1)[np.triu_indices(3, 1)]
     assert distances.min() > 1e-3

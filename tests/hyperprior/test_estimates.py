@@ -80,7 +80,7 @@ def test_any_estimates_give_a_gamma(values):
 
 @pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -1.0], [1.0, float("nan")]])
 def test_unfit_estimates_are_refused(values):
-    with pytest.raises(ValueError, match="noise needs values, all of them positive"):
+    with pytest.raises(ValueError, match="noise needs values, all positive"):
         fit_gamma(torch.tensor(values), "noise")
 
 

@@ -128,7 +128,7 @@ def test_on_a_kernel(trained, dim):
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 3)])
 def test_another_kind_of_context_is_refused(trained, shape):
-    with pytest.raises(ValueError, match="trained on contexts of 2 numbers"):
+    with pytest.raises(ValueError, match="trained on contexts of size 2"):
         ContextGammaPrior(trained, torch.zeros(shape))
 
 

@@ -475,5 +475,7 @@ def test_what_a_dictionary_cannot_hold_is_refused():
     class OwnParameter(FloatParameter):
         pass
 
-    with pytest.raises(ValueError, match="'a' is a Own.*, which cannot be written as a dictionary"):
+    with pytest.raises(
+        ValueError, match=r"'a' is a Own.*, which cannot be written as a dictionary"
+    ):
         SearchSpace([OwnParameter("a", 0.0, 1.0)]).to_dict()

@@ -25,6 +25,7 @@ from botorch_transfer.model import TargetGP
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import Backtest, Outcome
 from botorch_transfer.suggestion.outcomes import mean_rank
+from botorch_transfer.suggestion.region import Region
 from tests.suggestion.brief_search import brief_search
 
 room = import_module("botorch_transfer.suggestion.backtest")  # the function has its name
@@ -73,7 +74,7 @@ def test_equal_rows_have_their_mean_and_rows_outside_are_left_out():
     X = torch.tensor([[0.1], [0.1], [0.5], [1.5]], dtype=torch.double)
     Y = torch.tensor([[1.0], [3.0], [5.0], [9.0]], dtype=torch.double)
     task = room.SupervisedDataset(X, Y, feature_names=["x"], outcome_names=["y"])
-    rows, values = room._pool(SPACE, task)
+    rows, values = room._pool(Region(SPACE), task)
     assert rows["x"].tolist() == pytest.approx([0.1, 0.5])
     assert values.tolist() == [2.0, 5.0]
 

@@ -148,7 +148,7 @@ def test_states_of_runs():
         "stopped",
     ]
     assert found["columns"] == ["run", "state", "loss", "C"]
-    percent, _ = states(pd.DataFrame({"C": [1], "loss": ["80 %"]}), "")
+    percent, _ = states(pd.DataFrame({"C": [1], "loss": ["80 %"]}))
     assert percent["rows"] == [["1", "done", "80 %", "1"]]
 
 
