@@ -292,7 +292,7 @@ def test_appending_keeps_every_cell(folder):
     [
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
-        ([*COMMAND, *LOSS, "--step", "C"], "step names the parameter 'C'"),
+        ([*COMMAND, *LOSS, "--step", "C"], "which is also a parameter"),
         ([*COMMAND, *LOSS, "--cost", "price"], "cost names 'price', which is no column of cand"),
         (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is named twice"),
         (

@@ -91,8 +91,8 @@ class TransferHistory:
         columns: The columns of the table, by name: parameters, metrics, standard errors
             (``"<metric>_sem"``), and the name of the old task.
         task: The column of the task names.
-        missing: Values of parameters that the table, or some of its rows, lacks; ``None`` if a
-            value is unknown.
+        missing: Values for parameters without a column, and for empty cells, by parameter; ``None``
+            if a value is unknown.
         positional: Whether parameters are named by their position in the search space.
         varied: The parameters that old experiments varied; empty if the runs do not come from
             experiments.
@@ -511,9 +511,9 @@ def _same(choice: Any, value: Any) -> bool:
 def _fixed_values(
     search_space: SearchSpace, history: TransferHistory, runs: pd.DataFrame
 ) -> dict[str, Any]:
-    """Returns the values of fixed parameters; refuses runs of a table with other values.
+    """Returns the values of fixed parameters; refuses a table with other values of them.
 
-    Runs of old experiments are used with these values, as in Ax.
+    In runs of old experiments, these values replace the values of the runs, as in Ax.
     """
     space = search_space.parameters
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}

@@ -761,7 +761,7 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights]:
-    """Returns the source weights of mean and kernel, which usually share one object."""
+    """Returns the weights of the mean and of the kernel: usually, both are the same object."""
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
     parts = [part for part in (model.mean_module, sources) if isinstance(part, weighted)]

@@ -455,7 +455,7 @@ def _for_members(values: Tensor, members: torch.Size) -> Tensor:
 
 
 def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
-    """Raises draws to their lower bounds, so that covariance matrices can be factorized."""
+    """Replaces draws below their lower bounds, so that covariances can be factorized."""
     outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)

@@ -456,7 +456,9 @@ def read_study(
             )
     curves = None
     if step in space.columns:
-        raise ValueError(f"step names the parameter {step!r}: take the parameter out of the space.")
+        raise ValueError(
+            f"step= is {step!r}, which is also a parameter: remove the parameter from the space."
+        )
     if step is not None:
         curves = CurveColumns(step, space.columns if run is None else [run], status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
