@@ -242,7 +242,7 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError(
             "--append needs a table of runs: name the file to which the rows are added."
         )
-    _check_output(options.report)
+    _check_output(options.report, *_inputs(options))
     from botorch_transfer.suggestion import suggest_rows
     from botorch_transfer.suggestion.page import suggestion_page
 
@@ -273,13 +273,17 @@ def _suggest(options: argparse.Namespace) -> None:
         print(f"Added to {options.runs}.")
 
 
+def _inputs(options: argparse.Namespace) -> list[Path | None]:
+    return [*options.history, options.runs, options.candidates, options.space]
+
+
 def _check_output(path: Path | None, *inputs: Path | None) -> None:
     """Refuses an output file that is one of the inputs, or whose folder does not exist."""
     if path is not None and not path.absolute().parent.is_dir():
         raise ValueError(
             f"The folder {path.absolute().parent} does not exist: make it, or name another file."
         )
-    if path is not None and path in inputs:
+    if path is not None and any(i is not None and i.resolve() == path.resolve() for i in inputs):
         raise ValueError(f"{path} is one of the tables to read: name another file.")
 
 

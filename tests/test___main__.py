@@ -302,6 +302,8 @@ def test_appending_keeps_every_cell(folder):
         ([*COMMAND, *LOSS, "--task", "day"], "The table has no column 'day'"),
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
         (["space", "old.csv", *LOSS, "-o", "nowhere/s.json"], "nowhere does not exist: make it"),
+        ([*COMMAND, *LOSS, "--report", "./old.csv"], "old.csv is one of the tables to read"),
+        ([*COMMAND, *LOSS, "--report", "space.json"], "space.json is one of the tables to read"),
         (
             ["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"],
             "old.csv is one of the tables to read",

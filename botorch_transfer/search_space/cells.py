@@ -9,7 +9,7 @@ import csv
 import logging
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from os import PathLike
@@ -230,6 +230,36 @@ def stripped(cell: Any) -> Any:
 def is_text(column: Series) -> bool:
     """Returns whether a column may contain text."""
     return is_object_dtype(column.dtype) or is_string_dtype(column.dtype)
+
+
+def check_same_units(tables: Mapping[str, DataFrame], columns: Collection[Any]) -> None:
+    """Refuses tables that have numbers of one column in different units.
+
+    Args:
+        tables: The tables by their name in the message. A table may lack some of the columns, and
+            cells without a unit agree with every unit.
+        columns: Columns that hold numbers.
+
+    Raises:
+        InputDataError: If the first units of two tables differ.
+
+    Example:
+        >>> tables = {"runs": DataFrame({"T": ["90 °C"]}), "candidates": DataFrame({"T": [80, 90]})}
+        >>> check_same_units(tables, ["T"])
+    """
+    for name in columns:
+        found: dict[Any, tuple[str, str]] = {}
+        for what, table in tables.items():
+            if list(table.columns).count(name) == 1 and is_text(table[name]):
+                units = table[name].astype(str).str.extract(NUMBER)["unit"].dropna()
+                for unit in units[:1]:
+                    found.setdefault(SCALES.get(unit, unit), (unit, what))
+        if len(found) > 1:
+            (unit, what), (other, where) = list(found.values())[:2]
+            raise InputDataError(
+                f"{name!r} is in {unit!r} in the {what} and in {other!r} in the {where}: convert "
+                "one of them."
+            )
 
 
 def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:

@@ -8,6 +8,7 @@ table of configurations.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,8 @@ from botorch_transfer.search_space.parameters import (
     OrdinalParameter,
     Parameter,
 )
+
+logger = logging.getLogger(__name__)
 
 MAX_LISTED_VALUES = 1_000
 """Maximum number of values of an integer parameter in ``SearchSpace.discrete_dims``."""
@@ -147,7 +150,14 @@ class SearchSpace:
                 "from names to parameters, such as 'python -m botorch_transfer space' writes."
             )
         parameters: dict[str, Parameter] = {}
-        for name, entries in spec.get("params", spec).items():
+        specs = spec.get("params", spec)
+        if fractions := [name for name in specs if _is_fraction(specs[name])]:
+            logger.warning(
+                "Give the sum of the fractions %s as a constraint: '%s == 1'",
+                ", ".join(fractions),
+                " + ".join(fractions),
+            )
+        for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
         return cls(list(parameters.values()))
 
@@ -582,6 +592,9 @@ def _check_condition(
             )
 
 
+FRACTION = "simplex"
+"""Type of the fractions of a composition in files: numbers from 0 to 1."""
+
 _FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
     "float": (FloatParameter, {"low": "lower", "high": "upper"}, {"log", "step"}),
     "int": (IntegerParameter, {"low": "lower", "high": "upper"}, {"log"}),
@@ -592,9 +605,15 @@ _FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
 and optional entries, which have the names of the fields."""
 
 
+def _is_fraction(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and spec.get("type") == FRACTION
+
+
 def _read_parameter(
     name: str, spec: Mapping[str, Any], earlier: Mapping[str, Parameter]
 ) -> Parameter:
+    if _is_fraction(spec):
+        spec = {**spec, "type": "float", "low": 0.0, "high": 1.0}
     kind = spec.get("type") if isinstance(spec, Mapping) else None
     if kind not in _FORMATS:
         raise ValueError(

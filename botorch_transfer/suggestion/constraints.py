@@ -189,7 +189,9 @@ class _Reader:
         """Reads one constraint."""
         self.check(node)
         code = ast.unparse(node)
-        if isinstance(node, ast.Compare) and (sign := SIGNS.get(type(node.ops[0]))) is not None:
+        sign = SIGNS.get(type(node.ops[0])) if isinstance(node, ast.Compare) else None
+        # A comparison with a choice has no ends.
+        if isinstance(node, ast.Compare) and sign is not None and [] not in self.ends.values():
             weights, bound = self.weights(node.left, node.comparators[0])
             # A limit of a single log-scaled parameter is not linear in the encoding.
             if weights and (len(weights) > 1 or not self.parameter(*weights).log):
@@ -218,8 +220,14 @@ class _Reader:
                 for before, op, after in zip([left, *others], ops, others, strict=False):
                     self.pair(before, after, isinstance(op, ast.Eq | ast.NotEq))
             case ast.Call(ast.Name("at_most"), [ast.Constant(int()), _, *_], []):
-                for counted in node.args[1:]:
-                    self.count(self.columns[ast.unparse(counted)])
+                names = [self.columns[ast.unparse(counted)] for counted in node.args[1:]]
+                if repeated := [name for name in names if names.count(name) > 1]:
+                    raise ValueError(
+                        f"The constraint {self.text!r} names {repeated[0]!r} twice: name each "
+                        "parameter once."
+                    )
+                for name in names:
+                    self.count(name)
             case _:
                 raise SyntaxError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -45,7 +45,7 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import errors_in, with_numbers
+from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
 from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
 from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint
@@ -207,9 +207,11 @@ def read_outcomes(
         >>> [outcome.name for outcome in read_outcomes("loss", "min", {"memory": "<= 5"})]
         ['loss', 'memory']
     """
+    if not isinstance(outcome, str | Iterable):
+        raise TypeError(f"outcome is {outcome!r}: name the column of the outcome.")
     names = [outcome] if isinstance(outcome, str) else list(outcome)
     if goal is None:
-        goal, usual = "min", {str(name): usual_goal(str(name)) for name in names}
+        goal, usual = ["min"] * len(names), {str(name): usual_goal(str(name)) for name in names}
         if large := [name for name, guess in usual.items() if guess == "max"]:
             raise ValueError(
                 f"{large[0]!r} has the name of an outcome whose large values are good, but there "
@@ -221,7 +223,11 @@ def read_outcomes(
                 " and ".join(unknown),
             )
     goals = [goal] if isinstance(goal, str) else list(goal)
-    goals = goals * len(names) if len(goals) == 1 else goals
+    if len(goals) == 1 and len(names) > 1:
+        goals = goals * len(names)
+        logger.warning(
+            "goal=%r counts for %s: give one goal for each if they differ", goals[0], names
+        )
     if not names or len(goals) != len(names):
         raise ValueError(
             f"There are {len(names)} outcomes and {len(goals)} goals: give at least one outcome, "
@@ -412,8 +418,18 @@ def read_study(
             raise TypeError(f"{argument} is {given!r}: give a dictionary with names as keys.")
     if run is not None and step is None:
         raise ValueError("run= is for learning curves: also name the column of steps by step=.")
+    for argument, column in {"task": task, "step": step, "run": run, "cost": cost}.items():
+        if not isinstance(column, Hashable):
+            raise TypeError(f"{argument} is {column!r}: name one column.")
+    for argument, switch in {"repeats": repeats, "robust": robust}.items():
+        if not isinstance(switch, bool | np.bool_):
+            raise TypeError(f"{argument} is {switch!r}: use True or False.")
+    if not isinstance(noise, str | Mapping | None):
+        raise TypeError(f"noise is {noise!r}: name the column of standard errors.")
     if history is not None:
         history = renamed(history, rename or {})
+        if history.empty:
+            logger.warning("The history has no rows: the search starts without old runs")
     if isinstance(space, Mapping):
         space = SearchSpace.from_dict(space)
     tables = [table for table in (history, runs) if table is not None]
@@ -441,6 +457,10 @@ def read_study(
     if fixed is not None and not isinstance(fixed, Mapping):
         raise TypeError(f"fixed is {fixed!r}: give a dictionary with names as keys.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
+    numbers = {"history": history, "runs": runs, "candidates": candidates}
+    numbers |= {"fixed values": None if not fixed else DataFrame([fixed])}
+    given = {name: table for name, table in numbers.items() if table is not None}
+    check_same_units(given, space.number_columns)
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
         # Columns that suggestions add must not occur twice.

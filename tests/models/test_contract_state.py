@@ -93,7 +93,7 @@ def test_the_only_outcome_can_be_selected(representative, n):
         assert subset is not model
         assert_same_posterior(subset.posterior(TEST_X), model.posterior(TEST_X))
     for indices in ([1], [0, 0], []):
-        with pytest.raises(ValueError, match="one outcome, but idcs"):
+        with pytest.raises(ValueError, match="has one outcome: idcs"):
             model.subset_output(indices)
 
 

@@ -117,6 +117,20 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             "The column 'sem' has -0.2 in row 1, which is no standard error",
         ),
         ({"history": HISTORY.assign(loss=np.nan)}, InputDataError, "No run has a finite outcome"),
+        (
+            {"history": HISTORY.assign(depth="2 h"), "runs": RUNS.assign(depth="2 min")},
+            InputDataError,
+            "'depth' is in 'h' in the history and in 'min' in the runs: convert one of them",
+        ),
+        (
+            {"history": HISTORY.assign(depth="2 °C"), "fixed": {"depth": "2 °F"}},
+            InputDataError,
+            "in '°F' in the fixed values",
+        ),
+        ({"noise": 2.0}, TypeError, "noise is 2.0: name the column"),
+        ({"outcome": None}, TypeError, "outcome is None: name the column"),
+        ({"step": ["epoch"]}, TypeError, r"step is \['epoch'\]: name one column"),
+        ({"repeats": "no"}, TypeError, "repeats is 'no': use True or False"),
     ],
 )
 def test_errors_are_one_sentence(arguments, kind, message):
@@ -150,6 +164,22 @@ def test_an_outcome_in_per_cent_has_its_range(name, values, within):
     assert outcome.within == within
     own = read_study(SPACE, None, runs, name, "max", outcome_range=(0, 200), robust=False)
     assert own.outcomes[0].within == (0, 200)
+
+
+def test_one_unit_in_all_tables_needs_no_conversion():
+    runs, fixed = RUNS.assign(depth=["2 C", "3"]), {"depth": "4 °C"}
+    tables = read_study(SPACE, HISTORY.assign(depth="2 °C"), runs, fixed=fixed)
+    assert SPACE.decode(tables.runs.X)["depth"].tolist() == [2, 3]
+
+
+def test_one_goal_of_several_outcomes_and_an_empty_history_are_named(caplog):
+    read_outcomes(["loss", "memory"], "min")
+    read_outcomes(["loss", "memory"], ["min", "max"])
+    assert caplog.messages == [
+        "goal='min' counts for ['loss', 'memory']: give one goal for each if they differ"
+    ]
+    suggest(SPACE, HISTORY[:0], RUNS)
+    assert "The history has no rows: the search starts without old runs" in caplog.messages
 
 
 def test_a_misspelt_column_of_noise_is_found_with_a_prior_too():
