@@ -187,6 +187,13 @@ def test_a_run_is_hopeless_by_its_odds_against_the_best_predicted_one() -> None:
     assert not PRIOR.is_hopeless(own, others, odds + 1e-6)
 
 
+@pytest.mark.parametrize(("share", "is_hopeless"), [(0.5, True), (0.95, False)])
+def test_a_run_near_its_end_goes_on(share, is_hopeless) -> None:
+    curves = read_curves(beginning(share), task="task", **PRIOR.config)[:8]
+    own, *others = sorted(curves, key=lambda curve: float(curve.values[-1]))
+    assert PRIOR.is_hopeless(own, others, 0.5) == is_hopeless
+
+
 def test_a_run_that_diverged_is_hopeless() -> None:
     steps = np.array([1.0, 2.0])
     assert PRIOR.is_hopeless(Curve(steps, np.array([0.5, -np.inf])), [])
