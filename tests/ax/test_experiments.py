@@ -64,6 +64,16 @@ def test_failed_and_awaited_arms(make_client):
     assert parameters_of(arms_by_fate(experiment_of(client))["abandoned"]) == [3.0]
 
 
+def test_an_arm_that_succeeded_elsewhere_has_neither_failed_nor_been_abandoned(make_client):
+    client = make_client()
+    for mark in (client.mark_trial_failed, client.mark_trial_abandoned):
+        mark(client.attach_trial({"C": 1.0, "gamma": 1.0}))
+    assert parameters_of(arms_by_fate(experiment_of(client))["abandoned"]) == [1.0]
+    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": 1.0})
+    found = {fate: len(arms) for fate, arms in arms_by_fate(experiment_of(client)).items()}
+    assert found == {"failed": 0, "abandoned": 0, "succeeded": 1, "pending": 0}
+
+
 def test_arms_may_lack_what_ax_fills_in(make_client):
     """They hold no parameters that do not matter, and derived ones are no choice of theirs."""
     client = make_client(derived_space())
