@@ -10,7 +10,9 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
+from linear_operator import to_linear_operator
 
+from botorch_transfer.gp import conditioned, strategy
 from botorch_transfer.gp.strategy import Strategy, joined
 from tests.gp.padded import points
 
@@ -61,3 +63,12 @@ def test_copies_and_pickles_prepare_it_anew() -> None:
 def test_what_cannot_be_factorized_is_refused() -> None:
     with pytest.raises(InputDataError, match="target's data is not positive definite"):
         _ = build(noise=-2.0).weights
+
+
+def test_a_large_covariance_is_filled_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 12)
+    roots = torch.rand(2, 2, 7, 3, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    terms = [to_linear_operator(root @ root.mT) for root in roots]
+    with torch.no_grad():
+        found = strategy.LargeCovariance(*terms).to_dense()
+    torch.testing.assert_close(found, sum(term.to_dense() for term in terms))
