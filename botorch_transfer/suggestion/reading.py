@@ -422,7 +422,7 @@ def read_study(
         if not isinstance(column, Hashable):
             raise TypeError(f"{argument} is {column!r}: name one column.")
     for argument, switch in {"repeats": repeats, "robust": robust}.items():
-        if not isinstance(switch, bool | np.bool_):
+        if isinstance(switch, str):
             raise TypeError(f"{argument} is {switch!r}: use True or False.")
     if not isinstance(noise, str | Mapping | None):
         raise TypeError(f"noise is {noise!r}: name the column of standard errors.")
