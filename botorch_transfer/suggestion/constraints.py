@@ -187,6 +187,7 @@ class _Reader:
 
     def read(self, node: ast.expr) -> Condition:
         """Reads one constraint."""
+        self.ends = {}
         self.check(node)
         code = ast.unparse(node)
         sign = SIGNS.get(type(node.ops[0])) if isinstance(node, ast.Compare) else None

@@ -97,6 +97,15 @@ def test_what_cannot_be_kept_is_one_sentence(text, message):
         Region(SPACE, constraints=read_constraint(text, SPACE))
 
 
+def test_a_sum_beside_a_choice_is_linear():
+    choice, total = read_constraint("c == 'x' and a + b == 1", SPACE)
+    assert (choice.weights, total.weights) == ({}, {"a": 1.0, "b": 1.0})
+    region = Region(SPACE, constraints=[choice, total])
+    frame = region.decode(region.sample(4, 0))
+    assert (frame["c"] == "x").all()
+    np.testing.assert_allclose(frame["a"] + frame["b"], 1.0, rtol=1e-9)
+
+
 def test_repair_moves_as_little_as_it_can():
     constraints = read_constraint("a + b + k == `flow rate`", SPACE)
     frame = SPACE.sample(20, seed=1)
