@@ -35,8 +35,8 @@ from botorch_transfer._botorch import log_ei_helper
 from botorch_transfer.average.transfer import TransferGP, member_shares
 from botorch_transfer.model import TargetGP, predicted_moments
 
+#: Default ``β`` of :class:`PriorUpperConfidenceBound` with pending inputs.
 PENDING_BETA = 1.0
-"""Default ``β`` of :class:`PriorUpperConfidenceBound` with pending inputs."""
 
 
 class PriorUpperConfidenceBound(AcquisitionFunction):
@@ -170,9 +170,9 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
     return mean, variance
 
 
+#: Number of candidates in one joint posterior, on a CPU and on other devices. Larger numbers need
+#: fewer calls, but compute more covariances among candidates, which are not used.
 TOGETHER, TOGETHER_ON_DEVICE = 64, 2048
-"""Number of candidates in one joint posterior, on a CPU and on other devices. Larger numbers need
-fewer calls, but compute more covariances among candidates, which are not used."""
 
 
 class SingleInputs:
@@ -428,8 +428,8 @@ class _Improvement(LogExpectedImprovement):
         return value
 
 
+#: Lower bound of the variance in an improvement.
 MIN_VARIANCE = 1e-12
-"""Lower bound of the variance in an improvement."""
 
 
 class _LogImprovements(torch.autograd.Function):
@@ -478,12 +478,12 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     return values.reshape(len(each), *X.shape[:-2])
 
 
+#: Distance below the largest logarithm from which on an average ignores a part's gradient.
 NEGLIGIBLE = 200.0
-"""Distance below the largest logarithm from which on an average ignores a part's gradient."""
 
 
+#: Distance beyond the sources' inputs at which the discount of improvements is complete.
 BEYOND = 0.05
-"""Distance beyond the sources' inputs at which the discount of improvements is complete."""
 
 
 class AveragedImprovement(AcquisitionFunction):

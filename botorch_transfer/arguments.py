@@ -24,8 +24,8 @@ from botorch_transfer.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
 
+#: A prior, or source data to pre-train a prior: a sequence of tasks, or a mapping from names.
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
-"""A prior, or source data to pre-train a prior: a sequence of tasks, or a mapping from names."""
 
 # Matches a section of a docstring, such as ``Args``, with its indented lines.
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
@@ -36,8 +36,8 @@ _NO_SOURCES = (
     "prior=. Without old runs, use SingleTaskGP."
 )
 
+#: All model classes by name, including base classes; each class registers when it is defined.
 MODELS: dict[str, type[ConstructedFromDatasets]] = {}
-"""All model classes by name, including base classes; each class registers when it is defined."""
 
 
 def check_prior(prior: Any) -> None:
@@ -249,11 +249,11 @@ class ConstructedFromDatasets(Model):
         TypeError: If ``prior`` is a prior of another kind.
     """
 
+    #: Name of the method in the papers, for plots; by default the name of the class.
     label: ClassVar[str]
-    """Name of the method in the papers, for plots; by default the name of the class."""
 
+    #: Class of priors that the model takes; ``None`` if the third argument is not a prior.
     prior_class: ClassVar[type[TransferPrior] | None] = None
-    """Class of priors that the model takes; ``None`` if the third argument is not a prior."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -27,27 +27,27 @@ from torch.special import log_ndtr, ndtri
 
 from botorch_transfer.data.datasets import evenly_spaced
 
+#: Prior success rate, and its weight in runs.
 SUCCESS_RATE, RATE_WEIGHT = 0.75, 1.0
-"""Prior success rate, and its weight in runs."""
 
+#: Maximum weight of the old runs around a point, in runs of the study.
 OLD_WEIGHT = 4.0
-"""Maximum weight of the old runs around a point, in runs of the study."""
 
+#: Maximum number of old runs. A longer history is thinned evenly.
 MAX_OLD = 1_000
-"""Maximum number of old runs. A longer history is thinned evenly."""
 
+#: Kernel on all inputs: its share of the variance, and its lengthscale divided by ``sqrt(d)``, in
+#: units of the search space's widths.
 JOINT_SHARE, JOINT_LENGTHSCALE = 0.2, 0.3
-"""Kernel on all inputs: its share of the variance, and its lengthscale divided by ``sqrt(d)``, in
-units of the search space's widths."""
 
+#: Lengthscale of the kernels on single inputs. A failing interval may be a tenth of a range.
 SINGLE_LENGTHSCALE = 0.1
-"""Lengthscale of the kernels on single inputs. A failing interval may be a tenth of a range."""
 
+#: Variance of the latent function. It is large, because failures are mostly deterministic.
 VARIANCE = 64.0
-"""Variance of the latent function. It is large, because failures are mostly deterministic."""
 
+#: Expectation propagation: maximum number of iterations, damping factor, and tolerance.
 MAX_SWEEPS, DAMPING, TOLERANCE = 100, 0.7, 1e-6
-"""Expectation propagation: maximum number of iterations, damping factor, and tolerance."""
 
 
 class Attempts(NamedTuple):

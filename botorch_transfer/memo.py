@@ -28,8 +28,8 @@ from torch.nn import Module
 
 T = TypeVar("T")
 
+#: Prefix of keys for content that cannot be hashed, and so never equals other content.
 UNKNOWN = "unknown-"
-"""Prefix of keys for content that cannot be hashed, and so never equals other content."""
 
 
 class Memo:

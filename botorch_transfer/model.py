@@ -106,11 +106,11 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
     return mean, variance
 
 
+#: Number of points at which slopes are evaluated, and the distance of the finite differences.
 NUM_SLOPES, _STEP = 64, 0.05
-"""Number of points at which slopes are evaluated, and the distance of the finite differences."""
 
+#: The lengthscale of an input that has no effect in the unit cube.
 MAX_LENGTHSCALE = 10.0
-"""The lengthscale of an input that has no effect in the unit cube."""
 
 
 def _clamp_far_inputs(X: Tensor) -> Tensor:
@@ -139,15 +139,15 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     _supports_batched_models = False  # makes Ax build one model for each outcome
 
+    #: The number of inputs, without a task column.
     num_inputs: int
-    """The number of inputs, without a task column."""
 
     train_inputs: Any
     train_targets: Tensor
     prediction_strategy: Any
 
+    #: Whether the target's data determine the total weight of all sources.
     weighs_all_sources: ClassVar[bool] = False
-    """Whether the target's data determine the total weight of all sources."""
 
     @property
     def member_on_sources(self) -> OnSources | None:
@@ -343,13 +343,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             different numbers of inputs, or values are not finite.
     """
 
+    #: Default number of starts of a fit that are drawn from the hyperpriors.
     num_restarts: int = 5
-    """Default number of starts of a fit that are drawn from the hyperpriors."""
 
     _warns: ClassVar[bool] = True  # warns about inputs outside the unit cube
 
+    #: Maximum number of iterations of a fit; ``None`` for the optimizer's default.
     max_fit_iterations: ClassVar[int | None] = None
-    """Maximum number of iterations of a fit; ``None`` for the optimizer's default."""
 
     def __init__(
         self,
@@ -813,11 +813,11 @@ def register_paths(model_class: type[Any]) -> None:
 register_paths(TargetGP)
 
 
+#: The arguments of BoTorch's fit.
 _OF_BOTORCHS_FIT = frozenset(inspect.signature(fit_fallback).parameters) - {"mll", "ignore"}
-"""The arguments of BoTorch's fit."""
 
+#: Arguments that set the number of starts of any fit.
 _ATTEMPTS = frozenset({"max_attempts", "pick_best_of_all_attempts"})
-"""Arguments that set the number of starts of any fit."""
 
 
 def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:

@@ -105,8 +105,8 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
+    #: Residual kernel, a part of ``covar_module``; the tuple avoids registering it twice.
     _residual_kernel: tuple[Kernel | None]
-    """Residual kernel, a part of ``covar_module``; the tuple avoids registering it twice."""
 
     def __init__(
         self,
@@ -161,8 +161,8 @@ class SourcePosteriorGP(ModularTransferGP):
     prior_class: ClassVar[type[ConditionedPrior]]
     prior: ConditionedPrior
 
+    #: Choice of hyperpriors of residual and noise; a subclass may have an argument for it.
     _hyperparameters: HyperparameterChoice = "cautious"
-    """Choice of hyperpriors of residual and noise; a subclass may have an argument for it."""
 
     transfer_report = transfer_report
 

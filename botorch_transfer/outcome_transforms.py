@@ -236,8 +236,8 @@ class OwnStandardize(TargetStandardize):
 
 # -------------------------------------------------------------------- element-wise transforms
 
+#: Element-wise transforms, each with name and arguments, such as ``[["Log"], ["Power", 0.5]]``.
 Steps = Sequence[Sequence[Any]]
-"""Element-wise transforms, each with name and arguments, such as ``[["Log"], ["Power", 0.5]]``."""
 
 _ELEMENTWISE: dict[str, Any] = {"Log": outcome.Log, "Bilog": outcome.Bilog, "Power": outcome.Power}
 
@@ -347,13 +347,13 @@ def resolve_transform(
     return chained(own, default()) if own else default()
 
 
+#: Usual factors between two units of an outcome.
 FACTORS = (0.001, 0.01, 100.0, 1000.0)
-"""Usual factors between two units of an outcome."""
 
+#: Thresholds for a warning. A target lies outside of the sources' range by more than so many widths
+#: of the range: without a usual factor between units, and with a usual factor. The third number is
+#: the largest probability that all outcomes of a source are as small as the target's by chance.
 FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
-"""Thresholds for a warning. A target lies outside of the sources' range by more than so many widths
-of the range: without a usual factor between units, and with a usual factor. The third number is the
-largest probability that all outcomes of a source are as small as the target's by chance."""
 
 
 def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
@@ -387,17 +387,17 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
 
 # ------------------------------------------------------------------------------- robust limits
 
+#: Distances below the median, in gaps between the best outcome and the median. Outcomes up to the
+#: first distance are never raised, outcomes beyond the second distance always.
 MILD, EXTREME = 3.0, 20.0
-"""Distances below the median, in gaps between the best outcome and the median. Outcomes up to the
-first distance are never raised, outcomes beyond the second distance always."""
 
 
+#: Largest ratio of two tasks' gaps that another unit may explain, such as per cent.
 ANOTHER_UNIT = 200.0
-"""Largest ratio of two tasks' gaps that another unit may explain, such as per cent."""
 
 
+#: Number of target outcomes below which the worse half of each old task is raised by rank.
 FEW_OUTCOMES = 4
-"""Number of target outcomes below which the worse half of each old task is raised by rank."""
 
 
 def best_gap(Y: Tensor) -> float:
@@ -531,11 +531,11 @@ def limit_outcomes(
 
 # ------------------------------------------------------------------------------------ warping
 
+#: Constant that is added to an error rate before the logarithm.
 SMALLEST_ERROR = 1e-10
-"""Constant that is added to an error rate before the logarithm."""
 
+#: Range of the result of ``compress_failures``.
 LOWEST, HIGHEST = -2.0, 2.0
-"""Range of the result of ``compress_failures``."""
 
 
 def negative_log_error(error: Tensor) -> Tensor:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES = "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1))
+#: Colours and line styles of source tasks, in drawing order.
 SOURCE_LINES = tuple(zip((GREEN, PURPLE, VERMILLION, SKY, ORANGE), DASHES, strict=True))
-"""Colours and line styles of source tasks, in drawing order."""
 
 WIDTH_95 = 1.96
 

@@ -40,13 +40,13 @@ from botorch_transfer.memo import UNKNOWN, Memo, content_key
 from botorch_transfer.outcome_transforms import OutcomeMoments, Steps, chained, split_transform
 from botorch_transfer.saving import Saved, stored
 
+#: Options of pre-training that do not change the result.
 _WITHOUT_EFFECT = {
     "progress",
     "n_jobs",
     "max_bytes",
     "chunk_elements",
 }
-"""Options of pre-training that do not change the result."""
 
 _PACKAGE = f"{__package__}."
 
@@ -74,8 +74,8 @@ class TransferPrior(Saved, ABC):
     input_transform: InputTransform | None
     outcome_scale: OutcomeScale
     outcome_scale_index: Tensor
+    #: Element-wise transforms of the outcomes, applied before scaling; models inherit them.
     outcome_steps: Steps | None = ()
-    """Element-wise transforms of the outcomes, applied before scaling; models inherit them."""
     _facts = (("outcome_scale_index", get_args(OutcomeScale)),)
 
     def __init__(
@@ -243,8 +243,8 @@ class Observations(DoubleState):
         )
 
 
+#: Bounds on the relative difference of a source, so that one extreme source does not dominate.
 _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
-"""Bounds on the relative difference of a source, so that one extreme source does not dominate."""
 
 
 class ConditionedPrior(TransferPrior):

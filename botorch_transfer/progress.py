@@ -16,11 +16,11 @@ from tqdm.auto import tqdm
 
 T = TypeVar("T")
 
+#: Expected number of seconds up to which work is not announced.
 PATIENCE = 3.0
-"""Expected number of seconds up to which work is not announced."""
 
+#: Number of seconds after which the total time is extrapolated.
 _ENOUGH = 0.3
-"""Number of seconds after which the total time is extrapolated."""
 
 _show: ContextVar[bool | None] = ContextVar("show", default=None)
 

@@ -37,23 +37,23 @@ from botorch_transfer.model import OnSources, TransferModel
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.prior import ConditionedPrior
 
+#: Log Bayes factor above which a relation counts as real: odds of twenty to one.
 CLEAR_FACTOR = 3.0
-"""Log Bayes factor above which a relation counts as real: odds of twenty to one."""
 
+#: Log Bayes factor up to which there is no sign of a relation: odds of seven to one.
 NO_SIGN = 2.0
-"""Log Bayes factor up to which there is no sign of a relation: odds of seven to one."""
 
+#: Number of target points from which on the data are enough to call a source irrelevant.
 POINTS_TO_JUDGE = 8
-"""Number of target points from which on the data are enough to call a source irrelevant."""
 
+#: Minimum number of target points for a finding. With fewer, any relation may be chance.
 FEW_POINTS = 5
-"""Minimum number of target points for a finding. With fewer, any relation may be chance."""
 
+#: Minimum share of the prediction. A source with a smaller share is hardly used.
 SMALL_SHARE = 0.05
-"""Minimum share of the prediction. A source with a smaller share is hardly used."""
 
+#: Minimum standard deviation of a source's predictions at the target's points, for a finding.
 ENOUGH_SPREAD = 0.3
-"""Minimum standard deviation of a source's predictions at the target's points, for a finding."""
 
 SLOPES = (0.25, 0.5, 1.0, 2.0)
 LENGTHSCALES = (0.15, 0.3, 0.6, 1.2)

@@ -45,16 +45,16 @@ from botorch_transfer.memo import content_key
 FORMAT_VERSION = 7
 _HEADER = "botorch_transfer"
 
+#: Keys of JSON objects that represent an object, a tensor, a hyperprior, or an input transform.
 _CLASS, _TENSOR, _PRIOR, _TRANSFORM = "$class", "$tensor", "$prior", "$input_transform"
-"""Keys of JSON objects that represent an object, a tensor, a hyperprior, or an input transform."""
 
 T = TypeVar("T")
 
+#: Environment variable with the cache folder, and its value to disable the cache.
 VARIABLE, OFF = "BOTORCH_TRANSFER_CACHE", "off"
-"""Environment variable with the cache folder, and its value to disable the cache."""
 
+#: Maximum total size of cached files; the least recently used files are deleted first.
 MAX_BYTES = 500_000_000
-"""Maximum total size of cached files; the least recently used files are deleted first."""
 
 _LIBRARIES = ("torch", "gpytorch", "linear_operator", "botorch", "numpy", "scipy")
 

@@ -53,10 +53,10 @@ class TaskFamily(SyntheticTestFunction):
         ('source 0', 'source 1')
     """
 
+    #: Standard deviation of the observation noise in studies; from the papers where available.
     study_noise_std: ClassVar[float] = 0.1
-    """Standard deviation of the observation noise in studies; from the papers where available."""
+    #: Interval from which each parameter is drawn uniformly.
     _ranges: ClassVar[Ranges]
-    """Interval from which each parameter is drawn uniformly."""
 
     def __init__(
         self,
@@ -178,8 +178,8 @@ class AlpineFamily(TaskFamily):
         [0, 1, 2, 3, 4, 5]
     """
 
+    #: Shifts of the source tasks.
     SHIFTS: ClassVar[tuple[float, ...]] = tuple(k * math.pi / 12 for k in range(1, 6))
-    """Shifts of the source tasks."""
 
     dim = 1
     _bounds = [(-10.0, 10.0)]  # noqa: RUF012

@@ -39,11 +39,11 @@ from botorch_transfer.gp.strategy import LargeCovariance, evaluated
 from botorch_transfer.model import OnSources, TargetGP, TransferModel, register_paths
 from botorch_transfer.report import transfer_report
 
+#: The name of the plain GP among the members.
 PLAIN_MEMBER = "plain"
-"""The name of the plain GP among the members."""
 
+#: Means and variances, ``batch_shape x n`` tensors.
 Moments = tuple[Tensor, Tensor]
-"""Means and variances, ``batch_shape x n`` tensors."""
 
 
 def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> MultivariateNormal:
@@ -138,8 +138,8 @@ class AveragedGP(  # type: ignore[misc]
     """
 
     _num_outputs = 1
+    #: The averaged models, by name; the plain GP is the last.
     members: Mapping[str, TransferModel]
-    """The averaged models, by name; the plain GP is the last."""
 
     transfer_report = transfer_report
 

@@ -44,18 +44,18 @@ from botorch_transfer.model import TransferModel
 from botorch_transfer.sources.prior import SourceGPs, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
+#: The weight of a guarded transfer model if the log evidence is zero.
 PRIOR_WEIGHT = 0.8
-"""The weight of a guarded transfer model if the log evidence is zero."""
 
+#: The factor of the log evidence.
 TEMPERATURE = 0.3
-"""The factor of the log evidence."""
 
+#: Maximum number of points for which the evidence compares both priors before any fit.
 BLIND_POINTS = 2
-"""Maximum number of points for which the evidence compares both priors before any fit."""
 
+#: Least z-score of the sources' mean rank correlation at which a model without target points uses
+#: the sources.
 AGREEMENT = 2.5
-"""Least z-score of the sources' mean rank correlation at which a model without target points uses
-the sources."""
 
 
 def weight_of_evidence(evidence: Tensor) -> Tensor:

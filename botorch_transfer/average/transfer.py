@@ -42,22 +42,22 @@ from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
 
+#: The models that are averaged by default, besides a plain GP.
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
-"""The models that are averaged by default, besides a plain GP."""
 
+#: Number of evaluations after which all models count alike. Right after an improvement, every model
+#: but the first counts ``1 / PATIENCE``; each further evaluation adds ``1 / PATIENCE``, up to one.
 PATIENCE = 5
-"""Number of evaluations after which all models count alike. Right after an improvement, every model
-but the first counts ``1 / PATIENCE``; each further evaluation adds ``1 / PATIENCE``, up to one."""
 
 
+#: The first model's share of predictions, relative to the share of another transfer model.
 LEADING = 0.25
-"""The first model's share of predictions, relative to the share of another transfer model."""
 
+#: Widest margin without source inputs that counts as covered, in mean gaps of random points.
 UNTRIED = 3.0
-"""Widest margin without source inputs that counts as covered, in mean gaps of random points."""
 
+#: The plain GP's noise variance, with BoTorch's hyperprior and lower bound.
 PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.0)
-"""The plain GP's noise variance, with BoTorch's hyperprior and lower bound."""
 
 
 def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
@@ -157,13 +157,12 @@ class TransferGP(AveragedGP):
         torch.Size([30, 1])
     """
 
+    #: The weight of each member's improvement, a ``batch_shape x K`` tensor.
+    #:
+    #: It assumes that outcomes are maximized. If they are minimized,
+    #: :class:`~.acquisition.AveragedImprovement` uses :func:`member_shares` of the negative
+    #: outcomes instead.
     improvement_shares: Parameter
-    """The weight of each member's improvement, a ``batch_shape x K`` tensor.
-
-    It assumes that outcomes are maximized. If they are minimized,
-    :class:`~.acquisition.AveragedImprovement` uses :func:`member_shares` of the negative outcomes
-    instead.
-    """
 
     _shares: Tensor
 

@@ -73,12 +73,12 @@ def assumed_values(experiment: Experiment) -> dict[str, Any]:
     return {name: known[name] for name in space.tunable_parameters if name in known}
 
 
+#: Fates of arms by the status of their terminated trial; other statuses do not count.
 FATES = {
     TrialStatus.FAILED: "failed",
     TrialStatus.ABANDONED: "abandoned",
     TrialStatus.COMPLETED: "succeeded",
 }
-"""Fates of arms by the status of their terminated trial; other statuses do not count."""
 
 
 def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:

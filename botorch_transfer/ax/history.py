@@ -42,14 +42,14 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
+#: Column of tasks in tables of tensors and experiments, which may have a metric named "task".
 TASK = "old task"
-"""Column of tasks in tables of tensors and experiments, which may have a metric named "task"."""
 
+#: Minimum standard error of old experiments, in standard deviations of their outcomes.
 LEAST_ERROR = 1e-3
-"""Minimum standard error of old experiments, in standard deviations of their outcomes."""
 
+#: Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space.
 TensorHistory = Mapping[str, SourceData]
-"""Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space."""
 
 
 @contextmanager

@@ -48,8 +48,8 @@ History = (
     pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Client | Experiment | AuxiliarySource]
 )
 
+#: Default options: less than half of the work of Ax's defaults, with equally good suggestions.
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
-"""Default options: less than half of the work of Ax's defaults, with equally good suggestions."""
 
 
 class TransferGenerators(registry.GeneratorRegistryBase):

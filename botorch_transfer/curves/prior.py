@@ -35,49 +35,49 @@ from botorch_transfer.saving import Saved
 
 Values = NDArray[np.float64]
 
+#: Status words of a run that was stopped early, in upper or lower case.
 STOPPED = ("stopped", "pruned", "early_stopped", "early stopped")
-"""Status words of a run that was stopped early, in upper or lower case."""
 
+#: Status words of a complete run.
 COMPLETE = ("complete", "completed", "finished", "done")
-"""Status words of a complete run."""
 
+#: Absolute value from which on an outcome counts as diverged, because its square may overflow.
 DIVERGED = 1e100
-"""Absolute value from which on an outcome counts as diverged, because its square may overflow."""
 
+#: Shares of the full length at which the prior is learned.
 KNOTS: Values = np.array(
     [0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 )
-"""Shares of the full length at which the prior is learned."""
 
+#: Share of a curve whose last values are averaged. It shrinks to one value at the full length.
 WINDOW = 0.2
-"""Share of a curve whose last values are averaged. It shrinks to one value at the full length."""
 
+#: Bounds of value and improvement. Half of a value's excess over a bound is expected to remain.
 LEAST, MOST = np.array([-4.0, -1.0]), np.array([3.0, 4.0])
-"""Bounds of value and improvement. Half of a value's excess over a bound is expected to remain."""
 
+#: Prior variance of a task's own coefficients, which has the weight of one task.
 USUAL_VARIANCE = np.array([0.1, 0.05, 0.1])
-"""Prior variance of a task's own coefficients, which has the weight of one task."""
 
+#: Number of runs that set a left-out task's unit, steps of a fit, and maximum number of folds.
 NUM_SEEN, NUM_STEPS, MAX_FOLDS = 3, 30, 20
-"""Number of runs that set a left-out task's unit, steps of a fit, and maximum number of folds."""
 
+#: Maximum number of complete runs, the last ones, to learn from in a pruning decision.
 MAX_COMPLETE = 30
-"""Maximum number of complete runs, the last ones, to learn from in a pruning decision."""
 
+#: Degrees of freedom of Student-t errors, and number of reweighting rounds for outliers.
 DEGREES, NUM_REWEIGHTED = 4.0, 3
-"""Degrees of freedom of Student-t errors, and number of reweighting rounds for outliers."""
 
+#: Weight of the old tasks' spread, in complete runs of the study.
 TRUST = 2.0
-"""Weight of the old tasks' spread, in complete runs of the study."""
 
+#: Share of the full length from which on a run is never stopped.
 LATEST = 0.9
-"""Share of the full length from which on a run is never stopped."""
 
+#: Minimum number of points of a complete curve to learn from.
 ENOUGH_POINTS = 3
-"""Minimum number of points of a complete curve to learn from."""
 
+#: Half-width of a 90 % band in standard deviations.
 WIDTH_90 = 1.6449
-"""Half-width of a 90 % band in standard deviations."""
 
 
 # ------------------------------------------------------------------------------------------- curves

@@ -14,8 +14,8 @@ from botorch_transfer.data.measurements import FATE, logarithms, numbers, varian
 
 logger = logging.getLogger(__name__)
 
+#: Maximum standard error of old partial runs that count, as a share of their task's spread.
 SURE = 0.5
-"""Maximum standard error of old partial runs that count, as a share of their task's spread."""
 
 
 class CurveColumns(NamedTuple):

@@ -19,8 +19,8 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
+#: Least share of a column's values that must fit a parameter, to suggest that it was renamed.
 MOST = 0.9
-"""Least share of a column's values that must fit a parameter, to suggest that it was renamed."""
 
 
 def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
@@ -53,8 +53,8 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
     return frame.rename(columns=dict(rename)) if rename else frame
 
 
+#: Least number of letters of an abbreviation, such as ``mom`` for ``momentum``.
 ENOUGH_LETTERS = 3
-"""Least number of letters of an abbreviation, such as ``mom`` for ``momentum``."""
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:

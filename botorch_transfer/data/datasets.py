@@ -15,17 +15,17 @@ from botorch.utils.datasets import ContextualDataset, MultiTaskDataset, Supervis
 from pandas import DataFrame
 from torch import Tensor
 
+#: One task: ``X`` (``n x d``), ``Y`` (``n x 1``, maximized), maybe ``Yvar`` (``n x 1``).
 SourceData: TypeAlias = SupervisedDataset | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
-"""One task: ``X`` (``n x d``), ``Y`` (``n x 1``, maximized), maybe ``Yvar`` (``n x 1``)."""
 
+#: Default memory limit of exact joint models: about 10,000 points in double precision.
 MAX_JOINT_BYTES = 8 * 2**30
-"""Default memory limit of exact joint models: about 10,000 points in double precision."""
 
+#: Number of ``n x n`` matrices in memory during a gradient of the likelihood (9 to 12 measured).
 _MATRICES_IN_FLIGHT = 10
-"""Number of ``n x n`` matrices in memory during a gradient of the likelihood (9 to 12 measured)."""
 
+#: Largest magnitude of inputs, outcomes and noise variances; larger squares may overflow.
 LARGEST = 1e100
-"""Largest magnitude of inputs, outcomes and noise variances; larger squares may overflow."""
 
 
 def as_datasets(

@@ -26,14 +26,15 @@ logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
+#: Column that :func:`measured` adds: ``"failed"``, ``"ended"`` (without an outcome), or empty.
 FATE = "botorch_transfer: fate"
-"""Column that :func:`measured` adds: ``"failed"``, ``"ended"`` (without an outcome), or empty."""
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split(", "))
 
 
+#: Words for a failed run, in a status or an outcome: lower case, without dots.
 FAILED = _words(
     "fail, failed, failing, failure, error, errored, exception, crash, crashed, diverged, "
     "exploded, inf, infinity, timeout, timed out, time out, oom, out of memory, killed, broken, "
@@ -41,32 +42,32 @@ FAILED = _words(
     "no yield, nr, np, decomposed, decomposition, fehlgeschlagen, fehler, "
     "échec, échoué, fallido, fallito"
 )
-"""Words for a failed run, in a status or an outcome: lower case, without dots."""
 
+#: Status words for a run that has ended without an outcome, but has not failed.
 ENDED = _words(
     "abandoned, aborted, cancelled, canceled, withdrawn, skipped, dropped, removed, rejected, "
     "stopped, early stopped, pruned, not measured, not determined, nd, nm"
 )
-"""Status words for a run that has ended without an outcome, but has not failed."""
 
+#: Status words that do not matter: the run is done if it has an outcome, otherwise pending.
 NEUTRAL = _words(
     "ok, okay, done, complete, completed, finished, success, successful, succeeded, good, valid, "
     "yes, true, passed, closed, waiting, queued, scheduled, planned, proposed, suggested, "
     "candidate, staged, started, ongoing, open, todo, to do, new"
 )
-"""Status words that do not matter: the run is done if it has an outcome, otherwise pending."""
 
+#: Words in an outcome or a status that mean an empty cell.
 EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
-"""Words in an outcome or a status that mean an empty cell."""
 
+#: Words of failure that have other meanings next to a number, as in ``0.3 (error 0.1)``.
 VAGUE = _words("error, inf, infinity, nr, np, invalid")
-"""Words of failure that have other meanings next to a number, as in ``0.3 (error 0.1)``."""
 
+#: Words that negate a word of failure, as in ``no error``.
 NEGATIONS = _words("free, no, none, not, without")
-"""Words that negate a word of failure, as in ``no error``."""
 
 _NUM = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 MARKS = re.compile(r"(?:\s*[*†‡§#!?^]+|\s+\([^)]*\)|\s*\[[^\]]*\])+\s*$")
+#: A number with a bound, a standard error or a unit.
 CELL = re.compile(
     r"\s*(?:(?P<above>>=?|=>|≥|≫|above|over|more than|greater than|at least)"
     r"|(?P<below><=?|=<|≤|≪|below|under|less than|at most|up to)"
@@ -75,24 +76,24 @@ CELL = re.compile(
     rf"(?:\s*(?:±|\+/-|\+-)\s*(?P<error>{_NUM})\s*(?P<unit>{UNIT})?)?\s*",
     re.IGNORECASE,
 )
-"""A number with a bound, a standard error or a unit."""
 
+#: Numbers that often code a missing outcome, such as 999 and 1e30.
 USUAL_CODE = re.compile(
     r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
 )
-"""Numbers that often code a missing outcome, such as 999 and 1e30."""
 
+#: Least distance of a code from all other outcomes, relative to their 5 % to 95 % range. The limits
+#: are for a usual code that repeats, a usual code that occurs once, and any other number that
+#: occurs at least three times.
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
-"""Least distance of a code from all other outcomes, relative to their 5 % to 95 % range. The limits
-are for a usual code that repeats, a usual code that occurs once, and any other number that occurs
-at least three times."""
 
+#: Largest outcome. Larger outcomes count as infinite, because their squares overflow.
 LARGEST = 1e100
-"""Largest outcome. Larger outcomes count as infinite, because their squares overflow."""
 
+#: Share of a limit by which ``>5`` violates ``<= 5``.
 BEYOND_LIMIT = 0.01
-"""Share of a limit by which ``>5`` violates ``<= 5``."""
 
+#: Log messages by the kind of the cell.
 KINDS = {
     "bound": "Bounds count as the number in them: %s",
     "mark": "Marks on numbers are ignored: %s",
@@ -101,7 +102,6 @@ KINDS = {
     "failed": "Words count as failures: %s",
     "noise": "Cells without a number are empty standard errors: %s",
 }
-"""Log messages by the kind of the cell."""
 
 
 class Cell(NamedTuple):

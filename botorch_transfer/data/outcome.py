@@ -17,8 +17,8 @@ from botorch_transfer.outcome_transforms import robust_limit
 
 Goal = Literal["min", "max"]
 
+#: Probabilities of quantiles whose average approximates means without a closed form.
 LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
-"""Probabilities of quantiles whose average approximates means without a closed form."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from botorch_transfer.search_space.cells import errors_in, with_numbers
 
 logger = logging.getLogger(__name__)
 
+#: Largest allowed distance of a study's runs from a range, relative to the range. The second
+#: distance is the largest rounding error.
 SLIGHTLY, SAME_PLACE = 0.1, 1e-4
-"""Largest allowed distance of a study's runs from a range, relative to the range. The second
-distance is the largest rounding error."""
 
 
 class Runs(NamedTuple):

@@ -39,14 +39,14 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
+#: Least number of a study's own runs in a task, and their least share, to leave the task out.
 ENOUGH_SAME, MOST = 3, 0.9
-"""Least number of a study's own runs in a task, and their least share, to leave the task out."""
 
+#: Maximum number of values in a log line.
 MAX_COUNTED = 4
-"""Maximum number of values in a log line."""
 
+#: Least ratio of the median to the best loss for which a log line recommends logarithms.
 MANY_TIMES = 10.0
-"""Least ratio of the median to the best loss for which a log line recommends logarithms."""
 
 
 @overload

@@ -24,6 +24,7 @@ from botorch_transfer.search_space.cells import rows_of_tasks
 Array = NDArray[np.float64]
 Range = tuple[float, float]
 
+#: Factors and offsets of the usual conversions.
 CONVERSIONS = {
     **{f"divided by {k:,}": (1 / k, 0.0) for k in (60, 100, 1_000)},
     **{f"times {k:,}": (float(k), 0.0) for k in (60, 100, 1_000)},
@@ -32,26 +33,25 @@ CONVERSIONS = {
     "less 32 and divided by 1.8 (as °F to °C)": (1 / 1.8, -32 / 1.8),
     "times 1.8 plus 32 (as °C to °F)": (1.8, 32.0),
 }
-"""Factors and offsets of the usual conversions."""
 
+#: Largest share of a task's values that may lie outside of a range.
 MAX_OUTSIDE = 1 / 3
-"""Largest share of a task's values that may lie outside of a range."""
 
+#: Least relative difference from the reference that is reported, and the largest share of the
+#: difference that may remain after a conversion.
 DIFFERENT, ALIKE = 0.9, 0.25
-"""Least relative difference from the reference that is reported, and the largest share of the
-difference that may remain after a conversion."""
 
+#: Quantiles that summarize the values of a task.
 QUANTILES = [0.1, 0.9]
-"""Quantiles that summarize the values of a task."""
 
+#: Maximum number of tasks that are checked.
 MAX_LOOKED_AT = 1_000
-"""Maximum number of tasks that are checked."""
 
+#: Least number of values of a task, and of tasks, for a comparison.
 MIN_VALUES, MIN_TASKS = 4, 3
-"""Least number of values of a task, and of tasks, for a comparison."""
 
+#: Probability that outcomes in per cent are all at most 1 by chance, below which a log warns.
 MAX_CHANCE = 0.05
-"""Probability that outcomes in per cent are all at most 1 by chance, below which a log warns."""
 
 
 def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:

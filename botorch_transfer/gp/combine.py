@@ -38,10 +38,10 @@ from botorch_transfer.gp.stationary import PriorKernel
 # Not zero, because Gamma hyperpriors have no gradient at zero.
 MIN_WEIGHT = 1e-6
 
+#: With more source points than the first number, acquisitions skip sources of tiny weights. This
+#: changes the mean and the standard deviation of any candidate by at most the second number,
+#: relative to the prior's standard deviation.
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-"""With more source points than the first number, acquisitions skip sources of tiny weights. This
-changes the mean and the standard deviation of any candidate by at most the second number, relative
-to the prior's standard deviation."""
 
 
 class SourceWeights(Module, ABC):
@@ -104,8 +104,8 @@ class TaskWeights(SourceWeights):
 
     raw_weights: Parameter
     raw_weights_constraint: GreaterThan
+    #: The indices of the selected tasks, an ``S`` tensor.
     tasks: Tensor
-    """The indices of the selected tasks, an ``S`` tensor."""
 
     def __init__(
         self,
@@ -369,9 +369,9 @@ class WeightedSumKernel(PriorKernel):
         return self._covariance(gps.covariance, collapse_batch(x1), gps.alpha)
 
 
+#: Maximum number of covariances between inputs and source data in memory. Larger problems are
+#: evaluated in blocks of tasks.
 MAX_WHITENED = 2**24
-"""Maximum number of covariances between inputs and source data in memory. Larger problems are
-evaluated in blocks of tasks."""
 
 
 def _large_sum(

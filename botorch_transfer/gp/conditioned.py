@@ -116,8 +116,8 @@ class Conditioned(ABC):
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
+    #: The shared inputs, the flat shared inputs, and the results for them by method name.
     _shared: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None
-    """The shared inputs, the flat shared inputs, and the results for them by method name."""
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
@@ -244,9 +244,9 @@ class Conditioned(ABC):
         return (self.prior_variance(x) - known).clamp_min(0.0).to(x.dtype)
 
 
+#: Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once. Other
+#: devices than a CPU have a larger maximum, because each block adds the overhead of its calls.
 MAX_ELEMENTS, MAX_ELEMENTS_ON_DEVICE = 2**22, 2**27
-"""Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once. Other
-devices than a CPU have a larger maximum, because each block adds the overhead of its calls."""
 
 
 def max_elements(x: Tensor) -> int:
@@ -334,8 +334,8 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
     return left.mT @ right
 
 
+#: Number of rows of a triangular factor that are multiplied at once.
 BLOCK = 512
-"""Number of rows of a triangular factor that are multiplied at once."""
 
 
 def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
@@ -587,8 +587,8 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
     return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
 
 
+#: Maximum number of elements of the covariance matrices that are factorized at once.
 FACTOR_ELEMENTS = 2**18
-"""Maximum number of elements of the covariance matrices that are factorized at once."""
 
 
 def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:

@@ -34,15 +34,15 @@ from torch import Tensor
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.stationary import Stationary
 
+#: Maximum number of the data's inputs from which the inducing points are chosen.
 MAX_CANDIDATES = 4096
-"""Maximum number of the data's inputs from which the inducing points are chosen."""
 
+#: Inducing points are added until the remaining variance is below these shares of the signal
+#: variance and of the noise variance.
 ENOUGH, SHARE_OF_NOISE = 1e-5, 1e-3
-"""Inducing points are added until the remaining variance is below these shares of the signal
-variance and of the noise variance."""
 
+#: An input whose remaining variance is below this share counts as equal to a chosen input.
 _SMALLEST_PIVOT = 1e-10
-"""An input whose remaining variance is below this share counts as equal to a chosen input."""
 
 
 class Coefficients(NamedTuple):

@@ -117,8 +117,8 @@ T = TypeVar("T")
 # Caches finished chunks: a run after an interrupt continues with the remaining chunks.
 _finished = Memo(size=4096)
 
+#: Minimum number of covariance matrix elements of a chunk when a thread's work is split.
 _SMALLEST_SHARE = 2**18
-"""Minimum number of covariance matrix elements of a chunk when a thread's work is split."""
 
 
 @dataclass(frozen=True)

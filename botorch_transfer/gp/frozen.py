@@ -43,11 +43,11 @@ from botorch_transfer.gp.stationary import (
     stationary_function,
 )
 
+#: Maximum number of elements of a part. Larger priors have no expansion.
 MAX_NUMBERS = 2**26
-"""Maximum number of elements of a part. Larger priors have no expansion."""
 
+#: Divides the number of candidates that a CPU evaluates at once, so that they fit its cache.
 SMALL_CHUNKS = 8
-"""Divides the number of candidates that a CPU evaluates at once, so that they fit its cache."""
 
 
 @dataclass(frozen=True)

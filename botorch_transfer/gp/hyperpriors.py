@@ -229,8 +229,8 @@ def _coefficients(prior: Any) -> Tensor | None:
     return None
 
 
+#: Choice of the hyperpriors of a target's residual, noise and weights.
 HyperparameterChoice = Literal["cautious", "paper"]
-"""Choice of the hyperpriors of a target's residual, noise and weights."""
 
 
 @dataclass(frozen=True)
@@ -345,17 +345,17 @@ class GPHyperparameters:
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=10.0)
 _RESIDUAL_BOUNDS = 1e-4, 1e2
 
+#: Defaults for source GPs, whose outcomes are standardized task by task.
+#:
+#: They are the paper's values, except for the upper bound of the noise variance. The paper's bound,
+#: 0.01, is too low for many noisy points.
 SOURCE_HYPERPARAMETERS = GPHyperparameters(
     lengthscale=Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2),
     outputscale=Hyperparameter(partial(GammaPrior, 2.0, 0.15), start=1.0, lower=1e-4, upper=1e2),
     noise=_NOISE,
 )
-"""Defaults for source GPs, whose outcomes are standardized task by task.
 
-They are the paper's values, except for the upper bound of the noise variance. The paper's bound,
-0.01, is too low for many noisy points.
-"""
-
+#: The paper's values for the noise and for the residual between target and sources.
 RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     lengthscale=Hyperparameter(partial(LogNormalPrior, 0.5, 1.5), start=1.0, lower=1e-4, upper=1e2),
     outputscale=Hyperparameter(
@@ -363,13 +363,12 @@ RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     ),
     noise=replace(_NOISE, upper=1e-2),
 )
-"""The paper's values for the noise and for the residual between target and sources."""
 
+#: Default variance of the residual, as a share of the sources' variance.
 TYPICAL_RESIDUAL = 0.15
-"""Default variance of the residual, as a share of the sources' variance."""
 
+#: Default noise variance, as a share of the sources' variance.
 TYPICAL_NOISE = math.exp(-5.0)
-"""Default noise variance, as a share of the sources' variance."""
 
 
 def cautious_hyperparameters(
@@ -458,11 +457,11 @@ def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> Gamma
     return LogDensityGammaPrior(2.0, 2.0 * num_tasks)
 
 
+#: Bounds of a hyperparameter, as multiples of the mean of its Gamma hyperprior.
 _LOWEST, _HIGHEST = 1e-4, 1e3
-"""Bounds of a hyperparameter, as multiples of the mean of its Gamma hyperprior."""
 
+#: Probability below the lower bound, for a Gamma density whose maximum is at zero.
 _CORNER = 0.01
-"""Probability below the lower bound, for a Gamma density whose maximum is at zero."""
 
 
 def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:

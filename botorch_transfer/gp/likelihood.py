@@ -37,12 +37,12 @@ from botorch_transfer.gp.stationary import (
     stationary_function,
 )
 
+#: Number of covariance matrix elements to evaluate at once on a CPU: as many as fit its cache.
+#: Smaller blocks have more overhead. Larger blocks take longer per element.
 BLOCK_ELEMENTS = 2**17
-"""Number of covariance matrix elements to evaluate at once on a CPU: as many as fit its cache.
-Smaller blocks have more overhead. Larger blocks take longer per element."""
 
+#: Maximum number of covariance elements to evaluate at once; at least one task is evaluated.
 CHUNK_ELEMENTS = 2**21
-"""Maximum number of covariance elements to evaluate at once; at least one task is evaluated."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 

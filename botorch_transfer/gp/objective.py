@@ -53,18 +53,18 @@ from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gr
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
 from botorch_transfer.gp.stationary import Stationary
 
+#: A start has converged when every derivative is below this value, in nats. In a flat direction,
+#: the parameter could still change, but the gain would be negligible.
 CONVERGED = 0.05
-"""A start has converged when every derivative is below this value, in nats. In a flat direction,
-the parameter could still change, but the gain would be negligible."""
 
+#: A start ends early if its value is worse than a converged start's value by this many nats.
 FAR_BEHIND = 10.0
-"""A start ends early if its value is worse than a converged start's value by this many nats."""
 
+#: Maximum number of elements of the cached differences between a target's inputs.
 MAX_DIFFERENCES = 2**18
-"""Maximum number of elements of the cached differences between a target's inputs."""
 
+#: Replaces NaN in :func:`minimize_batched`; larger than the objective of any raw outcomes.
 _UNDEFINED_IN_BATCH = 1e100
-"""Replaces NaN in :func:`minimize_batched`; larger than the objective of any raw outcomes."""
 
 _in_force = Lock()
 
@@ -195,8 +195,8 @@ class FitObjective(ABC):
     with their derivatives in the hyperparameters.
     """
 
+    #: Mask of the parameters that are logarithms of hyperparameters, a ``k`` boolean tensor.
     is_log: Tensor
-    """Mask of the parameters that are logarithms of hyperparameters, a ``k`` boolean tensor."""
 
     @abstractmethod
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,11 +254,11 @@ class ModelObjective(ABC):
         mll: The marginal log likelihood, in training mode.
     """
 
+    #: Lower and upper bounds of the parameters, a ``2 x k`` tensor.
     bounds: Tensor
-    """Lower and upper bounds of the parameters, a ``2 x k`` tensor."""
 
+    #: Options of :func:`minimize_batched`, such as tolerances and the margin for early stopping.
     options: Mapping[str, Any] = {}
-    """Options of :func:`minimize_batched`, such as tolerances and the margin for early stopping."""
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
         self.mll = mll

@@ -35,8 +35,8 @@ from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
 from botorch_transfer.gp.conditioned import ConditionedBatch, times
 from botorch_transfer.gp.frozen import FrozenPosterior, PriorKernel, terms_of
 
+#: Minimum number of random features of one kernel.
 MIN_FEATURES = 1024
-"""Minimum number of random features of one kernel."""
 
 
 class ModelPath(SamplePath):

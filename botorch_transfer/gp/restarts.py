@@ -31,11 +31,11 @@ from botorch_transfer.gp.objective import (
     single_threaded_scipy,
 )
 
+#: The number of starts that are added if no start is numerically stable.
 _FURTHER_STARTS = 4
-"""The number of starts that are added if no start is numerically stable."""
 
+#: Default maximum number of iterations, as in BoTorch's optimizer.
 _MAX_ITERATIONS = 15000
-"""Default maximum number of iterations, as in BoTorch's optimizer."""
 
 
 def fit_from_starts(

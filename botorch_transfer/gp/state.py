@@ -120,8 +120,8 @@ def own_buffers(module: Module) -> None:
         module._buffers[name] = None if buffer is None else buffer.clone()
 
 
+#: Classes whose instances the file of a prior may contain, by name.
 SAVABLE: dict[str, type] = {}
-"""Classes whose instances the file of a prior may contain, by name."""
 
 
 def savable(cls: type[C]) -> type[C]:
@@ -148,13 +148,13 @@ class NamedState(Module):
     Default names with a number, such as "source task 0", are not checked either.
     """
 
+    #: Buffers whose values a loaded state must match: pairs of a buffer's name and labels. If there
+    #: are labels, the buffer is an index into them, and messages quote the label.
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
-    """Buffers whose values a loaded state must match: pairs of a buffer's name and labels. If there
-    are labels, the buffer is an index into them, and messages quote the label."""
 
+    #: The names of the tasks in the buffers, in order; for a hyperprior, of the search spaces. The
+    #: ``state_dict`` stores the names, and a loaded ``state_dict`` must have the same names.
     task_names: Sequence[str] = ()
-    """The names of the tasks in the buffers, in order; for a hyperprior, of the search spaces. The
-    ``state_dict`` stores the names, and a loaded ``state_dict`` must have the same names."""
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

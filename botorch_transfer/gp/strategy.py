@@ -42,8 +42,8 @@ from botorch_transfer.gp.conditioned import max_elements
 from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand, terms_of
 from botorch_transfer.gp.stationary import PriorKernel, evaluate
 
+#: The maximum number of points whose joint covariance is evaluated eagerly.
 MAX_JOINT_POINTS = 512
-"""The maximum number of points whose joint covariance is evaluated eagerly."""
 
 
 def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:

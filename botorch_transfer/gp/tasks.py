@@ -35,14 +35,14 @@ from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, Steps, usable_std
 
+#: Default limit of the memory of a padded batch.
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
-"""Default limit of the memory of a padded batch."""
 
+#: Peak memory for an element of a covariance matrix, in double precision (measured).
 _BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
-"""Peak memory for an element of a covariance matrix, in double precision (measured)."""
 
+#: Memory for a row of a padded batch, with a dozen inputs.
 _BYTES_OF_ROW = 500
-"""Memory for a row of a padded batch, with a dozen inputs."""
 
 
 def lexical_order(*keys: Tensor) -> Tensor:
@@ -257,8 +257,8 @@ class PaddedTasks:
         return torch.where(self.fixed_noise.unsqueeze(-1), self.Yvar, inferred)
 
 
+#: Scaling of source outcomes: standardize each task, standardize all tasks together, or none.
 OutcomeScale = Literal["per_task", "pooled", "raw"]
-"""Scaling of source outcomes: standardize each task, standardize all tasks together, or none."""
 
 
 def check_choice(option: str, value: str, choices: Any) -> None:

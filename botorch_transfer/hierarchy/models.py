@@ -68,8 +68,8 @@ class HierarchicalGP(SourcePosteriorGP):
     """
 
     prior_class = SourceHierarchy
+    #: The part of a level's posterior that the next level uses.
     propagate: Propagate
-    """The part of a level's posterior that the next level uses."""
 
     prior: SourceHierarchy
 

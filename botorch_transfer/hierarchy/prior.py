@@ -327,9 +327,9 @@ class BoostedHierarchy(ConditionedHierarchy):
         return self.levels.variance(x)
 
 
+#: The part of a level's posterior that the next level uses: mean and covariance (SHGP), or the mean
+#: (MHGP, BHGP).
 Propagate = Literal["covariance", "mean"]
-"""The part of a level's posterior that the next level uses: mean and covariance (SHGP), or the mean
-(MHGP, BHGP)."""
 
 _LOWEST = SOURCE_HYPERPARAMETERS
 _LEVELS = _LOWEST, replace(RESIDUAL_HYPERPARAMETERS, noise=_LOWEST.noise)

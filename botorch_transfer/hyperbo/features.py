@@ -31,8 +31,8 @@ from botorch_transfer.gp.stationary import dense_covariance, evaluate, stationar
 
 logger = logging.getLogger(__name__)
 
+#: Lower bound of the noise variance, in the prior's units (standardized outcomes by default).
 MIN_NOISE = 1e-6
-"""Lower bound of the noise variance, in the prior's units (standardized outcomes by default)."""
 
 
 class FeatureNetwork(Module):

@@ -38,8 +38,8 @@ from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
 
+#: Number of consecutive steps without a finite loss after which a run of Adam fails.
 _MAX_SKIPPED = 20
-"""Number of consecutive steps without a finite loss after which a run of Adam fails."""
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,11 @@ from botorch_transfer.modular import ModularTransferGP, resolve_prior
 
 # With 20 target points of two public tables, these values predicted better than no fine-tuning.
 # Values three times larger were worse. Without a penalty the noise variance collapses.
+#: Prior standard deviation of a network weight's change in fine-tuning.
 WEIGHT_STD = 0.1
-"""Prior standard deviation of a network weight's change in fine-tuning."""
 
+#: Prior standard deviation of other parameters' changes, before a positive parameter's softplus.
 HYPERPARAMETER_STD = 0.3
-"""Prior standard deviation of other parameters' changes, before a positive parameter's softplus."""
 
 
 class PretrainedGP(ModularTransferGP):

@@ -34,8 +34,8 @@ from botorch_transfer.hyperbo.features import GPParts
 
 logger = logging.getLogger(__name__)
 
+#: Number of random numbers per draw. One draw serves several steps, because a draw is costly.
 RANDOM_NUMBERS = 2**17
-"""Number of random numbers per draw. One draw serves several steps, because a draw is costly."""
 
 # --------------------------------------------------------------------------------------- EKL
 
@@ -432,8 +432,8 @@ class GroupEKL:
         return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
 
 
+#: The objective of pre-training.
 Objective = Literal["nll", "ekl", "nll+ekl"]
-"""The objective of pre-training."""
 
 
 @dataclass(frozen=True)

@@ -68,11 +68,11 @@ from botorch_transfer.input_transforms import (
 from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import TransferPrior
 
+#: Least number of source tasks of which :meth:`PretrainedPrior.fit_once` holds out a quarter.
 _ENOUGH_TO_HOLD_OUT = 8
-"""Least number of source tasks of which :meth:`PretrainedPrior.fit_once` holds out a quarter."""
 
+#: Raw outcomes give a warning if their mean, or their scale's factor from one, exceeds it.
 _FAR = 30.0
-"""Raw outcomes give a warning if their mean, or their scale's factor from one, exceeds it."""
 
 
 class PretrainedPrior(TransferPrior):

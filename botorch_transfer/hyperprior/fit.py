@@ -56,11 +56,11 @@ from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
 
+#: Largest shape of a Gamma that is not degenerate: a standard deviation of 3 % of the mean.
 MAX_SHAPE = 1e3
-"""Largest shape of a Gamma that is not degenerate: a standard deviation of 3 % of the mean."""
 
+#: The shape of the broad Gamma: a standard deviation of 70 % of the mean, zero density at zero.
 BROAD_SHAPE = 2.0
-"""The shape of the broad Gamma: a standard deviation of 70 % of the mean, zero density at zero."""
 
 
 class HyperparameterDraws(NamedTuple):
@@ -154,18 +154,18 @@ def log_likelihoods(
     return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
+#: Starts and bounds for outcomes of mean zero and variance one.
 DOMAIN_HYPERPARAMETERS = GPHyperparameters(
     # In the unit cube, a function of lengthscale 30 hardly varies.
     lengthscale=Hyperparameter(None, start=0.5, lower=1e-3, upper=30.0),
     outputscale=Hyperparameter(None, start=1.0, lower=1e-4, upper=1e2),
     noise=Hyperparameter(None, start=1e-2, lower=1e-8, upper=10.0),
 )
-"""Starts and bounds for outcomes of mean zero and variance one."""
 
 _MAX_CONSTANT = 1e2
+#: Lower bound of an estimated noise variance, relative to the signal variance. A hyperprior fitted
+#: to lower estimates would make covariance matrices singular.
 _LEAST_NOISE = 1e-5
-"""Lower bound of an estimated noise variance, relative to the signal variance. A hyperprior fitted
-to lower estimates would make covariance matrices singular."""
 
 # Cache of finished domains, so that an interrupted run need not repeat them.
 _finished = Memo(size=4096)

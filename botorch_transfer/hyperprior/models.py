@@ -53,8 +53,8 @@ from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import Hyperprior, hyperprior_noise
 from botorch_transfer.modular import ModularTransferGP, outcome_transform_for, resolve_prior
 
+#: A hyperprior, or the data to pre-train it from: domains, or the source data of one domain.
 HyperpriorOrData = PriorOrData | Sequence[Domain]
-"""A hyperprior, or the data to pre-train it from: domains, or the source data of one domain."""
 
 
 def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
@@ -186,14 +186,14 @@ class HyperpriorGP(ModularTransferGP):
         )
 
 
+#: Least effective sample size without a warning.
 MIN_EFFECTIVE_SAMPLES = 5.0
-"""Least effective sample size without a warning."""
 
+#: Lower bound of a draw's noise variance, relative to the draw's signal variance.
 _LEAST_DRAWN_NOISE = 1e-8
-"""Lower bound of a draw's noise variance, relative to the draw's signal variance."""
 
+#: Lower bound of a draw's variances. Draws have no other bounds.
 _TINY = 1e-18
-"""Lower bound of a draw's variances. Draws have no other bounds."""
 
 _DRAWN = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
 
@@ -258,8 +258,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     prior: Hyperprior
     mean_module: ConstantMean
     covar_module: ScaleKernel
+    #: Effective number of weighted draws, a scalar tensor.
     effective_sample_size: Tensor
-    """Effective number of weighted draws, a scalar tensor."""
 
     def __init__(
         self,

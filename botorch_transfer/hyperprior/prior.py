@@ -62,8 +62,8 @@ Kind = Literal["mphd", "universal", "empirical"]
 
 _SHARED = ("constant", "outputscale", "noise")
 
+#: Lower bound of the noise variance in a fit, relative to the signal variance.
 LEAST_NOISE = 1e-6
-"""Lower bound of the noise variance in a fit, relative to the signal variance."""
 _ESTIMATES = "estimates_"
 
 

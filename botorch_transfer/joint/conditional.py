@@ -510,11 +510,11 @@ class JointPath(ModelPath):
 
 logger = logging.getLogger(__name__)
 
+#: Minimum expected duration, in seconds, at which a fit logs the duration in advance.
 LONG = 10.0
-"""Minimum expected duration, in seconds, at which a fit logs the duration in advance."""
 
+#: Typical number of evaluations of each start in a fit.
 TYPICAL_EVALUATIONS = 100
-"""Typical number of evaluations of each start in a fit."""
 
 
 class JointObjective(ClosedFormObjective):

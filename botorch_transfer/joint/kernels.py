@@ -253,8 +253,8 @@ class CoregionalizationKernel(Kernel):
         return twin
 
 
+#: The ``ε`` of the initial matrix ``11ᵀ + εI``: the variance of each task that is not shared.
 INDEPENDENCE = 0.1
-"""The ``ε`` of the initial matrix ``11ᵀ + εI``: the variance of each task that is not shared."""
 
 
 class _FreeCoregionalizationKernel(CoregionalizationKernel):

@@ -75,8 +75,8 @@ from botorch_transfer.model import TargetGP
 from botorch_transfer.outcome_transforms import OutcomeMoments, resolve_transform, split_transform
 from botorch_transfer.prior import TransferPrior
 
+#: Default number of further starts of a fit. Fewer starts are used if memory is short.
 MAX_RESTARTS = 2
-"""Default number of further starts of a fit. Fewer starts are used if memory is short."""
 
 
 class JointTransferGP(TargetGP):

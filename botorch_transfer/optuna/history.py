@@ -45,8 +45,8 @@ from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
 
+#: Columns of the task and the trial's state; parameters hardly ever have the second name.
 TASK, STATUS = "task", "optuna: state"
-"""Columns of the task and the trial's state; parameters hardly ever have the second name."""
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -305,12 +305,12 @@ class _Experiment:
         return self.trials
 
 
+#: Optuna's trial states by the names of Ax's trial statuses; other trials are left out.
 AX_STATES = {
     "COMPLETED": TrialState.COMPLETE,
     "EARLY_STOPPED": TrialState.PRUNED,
     "FAILED": TrialState.FAIL,
 }
-"""Optuna's trial states by the names of Ax's trial statuses; other trials are left out."""
 
 
 def _is_of_ax(part: Any) -> bool:

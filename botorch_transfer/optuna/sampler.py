@@ -56,11 +56,11 @@ from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
 logger = logging.getLogger(__name__)
 
+#: Maximum number of objectives; the hypervolume of more objectives takes too long.
 MAX_OBJECTIVES = 3
-"""Maximum number of objectives; the hypervolume of more objectives takes too long."""
 
+#: Maximum number of attempts while other workers choose the same row.
 MAX_ATTEMPTS = 5
-"""Maximum number of attempts while other workers choose the same row."""
 
 _PARAMS = "transfer:params"
 _ROOMS = (

@@ -49,12 +49,12 @@ from botorch_transfer.gp.state import collapse_batch, savable, select_batch
 from botorch_transfer.gp.stationary import PriorKernel, Stationary, evaluate
 from botorch_transfer.prior import Observations
 
+#: Maximum number of reference points, over which the mean of a task's own function is zero.
 MAX_REFERENCE = 64
-"""Maximum number of reference points, over which the mean of a task's own function is zero."""
 
 
+#: The variance of the tasks' levels, in units of standardized outcomes.
 LEVEL_VARIANCE = 0.09
-"""The variance of the tasks' levels, in units of standardized outcomes."""
 
 
 class PopulationHyperparameters(NamedTuple):
@@ -260,8 +260,8 @@ class ConditionedPopulation(ConditionedBatch):
         return self.flat_kernels(x, self.points)
 
 
+#: Maximum number of a task's rows that are not condensed to the task's own inducing points.
 MAX_ROWS_OF_TASK = 1500
-"""Maximum number of a task's rows that are not condensed to the task's own inducing points."""
 
 _MAX_OWN_INDUCING = 512
 

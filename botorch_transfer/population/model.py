@@ -31,21 +31,21 @@ from botorch_transfer.population.kernel import PopulationKernel, PopulationMean,
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.prior import ConditionedPrior
 
+#: Number of scales to average over, and their range from the mean in standard deviations.
 NUM_SCALES, WIDTH = 9, 2.5
-"""Number of scales to average over, and their range from the mean in standard deviations."""
 
+#: Prior probability that the target's scale is negative: the target is the sources' opposite.
 INVERTED = 0.05
-"""Prior probability that the target's scale is negative: the target is the sources' opposite."""
 
+#: Prior probability that the target's level is unrelated to the sources' levels, and the factor of
+#: the level's standard deviation in this case.
 ELSEWHERE, FAR = 0.05, 10.0
-"""Prior probability that the target's level is unrelated to the sources' levels, and the factor of
-the level's standard deviation in this case."""
 
+#: Minimum number of target points from which the spread of the target's outcomes is estimated.
 ENOUGH_POINTS = 3
-"""Minimum number of target points from which the spread of the target's outcomes is estimated."""
 
+#: Factor between the noise variance and its bounds.
 _RANGE = 1e12
-"""Factor between the noise variance and its bounds."""
 
 
 class PopulationGP(SourcePosteriorGP):

@@ -50,23 +50,23 @@ from botorch_transfer.population.kernel import (
 from botorch_transfer.prior import ConditionedPrior, Observations
 from botorch_transfer.progress import announce
 
+#: The lengthscale of an input that is constant in all data, in widths of the unit cube.
 _UNKNOWN_LENGTHSCALE = 1 / 3
-"""The lengthscale of an input that is constant in all data, in widths of the unit cube."""
 
 _JITTER = 1e-6
 
+#: Approximate number of iterations of a fit.
 _STEPS = 50
-"""Approximate number of iterations of a fit."""
 
+#: Minimum number of points to keep of each task.
 _FEWEST = 5
-"""Minimum number of points to keep of each task."""
 
+#: Weight of the hyperpriors of scales and levels, as a number of tasks.
 _PSEUDO_TASKS = 2.0
-"""Weight of the hyperpriors of scales and levels, as a number of tasks."""
 
+#: Prior standard deviation of a task's log scale, and of a task's level in units of the typical
+#: scale.
 _SCALE_STD, _LEVEL_STD = 1.0, 1.0
-"""Prior standard deviation of a task's log scale, and of a task's level in units of the typical
-scale."""
 
 
 @dataclass(frozen=True)
@@ -322,8 +322,8 @@ class SourcePopulation(ConditionedPrior):
     """
 
     gps: ConditionedPopulation
+    #: Mask of tasks whose outcomes vary, an ``M`` boolean tensor.
     varies: Tensor
-    """Mask of tasks whose outcomes vary, an ``M`` boolean tensor."""
 
     @classmethod
     def fit(

@@ -28,16 +28,17 @@ logger = logging.getLogger(__name__)
 
 UNIT = r"(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
+#: A number, optionally with a unit. A unit is one word that does not begin with a digit.
 NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
-"""A number, optionally with a unit. A unit is one word that does not begin with a digit."""
 
+#: A number with a decimal comma, optionally a bound or with a mark. The groups are the parts before
+#: and after the comma.
 DECIMAL_COMMA = (
     rf"^(\s*(?:[<>≤≥~=]+\s*)?[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*[*†‡]*\s*)$"
 )
-"""A number with a decimal comma, optionally a bound or with a mark. The groups are the parts before
-and after the comma."""
 
 
+#: Units that can be converted: the base unit, the factor and the offset of each unit.
 SCALES = {
     f"{prefix}{unit}": ("L" if unit == "l" else unit, factor, 0.0)
     for unit in ("g", "L", "l", "mol", "M", "m", "s", "Pa", "bar", "V", "W", "A", "Hz", "J")
@@ -50,10 +51,9 @@ SCALES = {
     "C": ("K", 1.0, 273.15),
     "°F": ("K", 5 / 9, 459.67 * 5 / 9),
 }
-"""Units that can be converted: the base unit, the factor and the offset of each unit."""
 
+#: Largest share of cells without a number in a column that is read as numbers.
 MAX_SLIPS = 0.1
-"""Largest share of cells without a number in a column that is read as numbers."""
 
 
 @contextmanager

@@ -37,42 +37,42 @@ from botorch_transfer.search_space.space import SearchSpace, check_table
 
 logger = logging.getLogger(__name__)
 
+#: Least ratio of the largest to the smallest number for a logarithmic scale.
 LOG_RATIO = 10
-"""Least ratio of the largest to the smallest number for a logarithmic scale."""
 
+#: Maximum number of levels of an ordinal parameter, and least mean number of runs per level.
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
-"""Maximum number of levels of an ordinal parameter, and least mean number of runs per level."""
 
+#: Maximum number of distinct values in a column of text that holds choices.
 MAX_CHOICES = 100
-"""Maximum number of distinct values in a column of text that holds choices."""
 
+#: Least share of empty cells for which an empty cell counts as a choice. Half the mean share of the
+#: other choices also suffices.
 MANY_EMPTY = 0.05
-"""Least share of empty cells for which an empty cell counts as a choice. Half the mean share of the
-other choices also suffices."""
 
+#: Names of columns that hold the place, time or number of a run: they consist of these words.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
     r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
 )
-"""Names of columns that hold the place, time or number of a run: they consist of these words."""
 
+#: Names of columns that hold the step of a learning curve.
 STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
-"""Names of columns that hold the step of a learning curve."""
 
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
+#: Words in the names of maximized outcomes, and of minimized outcomes.
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
-"""Words in the names of maximized outcomes, and of minimized outcomes."""
 
+#: Names of measured columns, without units in brackets and per cent signs.
 MEASURES = re.compile(
     r"(?i)((val(idation)?|test|train(ing)?|mean|best|final|balanced|top_?[15])_?)?("
     rf"{LARGE_IS_GOOD}|{SMALL_IS_GOOD}|roc_auc|f1_score|"
     r"(fit|train|training|score|eval)_?(seconds|time)|run_?time|wall_?(clock_?)?time|elapsed|"
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
-"""Names of measured columns, without units in brackets and per cent signs."""
 
+#: Rank correlation with the outcome above which a column may be another measure.
 ALMOST_THE_OUTCOME = 0.99
-"""Rank correlation with the outcome above which a column may be another measure."""
 
 DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"
 

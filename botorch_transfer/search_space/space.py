@@ -36,8 +36,8 @@ from botorch_transfer.search_space.parameters import (
 
 logger = logging.getLogger(__name__)
 
+#: Maximum number of values of an integer parameter in ``SearchSpace.discrete_dims``.
 MAX_LISTED_VALUES = 1_000
-"""Maximum number of values of an integer parameter in ``SearchSpace.discrete_dims``."""
 
 
 def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
@@ -592,17 +592,17 @@ def _check_condition(
             )
 
 
+#: Type of the fractions of a composition in files: numbers from 0 to 1.
 FRACTION = "simplex"
-"""Type of the fractions of a composition in files: numbers from 0 to 1."""
 
+#: Formats of dictionaries by ``"type"``: the class, required entries with the fields that they set,
+#: and optional entries, which have the names of the fields.
 _FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
     "float": (FloatParameter, {"low": "lower", "high": "upper"}, {"log", "step"}),
     "int": (IntegerParameter, {"low": "lower", "high": "upper"}, {"log"}),
     "ordinal": (OrdinalParameter, {"values": "values"}, {"log"}),
     "categorical": (CategoricalParameter, {"choices": "values"}, {"descriptors"}),
 }
-"""Formats of dictionaries by ``"type"``: the class, required entries with the fields that they set,
-and optional entries, which have the names of the fields."""
 
 
 def _is_fraction(spec: Any) -> bool:

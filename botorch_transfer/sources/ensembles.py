@@ -39,11 +39,11 @@ from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
 
+#: The number of RGPE's posterior draws, and the seed of the draws.
 NUM_SAMPLES, SEED = 256, 0
-"""The number of RGPE's posterior draws, and the seed of the draws."""
 
+#: SGPT's bandwidth ``ρ``: a source that misranks a share ``ρ`` of pairs or more has weight zero.
 BANDWIDTH = 0.1
-"""SGPT's bandwidth ``ρ``: a source that misranks a share ``ρ`` of pairs or more has weight zero."""
 
 
 class EnsembleGP(SourcePosteriorGP):
@@ -68,8 +68,8 @@ class EnsembleGP(SourcePosteriorGP):
     prior_class = SourceGPs
 
     prior: SourceGPs
+    #: Whether the ensemble's covariance includes the sources' posterior covariances.
     has_source_covariance: ClassVar[bool] = True
-    """Whether the ensemble's covariance includes the sources' posterior covariances."""
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Returns source tasks' hyperpriors: the target's own GP does not depend on sources."""

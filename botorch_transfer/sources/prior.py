@@ -58,11 +58,11 @@ class SourceGPs(ConditionedPrior):
     """
 
     gps: ConditionedGPs
+    #: Spearman's rank correlation of each task's outcomes with the mean prediction of all other
+    #: tasks, for at most ``MAX_COMPARED`` tasks. Zero if the outcomes or the predictions are
+    #: constant; empty for one task. If sources do not predict each other, they are unlikely to
+    #: predict a target.
     agreement: Tensor
-    """Spearman's rank correlation of each task's outcomes with the mean prediction of all other
-    tasks, for at most ``MAX_COMPARED`` tasks. Zero if the outcomes or the predictions are constant;
-    empty for one task. If sources do not predict each other, they are unlikely to predict a
-    target."""
 
     @classmethod
     def fit(
@@ -314,11 +314,11 @@ class SourceGPs(ConditionedPrior):
         }
 
 
+#: Minimum number of tasks to judge agreement: with fewer tasks, one outlier is too much.
 MIN_TASKS = 5
-"""Minimum number of tasks to judge agreement: with fewer tasks, one outlier is too much."""
 
+#: Maximum number of tasks to compare, and of points of each task.
 MAX_COMPARED, MAX_POINTS = 32, 32
-"""Maximum number of tasks to compare, and of points of each task."""
 
 
 def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:

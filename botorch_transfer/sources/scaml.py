@@ -179,14 +179,14 @@ class ScaMLGP(SourcePosteriorGP):
 
 # --------------------------------------------------------------------------------- screening
 
+#: The weights over which the evidence for a task is averaged.
 SCREENING_WEIGHTS = (0.25, 0.5, 1.0, 2.0)
-"""The weights over which the evidence for a task is averaged."""
 
+#: Maximum number of target points in the evidence.
 MAX_SCREENING_POINTS = 32
-"""Maximum number of target points in the evidence."""
 
+#: Number of decimals of evidence; tasks with equal rounded evidence tie.
 _DECIMALS = 6
-"""Number of decimals of evidence; tasks with equal rounded evidence tie."""
 
 
 @torch.no_grad()

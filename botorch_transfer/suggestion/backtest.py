@@ -44,21 +44,21 @@ from botorch_transfer.suggestion.region import Region
 
 Array = NDArray[np.float64]
 
+#: The numbers of evaluations after which the best outcome is tabulated; the last ends a replay.
 CHECKPOINTS = (1, 3, 5, 10)
-"""The numbers of evaluations after which the best outcome is tabulated; the last ends a replay."""
 
+#: Maximum number of tasks to replay, of rows to keep of each task, and of tasks to learn from.
 MAX_REPLAYED, MAX_ROWS, MAX_SOURCES = 10, 100, 32
-"""Maximum number of tasks to replay, of rows to keep of each task, and of tasks to learn from."""
 
+#: Number of different rows that a task needs to be replayed.
 FEWEST_ROWS = 4
-"""Number of different rows that a task needs to be replayed."""
 
 RANDOM = "random"
+#: Number of random orders of a task's rows, and number of bootstrap samples.
 NUM_ORDERS, NUM_DRAWS = 200, 2_000
-"""Number of random orders of a task's rows, and number of bootstrap samples."""
 
+#: Columns of the file of finished runs.
 COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
-"""Columns of the file of finished runs."""
 
 
 @dataclass(frozen=True)

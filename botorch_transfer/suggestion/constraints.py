@@ -29,17 +29,17 @@ from botorch_transfer.search_space import SearchSpace
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+#: Largest violation of an equality by rounding errors, relative to the sizes of its terms.
 TOLERANCE = 1e-9
-"""Largest violation of an equality by rounding errors, relative to the sizes of its terms."""
 
+#: Maximum number of nodes of branch and bound; a feasible row is enough, even if not nearest.
 MAX_NODES = 100
-"""Maximum number of nodes of branch and bound; a feasible row is enough, even if not nearest."""
 
+#: Key of the constant term among the names of columns.
 CONSTANT = ""
-"""Key of the constant term among the names of columns."""
 
+#: Sign by which a comparison is multiplied to become ``>=``; 0 for an equality.
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
-"""Sign by which a comparison is multiplied to become ``>=``; 0 for an equality."""
 
 
 @dataclass(frozen=True)

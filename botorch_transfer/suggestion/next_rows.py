@@ -50,24 +50,24 @@ from botorch_transfer.suggestion.search import is_among, maximize, not_taken, sp
 
 logger = logging.getLogger(__name__)
 
+#: Minimum number of runs in the first design without a history. With ``p > 3`` parameters, the
+#: first design has ``p + 1`` runs.
 FIRST_RUNS = 4
-"""Minimum number of runs in the first design without a history. With ``p > 3`` parameters, the
-first design has ``p + 1`` runs."""
 
+#: The quantiles of :func:`predict`.
 QUANTILES = (0.05, 0.5, 0.95)
-"""The quantiles of :func:`predict`."""
 
+#: Pairs of a probability of improvement and the words for at least this probability.
 WORDS = (0.5, "likely to beat %s"), (0.1, "may beat %s"), (0.0, "unlikely to beat %s: exploring")
-"""Pairs of a probability of improvement and the words for at least this probability."""
 
+#: Probability of a gain above the noise that at least one row must have for a study to continue.
 UNLIKELY = 0.05
-"""Probability of a gain above the noise that at least one row must have for a study to continue."""
 
+#: Number of random rows that set the scales and references of acquisition functions.
 NUM_REFERENCE = 256
-"""Number of random rows that set the scales and references of acquisition functions."""
 
+#: Maximum number of source tasks to name for a row.
 MAX_NAMED = 5
-"""Maximum number of source tasks to name for a row."""
 
 
 class Suggestion(NamedTuple):

@@ -43,14 +43,14 @@ from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.outcome_transforms import ranks
 
+#: Default model of :func:`suggest`.
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
-"""Default model of :func:`suggest`."""
 
+#: Maximum number of rows to predict at once.
 MAX_TOGETHER = 256
-"""Maximum number of rows to predict at once."""
 
+#: Names of the models that are not classes of this package.
 PLAIN, SORTED = "SingleTaskGP", "sorted"
-"""Names of the models that are not classes of this package."""
 
 
 def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:

@@ -55,20 +55,20 @@ from botorch_transfer.suggestion.outcomes import PLAIN, moments
 from botorch_transfer.suggestion.reading import EncodedTables
 from botorch_transfer.suggestion.region import Region
 
+#: Maximum number of important parameters to draw singly, and in pairs.
 MAX_SLICES, MAX_MAPPED = 12, 5
-"""Maximum number of important parameters to draw singly, and in pairs."""
 
+#: Number of points along a range in a slice, and in a map.
 SLICE_POINTS, MAP_POINTS = 60, 20
-"""Number of points along a range in a slice, and in a map."""
 
+#: Maximum number of points of a learning curve.
 MAX_STEPS = 200
-"""Maximum number of points of a learning curve."""
 
+#: Minimum number of runs to replay a plain GP, and number of random rows it may also choose.
 ENOUGH_TO_REPLAY, NUM_REPLAYED = 20, 200
-"""Minimum number of runs to replay a plain GP, and number of random rows it may also choose."""
 
+#: Minimum number of runs to compare predictions with.
 ENOUGH_RUNS = 3
-"""Minimum number of runs to compare predictions with."""
 
 WORDS = {
     "helpful": "yes",
@@ -78,16 +78,16 @@ WORDS = {
     "unclear": "not clear yet",
     "used, not yet tested": "not clear yet",
 }
+#: Plain words for verdicts on one old task, and on all old tasks.
 WHOLE = {
     "helpful": "old runs help: this study's runs follow them",
     "partly helpful": "some old tasks help: this study's runs follow them",
     "misleading": "old runs mislead: what was good there is bad here",
     "irrelevant": "old runs do not help: this study's runs do not follow them",
 }
-"""Plain words for verdicts on one old task, and on all old tasks."""
 
+#: Number of points in each of the two samples for importances, a power of two.
 NUM_POINTS = 256
-"""Number of points in each of the two samples for importances, a power of two."""
 
 NEW, OLD = "this study", "old tasks"
 

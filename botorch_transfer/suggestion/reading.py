@@ -53,15 +53,15 @@ from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
 
+#: Distance from the best outcome to the limit of bad outcomes, in a prior's standard deviations.
 DEPTH = 4.0
-"""Distance from the best outcome to the limit of bad outcomes, in a prior's standard deviations."""
 
+#: Words in the names of outcomes in per cent. If no value is above 1, they are fractions.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
-"""Words in the names of outcomes in per cent. If no value is above 1, they are fractions."""
 
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
+#: Columns that suggestions add to the parameters.
 ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
-"""Columns that suggestions add to the parameters."""
 
 
 class EncodedTables(NamedTuple):

@@ -30,20 +30,20 @@ from botorch_transfer.suggestion.constraints import Condition, Repair
 
 logger = logging.getLogger(__name__)
 
+#: Maximum number of configurations of a space that is searched by listing them.
 MAX_GRID = 2_000
-"""Maximum number of configurations of a space that is searched by listing them."""
 
+#: Maximum number of infeasible rows to repair at once; feasible rows do not count.
 MAX_REPAIRED = 48
-"""Maximum number of infeasible rows to repair at once; feasible rows do not count."""
 
+#: Margins that tighten inequalities, relative to their terms; tried until a row is allowed.
 MARGINS = (0.0, 1e-11, 1e-6)
-"""Margins that tighten inequalities, relative to their terms; tried until a row is allowed."""
 
+#: Number of attempts to satisfy conditions by numbers they name, then by values next to these.
 MAX_MOVES = 12
-"""Number of attempts to satisfy conditions by numbers they name, then by values next to these."""
 
+#: Number of digits of continuous values under constraints.
 DIGITS = 12
-"""Number of digits of continuous values under constraints."""
 
 
 @dataclass(frozen=True)

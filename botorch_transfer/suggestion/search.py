@@ -24,31 +24,31 @@ from botorch_transfer.gp.objective import minimize_batched
 from botorch_transfer.search_space import FloatParameter, SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
+#: Maximum difference in each column of the unit cube between points that count as the same row.
 SAME_ROW = 1e-4
-"""Maximum difference in each column of the unit cube between points that count as the same row."""
 
+#: Number of random rows that are scored before the best ones are improved.
 POOL = 512
-"""Number of random rows that are scored before the best ones are improved."""
 
+#: Maximum number of values of a parameter for single steps. Gradients handle longer parameters.
 MAX_VALUES = 2_000
-"""Maximum number of values of a parameter for single steps. Gradients handle longer parameters."""
 
+#: Number of random rows of a longer table to score first. Then the ``NUM_NEAR`` neighbours of the
+#: ``NUM_BEST`` best rows are scored, as often as this improves the best row.
 MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
-"""Number of random rows of a longer table to score first. Then the ``NUM_NEAR`` neighbours of the
-``NUM_BEST`` best rows are scored, as often as this improves the best row."""
 
+#: Number of gradient searches for each combination of unordered parameters, of combinations to
+#: search, and of iterations; and the relative improvement below which a search ends.
 NUM_STARTS, NUM_CHOICES, MAX_ITER, TOLERANCE = 4, 3, 80, 1e-5
-"""Number of gradient searches for each combination of unordered parameters, of combinations to
-search, and of iterations; and the relative improvement below which a search ends."""
 
+#: Maximum number of rows that are varied by single steps.
 MAX_STEPS = 20
-"""Maximum number of rows that are varied by single steps."""
 
+#: Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
+#: improvement, or without outcomes of the acquisition's spread over the space. All moves together
+#: lose at most ``INDIFFERENCE``. A parameter with an effect below ``UNKNOWN`` moves to the middle.
+#: Any other parameter loses at most the share ``OWN_EFFECT`` of its effect.
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
-"""Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
-improvement, or without outcomes of the acquisition's spread over the space. All moves together lose
-at most ``INDIFFERENCE``. A parameter with an effect below ``UNKNOWN`` moves to the middle. Any
-other parameter loses at most the share ``OWN_EFFECT`` of its effect."""
 
 
 class ExhaustedSpaceError(ValueError):
