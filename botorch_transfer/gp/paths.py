@@ -285,11 +285,7 @@ class SourcePath(ModelPath):
     correction: Tensor
 
     def __init__(
-        self,
-        gps: ConditionedBatch,
-        weights: Tensor | None,
-        shape: torch.Size,
-        num_features: int,
+        self, gps: ConditionedBatch, weights: Tensor | None, shape: torch.Size, num_features: int
     ) -> None:
         super().__init__()
         weights = gps.alpha.new_ones(len(gps.alpha)) if weights is None else weights
