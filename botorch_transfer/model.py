@@ -213,7 +213,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         apart = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
         if transform is None:
             return apart
-        return cast(Posterior, transform.untransform_posterior(apart, X=X.unsqueeze(-2)))
+        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
 
     @abstractmethod
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -241,6 +241,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             >>> model.lengthscales().shape
             torch.Size([2])
         """
+        training = self.training
         *batch, _, dim = self.eval().train_inputs[0].shape
         cube = torch.tensor([[_STEP / 2] * dim, [1 - _STEP / 2] * dim])
         X = draw_sobol_samples(cube, n=NUM_SLOPES, q=1, seed=0).to(self.train_targets)
@@ -250,6 +251,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         ends = X.reshape(-1, 1, *ones, 1, dim) + torch.cat([-half, half], dim=-2)
         with gpt_posterior_settings():
             function, pairs = self(X.squeeze(-2)), self(ends)
+        self.train(training)
         covariance, sign = function.covariance_matrix, X.new_tensor([-1.0, 1.0])
         level = covariance.mean(dim=(-2, -1))  # variance of the function's mean over the cube
         spread = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) - level

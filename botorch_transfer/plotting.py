@@ -223,9 +223,8 @@ def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
         key += space.dim
     named = [p for p in space.parameters if key in (p.name, *places[p.name])]
     if not named:
-        kind = "input" if isinstance(key, int) else "parameter"
         names = ", ".join(p.name for p in space.parameters)
-        raise ValueError(f"There is no {kind} {dimension!r}: use one of {names}.")
+        raise ValueError(f"There is no parameter {dimension!r}: use one of {names}.")
     return named[0]
 
 

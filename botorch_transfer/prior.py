@@ -153,8 +153,7 @@ class TransferPrior(Saved, ABC):
         # Only classes of this package: the code of other classes is not part of the key.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
             # A hyperprior is fitted to domains, and stays on the CPU.
-            first = next(iter(content.values())).X if isinstance(content, Mapping) else None
-            device = None if first is None else first.device
+            device = next(iter(content.values())).X.device if isinstance(content, Mapping) else None
 
             def read(path: Path, name: str) -> Any:
                 arguments = read_prior(path, name, device, options.get("input_transform"))
@@ -482,7 +481,7 @@ class ConditionedPrior(TransferPrior):
         taken = [name for name in given if name in self.task_names]
         if taken:
             raise InputDataError(
-                f"The prior has a source task {taken[0]!r} already: give another name."
+                f"The prior has a source task {taken[0]!r} already: give the new task another name."
             )
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:

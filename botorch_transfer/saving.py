@@ -269,8 +269,7 @@ def read_prior(
     if header.get("checksum") != _checksum(header.get("config", {}), tensors):
         raise ValueError(f"{str(path)!r} is damaged: save the prior again.")
     moved = {key: tensor.to(device or "cpu") for key, tensor in tensors.items()}
-    content: dict[str, Any] = unpack(header["config"], moved, input_transform)
-    return content
+    return unpack(header["config"], moved, input_transform)
 
 
 def _checksum(config: Any, tensors: Mapping[str, Tensor]) -> str:
