@@ -28,7 +28,7 @@ from itertools import accumulate
 from typing import Any, Self, cast
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter
 
@@ -39,11 +39,6 @@ from botorch_transfer.gp.stationary import evaluate
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
     """Returns the rows of each task, given the numbers of points of consecutive tasks."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
-
-
-def rows_from_first_to_last(rows: Sequence[slice]) -> slice:
-    """Joins ascending slices of rows to one slice, from the first to the last row."""
-    return slice(rows[0].start, rows[-1].stop) if rows else slice(0, 0)
 
 
 @dataclass(frozen=True)
@@ -63,22 +58,14 @@ class TaskPoints:
     def rows(self, support: Sequence[bool]) -> slice:
         """Returns the rows from the first to the last point whose task is in the support."""
         rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
-        return rows_from_first_to_last([own for task, own in rows if support[task]])
+        inside = [own for task, own in rows if support[task]]
+        return slice(inside[0].start, inside[-1].stop) if inside else slice(0, 0)
 
     def one_hot(self, num_tasks: int) -> Tensor:
         """Returns indicators of each point's task, an ``n x num_tasks`` tensor."""
         eye = torch.eye(num_tasks, dtype=self.X.dtype, device=self.X.device)
         tasks = zip(self.tasks, self.sizes, strict=True)
         return torch.cat([eye[task].expand(size, -1) for task, size in tasks])
-
-
-def _batch_shapes(kernel: Any) -> list[torch.Size]:
-    """Returns the batch shapes of a kernel and of the base kernel that it scales."""
-    if type(kernel) is ScaleKernel:
-        return [kernel._batch_shape, *_batch_shapes(kernel.base_kernel)]
-    return [
-        kernel._batch_shape if type(kernel) in (RBFKernel, MaternKernel) else kernel.batch_shape
-    ]
 
 
 class CoregionalizationKernel(Kernel):
@@ -90,8 +77,8 @@ class CoregionalizationKernel(Kernel):
     Args:
         data_kernels: The ``Q`` kernels ``k_ν`` over the inputs, without the task column.
         num_tasks: The number of tasks ``T``, target included.
-        **kwargs: ``batch_shape``, the factors' batch shape; and ``active_dims``, the columns that
-            the kernel looks at, task column last.
+        **kwargs: ``batch_shape``, the batch shape of the factors and of the data kernels; and
+            ``active_dims``, the columns that the kernel looks at, task column last.
 
     Example:
         >>> class SharedKernel(CoregionalizationKernel):
@@ -117,9 +104,7 @@ class CoregionalizationKernel(Kernel):
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
         """The batch shape. GPyTorch's property visits all modules, which slows small fits."""
-        parts = [part for kernel in self.data_kernels for part in _batch_shapes(kernel)]
-        shapes = {self._batch_shape, *parts}
-        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
+        return self._batch_shape
 
     @property
     @abstractmethod
@@ -409,7 +394,7 @@ class HierarchicalKernel(CoregionalizationKernel):
         return ones.triu().unsqueeze(-1)
 
 
-class _IndependentSourcesKernel(CoregionalizationKernel):
+class IndependentSourcesKernel(CoregionalizationKernel):
     """Base class of kernels in which each source shares a kernel with the target only.
 
     Args:
@@ -457,7 +442,7 @@ class _IndependentSourcesKernel(CoregionalizationKernel):
         return factors
 
 
-class WeightedSourceKernel(_IndependentSourcesKernel):
+class WeightedSourceKernel(IndependentSourcesKernel):
     r"""``k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')``, the kernel of WSGP.
 
     Each source task is the sum of its own function and of ``√w_ν`` times a function that it shares
@@ -496,7 +481,7 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
         return self._factors(own, torch.stack([torch.zeros_like(alone), shared], dim=-1))
 
 
-class ScaMLKernel(_IndependentSourcesKernel):
+class ScaMLKernel(IndependentSourcesKernel):
     r"""``Cov(f_i, f_j)`` of independent sources ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
 
     Conditioned on the sources, this kernel gives ScaML-GP, Eq. (3) to (5) of
