@@ -514,10 +514,7 @@ class JointObjective(ClosedFormObjective):
         self._points = TaskPoints(self._X[0], tuple(range(kernel.num_tasks)), sizes)
         self._one_hot = self._points.one_hot(kernel.num_tasks)
         # Indicators of each point's inferred noise variance, one for each task without known noise.
-        is_known = (
-            *model.conditional.noise.known,
-            not isinstance(model.likelihood, GaussianLikelihood),
-        )
+        is_known = *model.conditional.noise.known, "noise" not in self._sizes
         inferred = [task for task, known in enumerate(is_known) if not known]
         self._noise_of = self._one_hot[:, inferred].mT
         self.kernel = kernel
@@ -553,12 +550,7 @@ class JointObjective(ClosedFormObjective):
     @torch.enable_grad()
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of all tasks' points."""
-        values = values.detach().requires_grad_()
-        value = self._negative_log_likelihood(values, rows % self.num_members)
-        (slope,) = torch.autograd.grad(value.sum(), values)
-        return value.detach(), slope
-
-    def _negative_log_likelihood(self, values: Tensor, member: Tensor) -> Tensor:
+        values, member = values.detach().requires_grad_(), rows % self.num_members
         given = self._split(values)
         inferred = [given[name] for name in ("source noise", "noise") if name in given]
         noise = self._known_noise[member] + torch.cat(inferred, dim=-1) @ self._noise_of
@@ -574,13 +566,16 @@ class JointObjective(ClosedFormObjective):
             return weights * kernel.covariance(X[:, rows])
 
         if isinstance(self.kernel, IndependentSourcesKernel):
-            return self._of_blocks(part, Y, noise)
-        total: Any = 0.0
-        for index, support in enumerate(self.kernel.support):
-            rows = self._points.rows(support)
-            margins = rows.start, Y.shape[-1] - rows.stop
-            total = total + pad(part(index, rows), (*margins, *margins))
-        return nll(torch.zeros_like(Y), total, Y, noise=noise)
+            value = self._of_blocks(part, Y, noise)
+        else:
+            total: Any = 0.0
+            for index, support in enumerate(self.kernel.support):
+                shared = self._points.rows(support)
+                margins = shared.start, Y.shape[-1] - shared.stop
+                total = total + pad(part(index, shared), (*margins, *margins))
+            value = nll(torch.zeros_like(Y), total, Y, noise=noise)
+        (slope,) = torch.autograd.grad(value.sum(), values)
+        return value.detach(), slope
 
     def _of_blocks(self, part: Callable[[int, Tensor], Tensor], Y: Tensor, noise: Tensor) -> Tensor:
         """Evaluates the negative log likelihood, source by source; NaN if a block fails."""

@@ -207,7 +207,6 @@ class CoregionalizationKernel(Kernel):
         """Selects from the batch."""
         if len(self.batch_shape) == 0:
             return self
-        index = index if isinstance(index, tuple) else (index,)
         kernels = [cast(Kernel, kernel)[index] for kernel in self.data_kernels]
         return self._with_kernels(kernels, lambda tensor: tensor[index])
 
@@ -242,8 +241,32 @@ class CoregionalizationKernel(Kernel):
 INDEPENDENCE = 0.1
 
 
-class _FreeCoregionalizationKernel(CoregionalizationKernel):
-    """Base class of kernels with a free positive semi-definite matrix for each data kernel."""
+class LinearCoregionalizationKernel(CoregionalizationKernel):
+    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
+
+    This is the kernel of MTGP, the most flexible kernel of the family, with ``O(T³)``
+    hyperparameters. With a single data kernel, it is the kernel of MTKGP and of BoTorch's
+    ``MultiTaskGP``. The matrices start at ``(11ᵀ + εI) / Q``: all tasks are similar, and have about
+    unit variance.
+
+    Args:
+        data_kernels: ``Q`` kernels of unit variance.
+        num_tasks: The number of tasks ``T``, target included.
+        rank: The number of columns of each factor; ``T`` if omitted.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
+
+    Raises:
+        ValueError: If the rank is not between 1 and the number of tasks.
+
+    Example:
+        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
+        >>> kernel.task_covariances().shape
+        torch.Size([2, 2, 2])
+        >>> LinearCoregionalizationKernel([RBFKernel()], num_tasks=2).task_covariances()
+        tensor([[[1.1000, 1.0000],
+                 [1.0000, 1.1000]]], grad_fn=<...>)
+    """
 
     raw_factors: Parameter
 
@@ -278,58 +301,6 @@ class _FreeCoregionalizationKernel(CoregionalizationKernel):
     def task_factors(self, *fitted: Tensor) -> Tensor:
         """Returns the factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
         return fitted[0] if fitted else self.factors
-
-
-class LinearCoregionalizationKernel(_FreeCoregionalizationKernel):
-    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
-
-    This is the kernel of MTGP, the most flexible kernel of the family, with ``O(T³)``
-    hyperparameters. The matrices start at ``(11ᵀ + εI) / Q``: all tasks are similar, and have about
-    unit variance.
-
-    Args:
-        data_kernels: ``Q`` kernels of unit variance.
-        num_tasks: The number of tasks ``T``, target included.
-        rank: The number of columns of each factor; ``T`` if omitted.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
-
-    Raises:
-        ValueError: If the rank is not between 1 and the number of tasks.
-
-    Example:
-        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
-        >>> kernel.task_covariances().shape
-        torch.Size([2, 2, 2])
-    """
-
-
-class IntrinsicCoregionalizationKernel(_FreeCoregionalizationKernel):
-    r"""``W_ij k(x, x')`` with one free positive semi-definite matrix.
-
-    This is the kernel of MTKGP, and of BoTorch's ``MultiTaskGP``. The matrix starts at
-    ``11ᵀ + εI``.
-
-    Args:
-        data_kernel: A kernel of unit variance.
-        num_tasks: The number of tasks ``T``, target included.
-        rank: The number of columns of the factor; ``T`` if omitted.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
-
-    Raises:
-        ValueError: If the rank is not between 1 and the number of tasks.
-
-    Example:
-        >>> IntrinsicCoregionalizationKernel(RBFKernel(), num_tasks=2).task_covariances()
-        tensor([[[1.1000, 1.0000],
-                 [1.0000, 1.1000]]], grad_fn=<...>)
-    """
-
-    def __init__(
-        self, data_kernel: Kernel, num_tasks: int, rank: int | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__([data_kernel], num_tasks, rank, **kwargs)
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
