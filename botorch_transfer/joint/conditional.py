@@ -33,19 +33,18 @@ from typing import Any, Self, cast
 
 import torch
 from botorch.sampling.pathwise.features import gen_kernel_features
-from gpytorch.constraints import Interval
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import MultitaskHomoskedasticNoise
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.module import Module as GPyTorchModule
-from gpytorch.priors import Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn import ModuleList
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import Conditioned, name_task_in_errors
+from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.gp.likelihood import log_density, nll
 from botorch_transfer.gp.objective import ClosedFormObjective, Part, kernel_parts
 from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
@@ -125,20 +124,18 @@ class SourceNoise(MultitaskHomoskedasticNoise):
 
     Args:
         known: A flag for each task: whether its noise is known.
-        constraint: The start and the bounds of an inferred noise variance.
-        prior: The hyperprior of an inferred noise variance; none if omitted.
+        own: Hyperprior, start and bounds of an inferred noise variance.
         batch_shape: The batch shape of the model.
     """
 
     def __init__(
         self,
         known: Sequence[bool],
-        constraint: Interval,
-        prior: Prior | None = None,
+        own: Hyperparameter,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> None:
         count = list(known).count(False)
-        super().__init__(count, prior if count > 0 else None, constraint, batch_shape)
+        super().__init__(count, own.prior() if count > 0 else None, own.constraint(), batch_shape)
         self.known = tuple(known)
         self.raw_noise.requires_grad_(count > 0)
 
@@ -188,13 +185,14 @@ class SourceConditional(Conditioned, GPyTorchModule):
         noise: The noise variances of the source data.
 
     Example:
-        >>> from gpytorch.constraints import Positive
         >>> from gpytorch.kernels import RBFKernel
+        >>> from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
         >>> from botorch_transfer.kernels import HierarchicalKernel
         >>> X = torch.rand(5, 2)
         >>> points = SourcePoints(X, X.sum(-1), 0.1 * torch.ones(5), [5], ["monday"])
         >>> kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
-        >>> conditional = SourceConditional(kernel, points, SourceNoise([True], Positive())).eval()
+        >>> noise = SourceNoise([True], SOURCE_HYPERPARAMETERS.noise)
+        >>> conditional = SourceConditional(kernel, points, noise).eval()
         >>> conditional.mean(torch.rand(3, 2)).shape
         torch.Size([3])
     """

@@ -156,14 +156,12 @@ class JointTransferGP(TargetGP):
         transform = resolve_transform(outcome_transform, steps, default, train_Y, old)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
         points = SourcePoints(X, Y, Yvar, sizes, task_names(prior))
-        own_noise, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
-        noise = SourceNoise(known, own_noise.constraint(), own_noise.prior(), batch_shape)
+        known: list[bool] = tasks.fixed_noise.tolist()
+        noise = SourceNoise(known, SOURCE_HYPERPARAMETERS.noise, batch_shape)
         conditional = SourceConditional(kernel, points, noise)
-        prior_moments = SourceConditionalMean(conditional), SourceConditionalKernel(conditional)
-        modules = likelihood, transform, input_transform
-        super().__init__(
-            train_X, train_Y, dim, *prior_moments, train_Yvar, *modules, task_feature, own.noise
-        )
+        mean, covariance = SourceConditionalMean(conditional), SourceConditionalKernel(conditional)
+        modules = train_Yvar, likelihood, transform, input_transform, task_feature
+        super().__init__(train_X, train_Y, dim, mean, covariance, *modules, own.noise)
 
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
@@ -374,10 +372,8 @@ class _FreeCoregionalizationGP(JointTransferGP):
     ) -> None:
         self._rank = rank
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale)
-        super().__init__(
-            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
-        )
+        options = (task_feature, max_bytes, outcome_scale, "cautious", max_points)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
@@ -598,10 +594,8 @@ class WeightedSourceGP(_IndependentSourcesGP):
     ) -> None:
         self._normalize = normalize
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale, hyperparameters)
-        super().__init__(
-            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
-        )
+        options = (task_feature, max_bytes, outcome_scale, hyperparameters, max_points)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size

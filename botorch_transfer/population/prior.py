@@ -198,12 +198,11 @@ class PopulationObjective:
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d
-        constant = (self.tasks.X[:1] == self.tasks.X).all(dim=0)
-        largest = 2.0
-        if len(self.tasks.Y) > 1 and bool(constant.any()):
-            fixed, largest = math.log(_UNKNOWN_LENGTHSCALE), 0.0
-            for column in constant.nonzero().flatten().tolist():
-                pairs[column] = pairs[d + column] = (fixed, fixed)
+        constant = (self.tasks.X[:1] == self.tasks.X).all(dim=0) & (len(self.tasks.Y) > 1)
+        fixed, largest = math.log(_UNKNOWN_LENGTHSCALE), 2.0
+        for column in constant.nonzero().flatten().tolist():
+            pairs[column] = pairs[d + column] = (fixed, fixed)
+            largest = 0.0
         pairs += [(-4.0, largest)] * 2 + [(-11.0, 0.0)] + [(-4.0, 4.0)] * M
         return torch.tensor(pairs, dtype=torch.double).T
 
@@ -456,10 +455,9 @@ class SourcePopulation(ConditionedPrior):
     @property
     def scale_log_std(self) -> float:
         """The standard deviation of the logarithm of a further task's scale."""
-        deviations = self._scales().log()
-        deviations = deviations - deviations.mean() if len(deviations) else deviations
-        squares = _PSEUDO_TASKS * _SCALE_STD**2 + float(deviations.square().sum())
-        return float((squares / (_PSEUDO_TASKS + len(deviations))) ** 0.5)
+        logs = self._scales().log()
+        squares = _PSEUDO_TASKS * _SCALE_STD**2 + float((logs - logs.mean()).square().sum())
+        return float((squares / (_PSEUDO_TASKS + len(logs))) ** 0.5)
 
     @property
     def level_variance(self) -> float:

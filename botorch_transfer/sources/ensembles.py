@@ -229,14 +229,9 @@ class RankWeightedGP(EnsembleGP):
         # Sorted, so that each point has the same random numbers for any order of the data.
         order = lexical_order(*X.flip(-1).unbind(dim=-1), Y)
         X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
-        noise = self._noise_variance().gather(-1, order)
-        Y = Y.gather(-1, order)
-        return rank_weights(*self._losses(X, Y, noise))
-
-    def _losses(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts misranked pairs in posterior draws of the sources and of the target's own GP."""
         covariance, mean = self.covar_module(X).to_dense().double(), self.mean_module(X).double()
-        X, Y, noise = X.double(), Y.double(), noise.double()
+        noise, Y = (part.gather(-1, order).double() for part in (self._noise_variance(), Y))
+        X = X.double()
         # All sources share the base samples, so that the order of the sources does not matter.
         own, error, sources = base_samples(X, NUM_SAMPLES, SEED)
         root = symmetric_root(self.prior.gps.covariance(X))
@@ -247,7 +242,7 @@ class RankWeightedGP(EnsembleGP):
             return misranked_by_the_left_out(draws + mean[..., None, None, :], Y)
 
         losses = in_parts(own_losses, torch.cat([own, error], dim=-1), Y.numel() * Y.shape[-1])
-        return misranked_pairs(values, Y), losses
+        return rank_weights(misranked_pairs(values, Y), losses)
 
 
 def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
