@@ -486,7 +486,4 @@ class SourceHierarchy(ConditionedPrior):
         return super()._statistics() | {"differences": self.gps.outputscale[1:]}
 
 
-_HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
-    "covariance": ConditionedHierarchy,
-    "mean": BoostedHierarchy,
-}
+_HIERARCHIES = {"covariance": ConditionedHierarchy, "mean": BoostedHierarchy}

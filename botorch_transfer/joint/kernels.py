@@ -158,20 +158,18 @@ class CoregionalizationKernel(Kernel):
         """
         covariances = self.task_covariances()
         tasks1, tasks2 = (points.one_hot(self.num_tasks) for points in (points1, points2))
-        batch_shape = torch.broadcast_shapes(
-            points1.X.shape[:-2], points2.X.shape[:-2], self.batch_shape
-        )
+        shapes = (points.X.shape[:-2] for points in (points1, points2))
+        batch_shape = torch.broadcast_shapes(*shapes, self.batch_shape)
         total = points1.X.new_zeros(*batch_shape, len(tasks1), len(tasks2))
-        for index, (kernel, support) in enumerate(
-            zip(self.data_kernels, self.support, strict=True)
-        ):
+        parts = zip(self.data_kernels, self.support, covariances.unbind(dim=-3), strict=True)
+        for kernel, support, matrix in parts:
             rows, columns = points1.rows(support), points2.rows(support)
             if rows.start == rows.stop or columns.start == columns.stop:
                 continue
             # The same object for the same points, so that zero distances are exact.
             x1 = points1.X[..., rows, :]
             x2 = x1 if points1 is points2 else points2.X[..., columns, :]
-            weights = tasks1[rows] @ covariances[..., index, :, :] @ tasks2[columns].mT
+            weights = tasks1[rows] @ matrix @ tasks2[columns].mT
             total[..., rows, columns] += weights * evaluate(kernel, x1, x2)
         return total
 
@@ -193,8 +191,8 @@ class CoregionalizationKernel(Kernel):
         if x1 is x2:
             inputs2 = inputs1
         total = inputs1.new_zeros(())
-        for index, kernel in enumerate(self.data_kernels):
-            rows = one_hot1 @ covariances[..., index, :, :]
+        for kernel, matrix in zip(self.data_kernels, covariances.unbind(dim=-3), strict=True):
+            rows = one_hot1 @ matrix
             weights = (rows * one_hot2).sum(dim=-1) if diag else rows @ one_hot2.mT
             total = total + weights * evaluate(kernel, inputs1, inputs2, diag)
         return total

@@ -186,8 +186,7 @@ class PopulationObjective:
         lengthscale = math.log(0.5) + 0.25 * math.log(self._dim)
         scales_and_noise = [math.log(0.8), math.log(0.7), math.log(0.02)]
         start = [lengthscale] * 2 * self._dim + scales_and_noise + [0.0] * self._num_tasks
-        start_in_bounds = torch.tensor(start, dtype=torch.double).clamp(*self.bounds())
-        return start_in_bounds.to(self.tasks.Y.device)
+        return torch.tensor(start).double().clamp(*self.bounds()).to(self.tasks.Y.device)
 
     def bounds(self) -> Tensor:
         """Returns the lower and upper bounds of the parameters.
