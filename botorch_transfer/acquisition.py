@@ -222,7 +222,7 @@ class SingleInputs:
 
 
 class NoiselessFantasies:
-    """Posteriors at single inputs, given sampled noiseless outcomes at other inputs ``X``.
+    """Posteriors at single inputs given sampled noiseless outcomes at other inputs ``X``.
 
     Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
     ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
@@ -343,8 +343,8 @@ class _Improvement(LogExpectedImprovement):
     Args:
         model: The model.
         best_f: The value to improve on; minus infinity to improve on the unknown outcomes only.
-        X_baseline: An ``n x d`` tensor of inputs. Their outcomes, like the outcomes of pending
-            inputs, are sampled and averaged over.
+        X_baseline: An ``n x d`` tensor of inputs; ``n`` may be zero. Their outcomes, like the
+            outcomes of pending inputs, are sampled and averaged over.
         posterior_transform: A transform from several outcomes to one, if there are several.
         seed: The seed of the sampled outcomes.
     """
