@@ -321,14 +321,13 @@ def noisy_improvement(
     _check_weights(objective_weights, model)
     if X_reference is not None and isinstance(model, TransferGP):
         given, shares = (objective_weights, X_observed, seed), model.improvement_shares.detach()
-        each = [noisy_improvement(member, *given) for member in model.members.values()]
+        each: Any = [noisy_improvement(member, *given) for member in model.members.values()]
+        if None in each:
+            return None
         if bool(objective_weights[0, 0] < 0):  # minimized: shares depend on negated outcomes
             shares = member_shares(-model.train_targets, shares.shape[-1])
-        known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
-        if len(known) < len(each):
-            return None
-        return AveragedImprovement(known, shares, points, model)
+        return AveragedImprovement(each, shares, points, model)
     with torch.no_grad():
         posterior = model.posterior(X_observed)
     if type(posterior) is not GPyTorchPosterior:

@@ -82,13 +82,6 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     return counts / counts.sum(dim=-1, keepdim=True)
 
 
-def _prediction_shares(num_members: int) -> Tensor:
-    """Returns the shares: smaller for the overconfident leading model, zero for the plain GP."""
-    counts = torch.ones(num_members, dtype=torch.double)
-    counts[0], counts[-1] = LEADING, 0.0
-    return counts / counts.sum()
-
-
 class TransferGP(AveragedGP):
     r"""The average of several transfer models, with a plain GP in the search; where to start.
 
@@ -204,9 +197,10 @@ class TransferGP(AveragedGP):
             outcome_transform=outcome_transform,
             noise=PLAIN_NOISE,
         )
-        start = torch.ones(*batch_shape, len(built) + 1)
-        self.improvement_shares = Parameter(start, requires_grad=False)
-        shares = _prediction_shares(len(built) + 1).expand(start.shape).clone()
+        counts = torch.ones(*batch_shape, len(built) + 1, dtype=torch.double)
+        self.improvement_shares = Parameter(counts.clone(), requires_grad=False)
+        counts[..., 0], counts[..., -1] = LEADING, 0.0  # the leading model is overconfident
+        shares = counts / counts.sum(dim=-1, keepdim=True)
         self.register_buffer("_shares", shares, persistent=False)
         self.to(train_X)
         self.update_weights()

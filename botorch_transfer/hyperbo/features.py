@@ -175,8 +175,6 @@ class FeatureMean(Mean):
 
     def of_features(self, z: Tensor) -> Tensor:
         """Evaluates the mean from ``... x n x f`` features that are computed already."""
-        if self.weight.dim() == 1:
-            return linear(z, self.weight) + self.bias
         return (z @ self.weight.unsqueeze(-1)).squeeze(-1) + self.bias.unsqueeze(-1)
 
 

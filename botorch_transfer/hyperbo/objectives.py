@@ -299,7 +299,9 @@ class RandomBatches:
         chosen = torch.arange(M, device=device).expand(S, M)
         if T < M:
             chosen = keys(S, M).topk(T, dim=-1, sorted=False).indices
-        ranks = torch.where(tasks.mask[chosen], keys(S, T, N), -1.0)
+        ranks = keys(S, T, N)
+        if tasks.is_ragged:
+            ranks = torch.where(tasks.mask[chosen], ranks, -1.0)
         points = ranks.topk(self.batch_size, dim=-1, sorted=False).indices
         at = chosen.unsqueeze(-1), points
         of_points = tasks.X, tasks.Y, tasks.Yvar, tasks.mask
@@ -320,6 +322,7 @@ class TaskNLL:
     def __init__(self, tasks: PaddedTasks, batches: RandomBatches | None = None) -> None:
         self.tasks, self.batches = tasks, batches or RandomBatches(tasks)
         self.sizes = tasks.num_points
+        self._any_known_noise = bool(tasks.fixed_noise.any())
 
     def sampled(self, parts: GPParts, step: int) -> Tensor:
         """Evaluates the mean NLL on a step's sub-sample of tasks and points.
@@ -348,8 +351,8 @@ class TaskNLL:
             yield self._values(parts, self.tasks[chunk], is_padded=True)
 
     def _values(self, parts: GPParts, tasks: PaddedTasks, is_padded: bool) -> Tensor:
-        mask = tasks.mask if is_padded else None
-        return parts.nll(tasks.X, tasks.Y, mask, tasks.known_or(parts.noise))
+        noise = tasks.known_or(parts.noise) if self._any_known_noise else None
+        return parts.nll(tasks.X, tasks.Y, tasks.mask if is_padded else None, noise)
 
 
 @dataclass(frozen=True)
