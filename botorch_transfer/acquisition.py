@@ -254,8 +254,7 @@ class NoiselessFantasies:
         seed: int = 0,
     ) -> None:
         self._joint, n = SingleInputs(model, X, posterior_transform), len(X)
-        self.whitening, self.weights = X.new_zeros(n, n), X.new_zeros(n, 1)
-        self.best = X.new_full((1,), -math.inf)
+        self.whitening, self.best = X.new_zeros(n, n), X.new_full((1,), -math.inf)
         if n == 0:
             return
         posterior: Any = model.posterior(X, posterior_transform=posterior_transform)
@@ -271,6 +270,8 @@ class NoiselessFantasies:
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the members' means, ``P x num_fantasies``, and variance at ``P x d`` inputs."""
         mean, variance, covariance = self._joint(x)
+        if len(self.whitening) == 0:
+            return mean.unsqueeze(-1), variance
         means = mean.unsqueeze(-1) + covariance @ self.weights
         return means, variance - (covariance @ self.whitening).square().sum(dim=-1)
 
