@@ -114,9 +114,10 @@ def check_columns(
     used: dict[Any, str] = dict.fromkeys(space.columns, "a parameter")
     for argument, column in named:
         if not isinstance(column, Hashable) or column not in frame.columns:
+            more = ", or add a column with each run's task" if argument == "task" else ""
             raise InputDataError(
                 f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
-                f"existing column by {argument}=, or add a column."
+                f"existing column by {argument}={more}."
             )
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)

@@ -335,8 +335,7 @@ def _place(
     name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
 ) -> tuple[Tensor, NDArray[np.bool_]]:
     """Places the runs of a task; returns inputs of placed runs, and a mask of placed runs."""
-    always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
-    needed = [parameter.name for parameter in always]
+    needed = [p.name for p in space.parameters if changed and p.is_numeric and p.active_if is None]
     filled = runs[needed].notna().all(axis=1).to_numpy()
     X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
     with errors_in(f"Task {name!r}"):

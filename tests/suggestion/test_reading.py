@@ -104,7 +104,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         (
             {"runs": RUNS.assign(loss="0,3")},
             InputDataError,
-            "has '0,3' in row 0, which has digits and is no number: correct it",
+            "has '0,3' in row 0 .and one more row., which has digits and is no number: correct",
         ),
         (
             {"runs": RUNS.rename(columns={"loss": "Loss "})},
