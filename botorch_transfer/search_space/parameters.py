@@ -151,7 +151,7 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
     return (values,) if is_one else tuple(values)
 
 
-#: Raises an ``InputDataError`` about the first value of a parameter where a mask is true, if any.
+#: :func:`~.cells.refuse_cell` for the column of a parameter.
 refuse_where = partial(refuse_cell, what="Parameter", verb="is")
 
 
