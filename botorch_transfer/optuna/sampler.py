@@ -48,7 +48,7 @@ from botorch_transfer.optuna.history import (
 )
 from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.parameters import plain
+from botorch_transfer.search_space.cells import plain
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import read_tables, with_logarithms
 from botorch_transfer.suggestion.region import Region

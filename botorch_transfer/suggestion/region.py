@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from pandas import DataFrame, isna, to_numeric
 from torch import Tensor
 
-from botorch_transfer.data.measurements import refuse_cell
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.cells import errors_in, with_numbers
+from botorch_transfer.search_space.cells import errors_in, refuse_cell, with_numbers
 from botorch_transfer.suggestion.constraints import Condition, Repair
 
 logger = logging.getLogger(__name__)
@@ -406,6 +405,6 @@ class Region:
             )
         cells = with_numbers(self.table, [column])[column]
         costs = to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, copy=True)
-        problem = ", which is no positive number: correct the cost"
+        problem = "which is no positive number: correct the cost"
         refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[column], problem)
         return torch.from_numpy(costs)

@@ -331,7 +331,7 @@ def test_costs_decide_between_like_rows():
     assert other["price"].tolist() == [1.0]
     unknown = suggest(SPACE, HISTORY, candidates=dear, cost="price", **FAST)
     assert unknown.index[0] == suggest(SPACE, HISTORY, candidates=stock, **FAST).index[0]
-    with pytest.raises(InputDataError, match=r"'price' has 0 .* is no positive number"):
+    with pytest.raises(InputDataError, match=r"'price' has 0.0 .* is no positive number"):
         suggest(SPACE, HISTORY, runs, candidates=stock.assign(price=0.0), cost="price", **FAST)
     with pytest.raises(ValueError, match="cost names 'price', which is no column of candidates"):
         suggest(SPACE, HISTORY, runs, candidates=stock, cost="price", **FAST)
