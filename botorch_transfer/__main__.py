@@ -47,9 +47,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m botorch_transfer", description="Suggest runs from tables of old runs."
-    )
+    about = "Suggest runs from tables of old runs."
+    parser = _Parser(prog="python -m botorch_transfer", description=about)
     # Values of options that some commands lack.
     parser.set_defaults(space=None, first=None, own=None, runs=None, candidates=None, fixed=[])
     parser.set_defaults(repeats=False, cost=None, append=False, cache=None, progress=None)
@@ -120,15 +119,11 @@ def _add_meaning(add: Callable[..., Any]) -> None:
     text = "value of a parameter that the history lacks; unknown if only the name is given"
     add("--missing", nargs="+", default=[], metavar="name=value", help=text)
     add("--rename", nargs="+", default=[], metavar="old=new", help="new column names")
-    text = (
-        "model the logarithm of outcomes with tiny best values; without a name, of all objectives"
-    )
+    text = "model the logarithm of outcomes with tiny best values (of all without a name)"
     add("--log", nargs="*", metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="do not limit very bad outcomes")
     add("--seed", type=int, default=0)
-    text = (
-        "folder that caches pre-training (BOTORCH_TRANSFER_CACHE, or else the user's cache folder)"
-    )
+    text = "folder of pre-trained priors; default: BOTORCH_TRANSFER_CACHE, or a user folder"
     add("--cache", metavar="folder|off", help=text)
     text = "show a progress bar (default: on a terminal)"
     add("--progress", action=argparse.BooleanOptionalAction, help=text)

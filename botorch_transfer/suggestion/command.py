@@ -20,13 +20,7 @@ from pandas import DataFrame
 from botorch_transfer.data.columns import likely_column
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
-from botorch_transfer.search_space import (
-    CategoricalParameter,
-    FloatParameter,
-    SearchSpace,
-    guess_space,
-    read_table,
-)
+from botorch_transfer.search_space import SearchSpace, guess_space, read_table
 from botorch_transfer.search_space.cells import NUMBER, decoded, even_lines, separator
 from botorch_transfer.suggestion.backtest import backtest
 from botorch_transfer.suggestion.next_rows import Suggestion, predict_rows, suggest_rows
@@ -105,9 +99,7 @@ def _option(argument: str) -> str:
 
 def _suggest(options: argparse.Namespace) -> None:
     if options.append and options.runs is None:
-        raise ValueError(
-            "--append needs a table of runs: name the file to which the rows are added."
-        )
+        raise ValueError("--append needs a table of runs: name the file for the rows.")
     _check_output(options, options.report, options.candidates)
     tables, runs = _tables(options)
     shared, cost = options.same_in_batch, options.cost
@@ -118,11 +110,11 @@ def _suggest(options: argparse.Namespace) -> None:
     if suggestion.outlook:
         print(suggestion.outlook)
     if options.report is not None:
-        told = "history runs candidates fixed constraints outcome_range cost same_in_batch".split()
-        told += "model rename missing log seed".split()
+        shown = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range")
+        also = ("cost", "same_in_batch", "model", "rename", "missing", "log", "seed")
         noted = {
             name: ", ".join(map(str, value)) if isinstance(value, list) else value
-            for name, value in _named(options, *told).items()
+            for name, value in _named(options, *shown, *also).items()
             if value not in (None, [])
         }
         page = suggestion_page(suggestion, runs, options.status, noted)
@@ -144,9 +136,7 @@ def _check_output(options: argparse.Namespace, path: Path | None, *others: Path 
     if path is None:
         return
     if not path.absolute().parent.is_dir():
-        raise ValueError(
-            f"The folder {path.absolute().parent} does not exist: make it, or name another file."
-        )
+        raise ValueError(f"The folder {path.absolute().parent} does not exist: make it first.")
     inputs = [*options.history, options.runs, options.space, *others]
     if path.resolve() in [each.resolve() for each in inputs if each is not None]:
         raise ValueError(f"{path} is one of the tables to read: name another file.")
@@ -165,12 +155,10 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _backtest(options: argparse.Namespace) -> None:
-    if len(options.outcome) > 1:
-        raise ValueError("A backtest needs exactly one outcome: name it by --outcome.")
     space = SearchSpace.from_json(options.space)
     history = _history(options.history, _choices(space))
-    given = _named(options, "models", "seed", "resume", "progress")
-    found = backtest(space, history, options.outcome[0], **given, **_meaning(options, space))
+    given = _named(options, "outcome", "models", "seed", "resume", "progress")
+    found = backtest(space, history, **given, **_meaning(options, space))
     print(found.table.to_string(index=False))
     print("distance: 0 at the best row, 1 at the median; saved: runs fewer than with a plain GP")
     print(_in_options(str(found)))
@@ -180,8 +168,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """Reads the named files; returns the encoded tables, and the table of runs if it exists."""
     if options.space is None and options.candidates is None:
         raise ValueError(
-            "There is no search space: name its JSON file first (the command 'space' writes it), "
-            "or name a table of rows to choose from by --candidates."
+            "There is no search space: name its JSON file first, or rows by --candidates."
         )
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs", "candidates")
@@ -190,19 +177,12 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     elif options.runs is not None and not options.runs.exists():
         raise ValueError(f"{options.runs} has no table: omit the file, or create it with --append.")
     choices = _choices(space)
-    read = {
-        name: None if path is None else read_table(path, choices) for name, path in files.items()
-    }
-    tables = read_study(
-        space,
-        _history(options.history, choices) if options.history else None,
-        **read,
-        noise=_pairs(options.noise, "--noise", options.outcome[0]),
-        fixed=_values(options.fixed, "--fixed", space),
-        **_named(options, "outcome", "outcome_range", "status", "repeats", "cost"),
-        **_meaning(options, space),
-    )
-    return tables, read["runs"]
+    history = _history(options.history, choices) if options.history else None
+    given = _named(options, "outcome", "outcome_range", "status", "repeats", "cost")
+    given["noise"] = _pairs(options.noise, "--noise", options.outcome[0])
+    given["fixed"] = _values(options.fixed, "--fixed", space)
+    given |= {name: read_table(path, choices) for name, path in files.items() if path is not None}
+    return read_study(space, history, **given, **_meaning(options, space)), given.get("runs")
 
 
 def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
@@ -216,10 +196,8 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
         for name in sorted(every - {*table}, key=str):
             if likely := likely_column(str(name), spare):
                 raise ValueError(
-                    f"{path} has the column {likely!r}, and another table has {name!r}: give both "
-                    "columns the same name."
+                    f"{path} has the column {likely!r}, and another table {name!r}: use one name."
                 )
-    for table, path in zip(tables, paths, strict=True):
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
     return pd.concat(tables)
@@ -240,7 +218,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 def _choices(space: SearchSpace | None) -> list[str]:
     """Returns the columns of choices, in which a text such as "None" is a value."""
     parameters = () if space is None else space.parameters
-    return [p.name for p in parameters if isinstance(p, CategoricalParameter)]
+    return [p.name for p in parameters if not p.is_numeric]
 
 
 def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
@@ -257,7 +235,7 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     added = suggestion.rows.reindex(columns=[*tables.region.columns, *names])
     digits = 12 if tables.region.constraints else 6
     for parameter in tables.space.parameters:
-        if isinstance(parameter, FloatParameter) and parameter.size is None:
+        if parameter.size is None:
             added[parameter.name] = added[parameter.name].map(lambda x: float(f"{x:.{digits}g}"))
     is_table = path.exists() and path.stat().st_size > 0
     like = path if is_table else like
@@ -336,10 +314,8 @@ def _space(options: argparse.Namespace) -> None:
             f"column of outcomes by --outcome. Columns: {', '.join(map(str, history.columns))}."
         )
     space = guess_space(history, options.leave_out, task, outcome=options.outcome, **curves)
-    lines = [
-        f"  {json.dumps(name)}: {json.dumps(entries)}"
-        for name, entries in space.to_dict()["params"].items()
-    ]
+    entries = space.to_dict()["params"].items()
+    lines = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries]
     text = "{\n" + ",\n".join(lines) + "\n}"
     if options.output is None:
         print(text)
