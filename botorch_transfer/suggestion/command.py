@@ -301,10 +301,8 @@ def _space(options: argparse.Namespace) -> None:
     history = _history(options.history, ())
     task = options.task or ("task" if "task" in history else None)
     if task is None:
-        print(
-            "There is no column 'task': if the table has tasks, name their column by --task.",
-            file=sys.stderr,
-        )
+        text = "There is no column 'task': if the table has tasks, name their column by --task."
+        print(text, file=sys.stderr)
     curves = {"step": options.step, "run": options.run}
     named = [*options.outcome, *options.leave_out, task, *curves.values()]
     if absent := [name for name in named if name is not None and name not in history.columns]:

@@ -94,11 +94,9 @@ def maximize(
     grid = region.grid()
     pool = _pool(region, anchors, seed) if grid is None else grid
     pool = not_taken(pool, taken)
-    if len(pool) > MAX_SCORED:
-        return _local_search(acquisition, pool, seed)
-    values = _evaluate(acquisition, pool)
     if grid is not None:
-        return pool[values.argmax()]
+        return _best_listed(acquisition, pool, seed)
+    values = _evaluate(acquisition, pool)
     spread = float(values.max() - values.median())
     tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
     best_first = pool[values.argsort(descending=True, stable=True)]
@@ -135,19 +133,23 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
     return grid[torch.cdist(points[:1], grid).argmin()]
 
 
-def _local_search(acquisition: AcquisitionFunction, table: Tensor, seed: int) -> Tensor:
-    """Scores random rows of a long table, then rows near the best, until the best row stays."""
+def _best_listed(acquisition: AcquisitionFunction, table: Tensor, seed: int) -> Tensor:
+    """Finds the best row of a table.
+
+    Scores all rows of a short table. Of a long table, it scores random rows, then rows near the
+    best rows, until the best row stays.
+    """
     order = np.random.default_rng(seed).permutation(len(table))[:MAX_SCORED]
     values = torch.full((len(table),), -math.inf, dtype=torch.double)
-    news, best = torch.from_numpy(order), -math.inf
+    news, best = torch.from_numpy(np.sort(order)), -math.inf
     is_scored = torch.zeros(len(table), dtype=torch.bool)
     while len(news):
         values[news], is_scored[news] = _evaluate(acquisition, table[news]), True
         if float(values.max()) <= best:
             break
         best = float(values.max())
-        near = torch.cdist(table[values.topk(NUM_BEST).indices], table)
-        near = near.topk(NUM_NEAR, largest=False).indices.unique()
+        near = torch.cdist(table[values.topk(min(NUM_BEST, len(table))).indices], table)
+        near = near.topk(min(NUM_NEAR, len(table)), largest=False).indices.unique()
         news = near[~is_scored[near]]
     return table[values.argmax()]
 
