@@ -189,7 +189,7 @@ def test_a_report_is_one_page(folder):
 
 @pytest.mark.usefixtures("_brief_search")
 def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys, monkeypatch):
-    monkeypatch.setattr("botorch_transfer.suggestion.command.suggestion_page", lambda *_: "page")
+    monkeypatch.setattr("botorch_transfer.suggestion.page.suggestion_page", lambda *_: "page")
     arguments = [*COMMAND, "runs.csv", "--append", "--report", "nowhere/page.html", *LOSS]
     assert main([*arguments, "--model", "ScaMLGP"]) == 2
     assert "nowhere" in capsys.readouterr().err

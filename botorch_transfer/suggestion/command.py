@@ -24,7 +24,6 @@ from botorch_transfer.search_space import SearchSpace, guess_space, read_table
 from botorch_transfer.search_space.cells import NUMBER, decoded, even_lines, separator
 from botorch_transfer.suggestion.backtest import backtest
 from botorch_transfer.suggestion.next_rows import Suggestion, predict_rows, suggest_rows
-from botorch_transfer.suggestion.page import suggestion_page
 from botorch_transfer.suggestion.reading import EncodedTables, read_study
 
 
@@ -110,6 +109,8 @@ def _suggest(options: argparse.Namespace) -> None:
     if suggestion.outlook:
         print(suggestion.outlook)
     if options.report is not None:
+        from botorch_transfer.suggestion.page import suggestion_page  # slow, and seldom needed
+
         shown = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range")
         also = ("cost", "same_in_batch", "model", "rename", "missing", "log", "seed")
         noted = {
