@@ -207,15 +207,12 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
         for curve in curves_of(study.trials, sign_of(study.directions[0]), study.name)
     ]
     prior = CurvePrior.of_curves(curves)
-    rows, complete = list[dict[str, Any]](), list[bool]()
-    found: dict[str, list[BaseDistribution]] = {}
+    rows, found = list[dict[str, Any]](), dict[str, list[BaseDistribution]]()
     for study in old_studies:
         signs = direction_signs(study.name, study.directions, directions)
         read = rows_of(study.trials, study.directions, names, prior)
         for trial, row in zip(study.trials, read, strict=True):
-            failed = row.pop(STATUS) == TrialState.FAIL.name
-            del row[variance_column(names[0])]
-            if trial.state == TrialState.PRUNED and not failed and np.isnan(row[names[0]]):
+            if row[STATUS] == TrialState.PRUNED.name and np.isnan(row[names[0]]):
                 continue
             row |= {name: sign * row[name] for name, sign in signs.items()}
             row[TASK] = study.name
@@ -229,13 +226,13 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
                 if trial.distributions[key] not in (known := found.setdefault(name, [])):
                     known.append(trial.distributions[key])
             rows.append(row)
-            complete.append(trial.state == TrialState.COMPLETE)
     known_names = {name for study in old_studies for t in study.trials for name in t.params}
     if unknown := rename.keys() - known_names:
         raise ValueError(
             f"rename has the parameter {min(unknown)!r}, which no old study has: correct the name."
         )
-    limits = sorted({key for row in rows for key in row} - {TASK, *found, *names})
+    others = {TASK, STATUS, variance_column(names[0]), *found, *names}
+    limits = sorted({key for row in rows for key in row} - others)
     frame = DataFrame(rows, columns=[TASK, *found, *names, *limits])
     recorded = frame[[TASK, *found]].groupby(TASK, sort=False).count() > 0
     for name in found:
@@ -243,7 +240,8 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
         for task, own in recorded[~recorded[name]].iterrows():
             spare = [other for other in found if own[other] and not with_it[other]]
             warn_of_rename(f"The study {task!r}", name, spare)
-    space, distributions = _space(frame[np.array(complete, dtype=np.bool_)], found)
+    complete = np.array([row[STATUS] == TrialState.COMPLETE.name for row in rows], dtype=np.bool_)
+    space, distributions = _space(frame[complete], found)
     return OptunaHistory(frame, space, distributions, directions, tuple(curves))
 
 
