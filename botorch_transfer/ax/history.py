@@ -37,8 +37,7 @@ from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.tables import read_history
 from botorch_transfer.memo import Memo, content_key
-from botorch_transfer.search_space.cells import rows_of_tasks
-from botorch_transfer.search_space.parameters import plain
+from botorch_transfer.search_space.cells import plain, rows_of_tasks
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)

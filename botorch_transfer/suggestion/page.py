@@ -344,8 +344,8 @@ def _runs(
     told = runs[status].map(_text) if status in runs.columns else pd.Series("", runs.index)
     is_told = ~told.str.lower().isin(["", *NEUTRAL])
     without = np.where(read[FATE] == "ended", "ended", "pending").astype(object)
-    conditions = [has_failed(read, Y), is_told, unfinished, ~np.isnan(Y).all(axis=1)]
-    choices = ["failed", told.to_numpy(object), "stopped or running", "done"]
+    conditions: list[Any] = [has_failed(read, Y), is_told, unfinished, ~np.isnan(Y).all(axis=1)]
+    choices: list[Any] = ["failed", told.to_numpy(object), "stopped or running", "done"]
     states = np.select(conditions, choices, without)
     shown = runs.drop(columns=status, errors="ignore")[kept]
     shown = shown.iloc[:, np.argsort(~shown.columns.isin(names), kind="stable")]
