@@ -28,7 +28,7 @@ points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -86,19 +86,17 @@ class HierarchicalGP(SourcePosteriorGP):
         task_feature: int | None = None,
         hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
-        self._hyperparameters = hyperparameters
-        modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
-
-    @classmethod
-    def _resolve(cls, prior: PriorOrData, *transforms: Any) -> SourceHierarchy:
-        stack = resolve_prior(SourceHierarchy, prior, *transforms, propagate=cls.propagate)
-        if stack.propagate != cls.propagate:
+        self._hyperparameters, needed = hyperparameters, self.propagate
+        stack = resolve_prior(
+            SourceHierarchy, prior, input_transform, outcome_transform, propagate=needed
+        )
+        if stack.propagate != needed:
             raise ValueError(
-                f"{cls.__name__} needs propagate={cls.propagate!r}, but the SourceHierarchy has "
-                f"{stack.propagate!r}: fit a hierarchy with propagate={cls.propagate!r}."
+                f"{type(self).__name__} needs propagate={needed!r}, but the SourceHierarchy has "
+                f"{stack.propagate!r}: fit a hierarchy with propagate={needed!r}."
             )
-        return stack
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, stack, train_Yvar, *modules, task_feature)
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
