@@ -217,4 +217,4 @@ if __name__ == "__main__":
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     told = pd.concat(map(story, range(arguments.seeds)), ignore_index=True)
     told.to_csv(arguments.out, index=False)
-    print(report(told))
+    print(report(told).to_string())
