@@ -179,7 +179,9 @@ class Saved(NamedState):
             device: The device of the prior; the CPU if omitted.
             input_transform: The prior's input transform. The file holds BoTorch's ``Normalize``.
                 Pass any other transform here.
-            **modules: Modules of a ``PretrainedPrior``; none for other priors.
+            **modules: ``mean_module`` and ``covar_module`` of a ``PretrainedPrior`` that was built
+                from your own modules. The file holds their parameters only. If mean and kernel
+                shared modules, they must share them again. Other priors need none.
 
         Returns:
             The prior.
@@ -187,7 +189,7 @@ class Saved(NamedState):
         Raises:
             FileNotFoundError: If the file does not exist.
             ValueError: If the file is damaged, is no prior, or holds another class or an unknown
-                version.
+                version. If modules are missing, not needed, or have another structure.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)

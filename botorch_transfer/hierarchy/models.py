@@ -208,7 +208,14 @@ class MeanHierarchicalGP(HierarchicalGP):
         mvn = self.exact_gp(X)
         if self.deviation_weight is None:
             return mvn
-        combined = self._combined_variance(mvn.variance, X, self.num_target_points)
+        sizes = [*self.prior.num_points.tolist(), self.num_target_points]
+        gps = cast(BoostedHierarchy, self.prior.gps)
+        variances = (*gps.level_variances(X).unbind(dim=-2), mvn.variance)
+        # Clipped, because a power of zero has no gradient.
+        combined, *others = (variance.clamp_min(1e-12) for variance in variances)
+        for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
+            beta = self.deviation_weight * above / (self.deviation_weight * above + below)
+            combined = variance**beta * combined ** (1 - beta)
         scale = (combined / mvn.variance).sqrt()
         covariance = mvn.covariance_matrix * scale.unsqueeze(-1) * scale.unsqueeze(-2)
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
@@ -216,27 +223,6 @@ class MeanHierarchicalGP(HierarchicalGP):
     @property
     def _predicts_otherwise(self) -> bool:
         return self.deviation_weight is not None
-
-    def _combined_variance(self, residual: Tensor, X: Tensor, num_points: int) -> Tensor:
-        """Combines the variances of all levels' differences, and finally of the target's residual.
-
-        Args:
-            residual: A ``batch_shape x q`` tensor: the variances of the target's residual.
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            num_points: The number of target points that the residual GP is conditioned on.
-
-        Returns:
-            A ``batch_shape x q`` tensor.
-        """
-        sizes = [*self.prior.num_points.tolist(), num_points]
-        gps = cast(BoostedHierarchy, self.prior.gps)
-        variances = (*gps.level_variances(X).unbind(dim=-2), residual)
-        # Clipped, because a power of zero has no gradient.
-        combined, *others = (variance.clamp_min(1e-12) for variance in variances)
-        for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
-            beta = self.deviation_weight * above / (self.deviation_weight * above + below)
-            combined = variance**beta * combined ** (1 - beta)
-        return combined
 
 
 class BoostedHierarchicalGP(HierarchicalGP):
