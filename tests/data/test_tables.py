@@ -407,7 +407,10 @@ def test_renamed_columns():
 @pytest.mark.parametrize(
     ("rename", "message"),
     [
-        ({"weight_decai": "wd"}, "lacks \\(but 'weight_decay'\\): correct the old name"),
+        (
+            {"weight_decai": "wd"},
+            "lacks \\(a similar column is 'weight_decay'\\): correct the old name",
+        ),
         ({"weight_decay": "x"}, "gives two columns the name 'x': drop one of them"),
         (
             {"weight_decay": "wd", "accuracy": "wd"},
@@ -429,7 +432,9 @@ def test_two_columns_may_swap_their_names():
 
 
 def test_errors_name_the_likely_column():
-    with pytest.raises(InputDataError, match="no column 'acuracy' \\(but 'accuracy'\\)"):
+    with pytest.raises(
+        InputDataError, match="no column 'acuracy' \\(a similar column is 'accuracy'"
+    ):
         from_dataframe(table(), SPACE, outcome="acuracy", task="dataset")
     with pytest.raises(InputDataError, match="none of the parameters x, wd"):
         read(old_runs().drop(columns="x"), LINE, changed=True)
