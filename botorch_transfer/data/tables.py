@@ -38,9 +38,9 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-#: A task of old runs is left out if it has at least ``ENOUGH_SAME`` of the study's own runs. If some
-#: of these runs have equal outcomes, they must also be at least the share ``MOST`` of all runs of
-#: the task.
+#: A task of old runs is left out if it has at least ``ENOUGH_SAME`` of the study's own runs. If
+#: some of these runs have equal outcomes, they must also be at least the share ``MOST`` of all
+#: runs of the task.
 ENOUGH_SAME, MOST = 3, 0.9
 
 #: Maximum number of values in a log line.
