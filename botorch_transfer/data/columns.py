@@ -105,7 +105,7 @@ def check_columns(
         frame: The table.
         space: The search space.
         named: Pairs of an argument and the column that it names.
-        missing: Values of parameters that the table does not record.
+        missing: Mapping from parameters that the table does not record to their values.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
     Raises:

@@ -70,7 +70,7 @@ NEGATIONS = _words("free, no, none, not, without")
 
 _NUM = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 MARKS = re.compile(r"(?:\s*[*†‡§#!?^]+|\s+\([^)]*\)|\s*\[[^\]]*\])+\s*$")
-#: A number with a bound, a standard error or a unit.
+#: A number, optionally with a bound, a standard error and a unit.
 CELL = re.compile(
     r"\s*(?:(?P<above>>=?|=>|≥|≫|above|over|more than|greater than|at least)"
     r"|(?P<below><=?|=<|≤|≪|below|under|less than|at most|up to)"
@@ -138,7 +138,7 @@ def measured(
 
     ``>95`` is read as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error of 2. A
     word such as ``n.d.`` means that the run has ended without an outcome. A run has failed if its
-    status or an outcome has a word of failure, or if an outcome is infinite. A code such as -999
+    status or an outcome has a word in ``FAILED``, or if an outcome is infinite. A code such as -999
     means a missing outcome. If the code is worse than the other outcomes, the run has failed. The
     log reports each kind of cell once.
 

@@ -120,8 +120,8 @@ def from_dataframe(
             standard error of the task. If the column is empty for a task, its noise variance is
             inferred. A failed run with ``failed="worst"`` has the largest standard error of its
             task.
-        missing: Values of parameters that a task does not record (empty or absent column); ``None``
-            for an unknown value.
+        missing: Mapping from parameters that a task does not record (empty or absent column) to
+            their values; ``None`` for an unknown value.
         rename: Mapping from old to new names of columns.
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
@@ -339,7 +339,7 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
 def _place(
     name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
 ) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Encodes the runs of a task; returns the inputs of, and a mask of, the runs with a place."""
+    """Encodes the runs of a task that have a place; also returns the mask of these runs."""
     needed = [p.name for p in space.parameters if changed and p.is_numeric and p.active_if is None]
     filled = runs[needed].notna().all(axis=1).to_numpy()
     X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
@@ -371,8 +371,8 @@ def without_own_runs(
 
     Returns:
         The old runs of all other tasks. A task is left out if at least three of its runs are runs
-        of the study. In addition, the outcomes of these runs must all differ, or these runs must be
-        at least 90 % of the task's runs.
+        of the study, and if one of two conditions holds: the outcomes of these runs all differ, or
+        these runs are at least 90 % of the task's runs.
     """
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names

@@ -1,11 +1,11 @@
 """Finds columns of old runs that likely have another unit than the search space or other tasks.
 
-A task is a suspect if more than a third of its values lie outside of a parameter's range, or if its
-values differ much from the values of most tasks. A suspect is reported only if one of the usual
-conversions makes its values fit. The 10 % and 90 % quantiles summarize the values of a task. They
-are compared with reference quantiles. If at least three tasks are within the range, these are the
-medians of the quantiles of these tasks. Otherwise, they are the quantiles of the range. Differences
-are divided by the distance between the two reference quantiles.
+A task is suspicious if more than a third of its values lie outside of a parameter's range, or if
+its values differ much from the values of most tasks. A suspicious task is reported only if one of
+the usual conversions makes its values fit. The 10 % and 90 % quantiles of a task's values are
+compared with reference quantiles. The reference quantiles are the medians over the tasks within the
+range, or the quantiles of the range if fewer than three tasks are within the range. Differences are
+divided by the distance between the two reference quantiles.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ MEASURES = re.compile(
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
 
-#: Rank correlation with the outcome above which a column may be another measure.
+#: A column whose rank correlation with the outcome is above this may be another measure.
 ALMOST_THE_OUTCOME = 0.99
 
 DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"

@@ -176,7 +176,7 @@ def relative_tolerance(column: Series) -> float:
 
 
 def is_none(value: Any) -> bool:
-    """Returns whether a value is "none" in any case; an empty cell of a choice means "none"."""
+    """Returns whether a value is "none" in upper or lower case, which an empty cell means."""
     return isinstance(value, str) and value.casefold() == "none"
 
 
