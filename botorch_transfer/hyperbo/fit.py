@@ -26,7 +26,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from botorch_transfer.gp.objective import (
     drop_gradients,
-    evaluate_rows,
     gradient_closure,
     keep_freed_memory,
     minimize_batched,
@@ -198,8 +197,9 @@ class GradientFit:
 
         def evaluate(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal latest
-            latest, gradient = evaluate_rows(closure, theta)
-            return latest, gradient
+            value, gradient = closure(theta[0].numpy())
+            latest = torch.as_tensor(value).reshape(1)
+            return latest, torch.from_numpy(gradient).unsqueeze(0)
 
         def end_iteration(x: npt.NDArray[np.float64]) -> None:
             nonlocal is_over

@@ -552,7 +552,7 @@ class JointObjective(ClosedFormObjective):
         arrow = [[task in (index, tasks[-1]) for task in tasks] for index in tasks]
         self._is_arrow = self.kernel.support == arrow
         if sizes[-1] == 0:
-            self._set_count(sum(sizes))
+            self._num_points = sum(sizes)
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
@@ -585,9 +585,7 @@ class JointObjective(ClosedFormObjective):
             parts["matrices"] = Part(*kernel.fitted_part)
         return parts
 
-    def minimize(
-        self, starts: Tensor, max_iter: int, callback: Callable[[Any], None] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def minimize(self, starts: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Minimizes the objective from all starts; logs the expected duration if it is long."""
         start = perf_counter()
         self(starts, torch.arange(len(starts), device=starts.device))
@@ -600,7 +598,7 @@ class JointObjective(ClosedFormObjective):
                 len(self._one_hot),
                 seconds,
             )
-        return super().minimize(starts, max_iter, callback)
+        return super().minimize(starts, *args, **kwargs)
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of all tasks' points."""

@@ -15,6 +15,8 @@ import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.optim.core import OptimizationResult
+from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
@@ -34,7 +36,6 @@ from botorch_transfer import (
     TwoStageTransferGP,
 )
 from botorch_transfer.gp import objective as target_fit
-from botorch_transfer.gp import restarts as fitting
 from botorch_transfer.gp.objective import (
     TargetObjective,
     minimize_batched,
@@ -187,7 +188,7 @@ def without_botorch(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("BoTorch's optimizer was called")
 
-    monkeypatch.setattr(fitting, "fit_fallback", fail)
+    monkeypatch.setattr(target_fit, "fit_gpytorch_mll_scipy", fail)
 
 
 def log_posterior(model: Any) -> Tensor:
@@ -305,8 +306,7 @@ UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
 
 
 @pytest.mark.parametrize("other", UNSERVED)
-def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
-    without_botorch(monkeypatch)
+def test_anything_else_is_fitted_by_autograd(other: str) -> None:
     mll = UNSERVED[other]()
     assert TargetObjective.of(mll) is None
 
@@ -329,16 +329,18 @@ def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
     ids=lambda asked: next(iter(asked)),
 )
 def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch) -> None:
-    calls: list[tuple[dict[str, Any], int]] = []
-    monkeypatch.setattr(
-        fitting,
-        "fit_fallback",
-        lambda mll, optimizer_kwargs, max_attempts, **_: calls.append(
-            (optimizer_kwargs, max_attempts)
-        ),
-    )
-    fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=2, optimizer_kwargs=asked)
-    assert calls == [({"options": {}, "timeout_sec": None, "callback": None, **asked}, 3)]
+    calls: list[dict[str, Any]] = []
+
+    def optimize(mll: ExactMarginalLogLikelihood, **given: Any) -> OptimizationResult:
+        calls.append(given)
+        return fit_gpytorch_mll_scipy(mll, **given)
+
+    monkeypatch.setattr(target_fit, "fit_gpytorch_mll_scipy", optimize)
+    model, limits = scaml(), {"maxiter": 2}
+    asked = {**asked, "options": {**limits, **asked.get("options", {})}}
+    fit_gpytorch_mll(likelihood_of(model), num_restarts=2, optimizer_kwargs=asked)
+    assert len(calls) == 3
+    assert all(given.items() >= asked.items() for given in calls)
 
 
 # ----------------------------------------------------------------------------------------- optimum
