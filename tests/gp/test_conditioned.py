@@ -245,7 +245,8 @@ def test_on_a_device(device: str) -> None:
 
 def test_join_equals_one_batch() -> None:
     tasks, x = draw_tasks([5, 3, 8, 2], 2, "matern52"), points(3, 2)
-    joined, whole = condition(tasks[:2]).join(condition(tasks[2:])), condition(tasks)
+    whole, parts = condition(tasks), [condition(tasks[:2]), condition(tasks[2:])]
+    joined = ConditionedGPs.joined(parts, whole.task_names)
     assert joined.kernel == "matern52"
     for ours, expected in zip(all_values(joined, x), all_values(whole, x), strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-12, rtol=0)
@@ -254,7 +255,7 @@ def test_join_equals_one_batch() -> None:
 def test_join_leaves_both_as_they_are() -> None:
     first, second = condition(draw_tasks([5], 2)), condition(draw_tasks([8], 2, seed=1))
     before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
-    first.join(second)
+    ConditionedGPs.joined([first, second], ["a", "b"])
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, before[name])
 
