@@ -105,6 +105,8 @@ class TaskWeights(SourceWeights):
     raw_weights_constraint: GreaterThan
     #: Mask of the selected tasks, an ``M`` boolean tensor.
     is_selected: Tensor
+    #: The indices of the selected tasks, an ``S`` tensor: finding them would wait for a GPU.
+    tasks: Tensor
 
     def __init__(
         self,
@@ -120,13 +122,14 @@ class TaskWeights(SourceWeights):
             self.register_prior("weights_prior", prior, _get_weights, _set_weights)
         self.num_tasks = num_tasks
         self.register_buffer("is_selected", torch.ones(num_tasks, dtype=torch.bool))
+        self.register_buffer("tasks", torch.arange(num_tasks), persistent=False)
         self._selected = Cache(size=1)
 
     @property
     def weights(self) -> Tensor:
         """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
         # The index copies: without a transform, the constraint returns its argument itself.
-        return self.raw_weights_constraint.transform(self.raw_weights[..., self.is_selected])
+        return self.raw_weights_constraint.transform(self.raw_weights[..., self.tasks])
 
     @weights.setter
     def weights(self, value: Tensor) -> None:
@@ -136,7 +139,7 @@ class TaskWeights(SourceWeights):
             raise ValueError("A task's weight must not be negative.")
         value = self.raw_weights_constraint.inverse_transform(value.clamp_min(MIN_WEIGHT))
         raw = self.raw_weights.detach().clone()
-        raw[..., self.is_selected] = value
+        raw[..., self.tasks] = value
         self.initialize(raw_weights=raw)
 
     @property
@@ -156,6 +159,7 @@ class TaskWeights(SourceWeights):
         keeps = (full != 0) & (full != full[..., :1]).any()
         self.raw_weights.data.copy_(torch.where(keeps, full, 1 / len(tasks)))
         self.is_selected = torch.zeros_like(self.is_selected).index_fill(0, tasks, True)
+        self.tasks = tasks
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
         """Returns the source GPs of the selected tasks; the last result is cached.
@@ -166,10 +170,13 @@ class TaskWeights(SourceWeights):
         Returns:
             ``S`` GPs and their weights, a ``batch_shape x S`` tensor.
         """
-        if bool(self.is_selected.all()):
+        if len(self.tasks) == self.num_tasks:
             return gps, self.weights
-        select = cast(ConditionedGPs, gps).select
-        return self._selected(select, self.is_selected, gps.alpha), self.weights
+        return self._selected(cast(ConditionedGPs, gps).select, self.tasks, gps.alpha), self.weights
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.tasks = self.is_selected.nonzero().squeeze(-1)
 
 
 def _get_weights(module: TaskWeights) -> Tensor:

@@ -709,8 +709,7 @@ class ConditionedGPs(ConditionedBatch):
         """Selects tasks, without recomputing any factor.
 
         Args:
-            tasks: The indices of the tasks, or their mask. For a slice, the result shares the
-                tensors.
+            tasks: The indices of the tasks. For a slice, the result shares the tensors.
 
         Returns:
             The GPs of these tasks, in the order of ``tasks``.

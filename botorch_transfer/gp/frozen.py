@@ -191,7 +191,7 @@ class Part:
         if (r := products.shape[-1]) > 0:
             in_whitened = torch.addcmul(H[..., :r], in_value[:, 1:2], products, value=-2)
             H = torch.cat([in_whitened @ self.root, H[..., r:]], dim=-1)
-        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed.points)
+        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed)
         return (of_scaled * self.of_kernel_values[1]).sum(dim=0)
 
 

@@ -20,6 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import gpytorch
@@ -193,6 +194,11 @@ class FixedPoints:
             r2.diagonal(dim1=-2, dim2=-1).zero_()
         return r2
 
+    @cached_property
+    def with_ones(self) -> Tensor:
+        """The points and a column of ones, for :func:`gradient_in_inputs`."""
+        return _with_ones(self.points)
+
 
 _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
@@ -331,18 +337,23 @@ class _Covariance(torch.autograd.Function):
         return for_X, for_lengthscale, products.sum_to_size(scale.shape) / scale, None
 
 
-def gradient_in_inputs(H: Tensor, x: Tensor, others: Tensor | None = None) -> Tensor:
-    """Evaluates ``Σ_j H_ij (x_i - x'_j)`` without a tensor of all differences.
+def _with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
+
+
+def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) -> Tensor:
+    """Evaluates ``Σ_j H_ij (x_i - x'_j)`` by one matrix product.
 
     Args:
         H: A ``... x n x n'`` tensor.
         x: A ``... x n x d`` tensor of inputs.
-        others: A ``... x n' x d`` tensor of inputs ``x'``; by default ``x`` itself.
+        others: The ``n'`` inputs ``x'``; by default ``x`` itself.
 
     Returns:
         A ``... x n x d`` tensor.
     """
-    return torch.addcmul(-(H @ (x if others is None else others)), H.sum(dim=-1, keepdim=True), x)
+    products = H @ (_with_ones(x) if others is None else others.with_ones)
+    return (products[..., -1:] * x).sub_(products[..., :-1])
 
 
 class PriorKernel(Kernel, ABC):

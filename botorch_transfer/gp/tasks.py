@@ -357,10 +357,7 @@ class TaskUnits:
         """Adds tasks. A duplicate name, such as the default "source task 0", gets a number."""
         names = list(self.names)
         for name in other.names:
-            candidate, number = name, len(names)
-            while candidate in names:
-                candidate, number = f"{name} ({number})", number + 1
-            names.append(candidate)
+            names.append(f"{name} ({len(names)})" if name in names else name)
         mean, std = other.mean.to(self.mean), other.std.to(self.std)
         return replace(
             self, names=names, mean=torch.cat([self.mean, mean]), std=torch.cat([self.std, std])
