@@ -127,7 +127,7 @@ def test_progress(capsys, caplog) -> None:
 
 BAD_DATA = {
     "There are no source tasks: pass at least one": [],
-    "The source data are one task, but a sequence of tasks": (points(3, 2), points(3, 1)),
+    "The source data are one task: put the task into a list": (points(3, 2), points(3, 1)),
     "Task 'b' is empty: leave it out": {"a": DATA["task 0"], "b": (points(0, 2), points(0, 1))},
     "Task 'b': X has a NaN or infinite value in row 0": {
         "a": DATA["task 0"],
@@ -137,7 +137,7 @@ BAD_DATA = {
         "a": DATA["task 0"],
         "b": (points(4, 3), points(4, 1)),
     },
-    "Task 'b': X has the dtype torch.float32": {
+    "Task 'b': X is torch.float32 on cpu": {
         "a": DATA["task 0"],
         "b": (points(4, 2).float(), points(4, 1).float()),
     },
