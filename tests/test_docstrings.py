@@ -26,11 +26,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import botorch_transfer
-from botorch_transfer import (
-    ScaMLGP,
-    SourceGPs,
-    pretraining,
-)
+from botorch_transfer import ScaMLGP, SourceGPs, pretraining
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS

@@ -29,13 +29,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.plotting import (
-    BLUE,
-    plot_calibration,
-    plot_curves,
-    plot_slice,
-    plot_weights,
-)
+from botorch_transfer.plotting import BLUE, plot_calibration, plot_curves, plot_slice, plot_weights
 from tests.families import ShiftedSines
 from tests.members import hyperprior
 

@@ -17,10 +17,7 @@ from botorch_transfer import (
     SourceGPs,
     WeightedSourceGP,
 )
-from botorch_transfer.ax.model_inputs import (
-    TransferDataset,
-    transfer_model_inputs,
-)
+from botorch_transfer.ax.model_inputs import TransferDataset, transfer_model_inputs
 
 SPACE = SearchSpaceDigest(
     feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]

@@ -50,8 +50,7 @@ def test_diagonal() -> None:
     check(kernel(A, B, diag=True), expected(A, B).diagonal())
     batch = points(2, 4, 2, seed=3)
     torch.testing.assert_close(
-        kernel(batch, batch + 0.1, diag=True)[1],
-        kernel(batch[1], batch[1] + 0.1, diag=True),
+        kernel(batch, batch + 0.1, diag=True)[1], kernel(batch[1], batch[1] + 0.1, diag=True)
     )
 
 

@@ -7,13 +7,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from gpytorch.priors import (
-    GammaPrior,
-    HalfCauchyPrior,
-    LogNormalPrior,
-    NormalPrior,
-    UniformPrior,
-)
+from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior, NormalPrior, UniformPrior
 from scipy import integrate, stats
 
 from botorch_transfer.gp.hyperpriors import (

@@ -35,11 +35,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.gp.objective import (
-    TargetObjective,
-    minimize_batched,
-    single_threaded_scipy,
-)
+from botorch_transfer.gp.objective import TargetObjective, minimize_batched, single_threaded_scipy
 from botorch_transfer.gp.restarts import fit_from_starts
 from tests.devices import waits
 from tests.families import ShiftedSines
@@ -134,8 +130,7 @@ def _above(bound: float) -> GreaterThan:
 
 KERNELS: dict[str, Callable[[], Any]] = {
     "one lengthscale": lambda: ScaleKernel(
-        RBFKernel(lengthscale_constraint=_above(0.1)),
-        outputscale_constraint=_above(0.1),
+        RBFKernel(lengthscale_constraint=_above(0.1)), outputscale_constraint=_above(0.1)
     ),
     "Matern, unscaled": lambda: MaternKernel(
         nu=1.5,
@@ -321,11 +316,7 @@ def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        {"options": {"maxcor": 5}},
-        {"bounds": {}},
-        {"method": "L-BFGS-B"},
-    ],
+    [{"options": {"maxcor": 5}}, {"bounds": {}}, {"method": "L-BFGS-B"}],
     ids=lambda asked: next(iter(asked)),
 )
 def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch) -> None:

@@ -12,9 +12,7 @@ from scipy import integrate, stats
 
 from botorch_transfer.hyperprior import fit as validation
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
-from botorch_transfer.hyperprior.prior import (
-    hierarchical_negative_log_likelihood,
-)
+from botorch_transfer.hyperprior.prior import hierarchical_negative_log_likelihood
 from botorch_transfer.pretraining import Hyperprior
 
 

@@ -2,11 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.studies.statistics import (
-    critical_difference,
-    friedman,
-    ratio_of_means,
-)
+from benchmarks.studies.statistics import critical_difference, friedman, ratio_of_means
 
 
 def test_friedman_tells_order_from_chance():
