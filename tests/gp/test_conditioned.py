@@ -3,15 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from botorch.models import SingleTaskGP
-from gpytorch.kernels import ScaleKernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 
 from botorch_transfer.gp import conditioned
 from botorch_transfer.gp.conditioned import ConditionedGPs, in_parts, inverse_cholesky, pad_inputs
-from botorch_transfer.gp.stationary import stationary_function
 from tests.gp.padded import KERNELS, Task, condition, draw_tasks, points
 
 sizes = st.lists(st.integers(1, 7), min_size=1, max_size=4)
@@ -41,34 +38,6 @@ def test_equals_the_formulas(
         data = gps.cross(x1)[index]
         torch.testing.assert_close(data[:, gps.mask[index]], task.prior(x1, task.X), **close)
         assert (data[:, ~gps.mask[index]] == 0).all()
-
-
-def single_task_gp(task: Task) -> SingleTaskGP:
-    kernel = stationary_function(task.kernel).make_kernel(ard_num_dims=task.X.shape[-1])
-    Y, Yvar = task.Y.unsqueeze(-1), task.noise.unsqueeze(-1)
-    model = SingleTaskGP(
-        task.X, Y, Yvar, covar_module=ScaleKernel(kernel), outcome_transform=None
-    ).double()
-    model.covar_module.base_kernel.lengthscale = task.lengthscale
-    model.covar_module.outputscale = task.outputscale
-    model.mean_module.initialize(constant=task.mean)
-    return model.eval()
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("dim", [1, 6])
-def test_equals_single_task_gps(kernel: str, dim: int) -> None:
-    tasks = draw_tasks([8, 1, 15], dim, kernel)
-    gps, x = condition(tasks), points(5, dim)
-    # GPyTorch's distances between coincident points are not exactly zero.
-    close = {"atol": 1e-7 if kernel == "matern12" else 1e-8, "rtol": 0}
-    for index, task in enumerate(tasks):
-        posterior = single_task_gp(task).posterior(x)
-        mean, covariance = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
-        torch.testing.assert_close(gps.mean(x)[index], mean, **close)
-        torch.testing.assert_close(gps.covariance(x)[index], covariance, **close)
-        variance = posterior.variance.squeeze(-1)
-        torch.testing.assert_close(gps.variance(x)[index], variance, **close)
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -177,17 +146,6 @@ def test_padding_is_inert_whatever_it_holds(
         assert torch.equal(dirty.state_dict()[name], tensor), name
 
 
-@given(sizes, st.sampled_from(KERNELS))
-def test_padding_changes_nothing(sizes: list[int], kernel: str) -> None:
-    tasks, x = draw_tasks(sizes, 2, kernel), points(3, 2)
-    padded = condition(tasks, num_rows=12)
-    for index, task in enumerate(tasks):
-        alone = condition([task])
-        pairs = zip(all_values(padded, x)[:4], all_values(alone, x)[:4], strict=True)
-        for ours, expected in pairs:
-            torch.testing.assert_close(ours[index], expected[0], atol=1e-12, rtol=0)
-
-
 def test_pad_inputs_repeats_one_of_the_tasks_own() -> None:
     X = points(2, 3, 1)
     mask = torch.tensor([[False, True, True], [True, True, False]])
@@ -257,12 +215,6 @@ def test_join_leaves_both_as_they_are() -> None:
     first.join(second)
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, before[name])
-
-
-def test_sizes() -> None:
-    gps = condition(draw_tasks([5, 3], 4))
-    assert (gps.num_tasks, gps.dim) == (2, 4)
-    assert not list(gps.parameters())
 
 
 def test_prior_mean_is_zero_if_omitted() -> None:

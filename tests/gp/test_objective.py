@@ -429,13 +429,6 @@ def test_a_graph_of_the_inputs_does_no_harm(case: ModelCase) -> None:
     assert all(map(torch.equal, *(model.parameters() for model in models)))
 
 
-def test_no_restarts() -> None:
-    model = scaml()
-    before = log_posterior(model)
-    fit_gpytorch_mll(likelihood_of(model), num_restarts=0)
-    assert log_posterior(model) > before
-
-
 def test_fits_repeat_and_follow_the_seed(monkeypatch) -> None:
     starts: list[Tensor] = []
     evaluate = TargetObjective.__call__
@@ -617,19 +610,10 @@ def test_limits_are_given_back() -> None:
     with threadpool_limits(2, user_api="blas"):
         with single_threaded_scipy():
             assert blas_threads() == {1}
-            with single_threaded_scipy():
-                assert blas_threads() == {1}
+            with pytest.raises(ZeroDivisionError), single_threaded_scipy():
+                raise ZeroDivisionError
             assert blas_threads() == {1}
         assert blas_threads() == {2}
-
-
-def test_limits_are_given_back_after_an_error() -> None:
-    with threadpool_limits(2, user_api="blas"):
-        with pytest.raises(ZeroDivisionError), single_threaded_scipy():
-            raise ZeroDivisionError
-        assert blas_threads() == {2}
-        with single_threaded_scipy():
-            assert blas_threads() == {1}
 
 
 def test_limits_are_given_back_where_fits_overlap() -> None:
