@@ -267,8 +267,7 @@ def test_without_own_formulas_it_is_botorchs(model_class):
 CLASSES = [RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, TransferGP, BoostedHierarchicalGP]
 
 
-@pytest.mark.parametrize("n", [3, 4])
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize(("model_class", "n"), [*((each, 3) for each in CLASSES), (TransferGP, 4)])
 def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
     """Also where there are as many points as members."""
     X = FAMILY.inputs(3, n, seed=3)

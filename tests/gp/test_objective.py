@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -35,7 +36,12 @@ from botorch_transfer import (
 )
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.gp.objective import TargetObjective, minimize_batched, single_threaded_scipy
+from botorch_transfer.gp.objective import (
+    TargetObjective,
+    keep_freed_memory,
+    minimize_batched,
+    single_threaded_scipy,
+)
 from botorch_transfer.gp.restarts import fit_from_starts
 from tests.devices import waits
 from tests.families import ShiftedSines
@@ -572,9 +578,10 @@ def test_an_evaluation_takes_a_transfer_each_way(device):
     assert found == 1 + 2 * len(evaluated)  # at first, the starts come from the device
 
 
-PROGRAM = """
+PROGRAM = f"""
 import resource, torch
-from botorch_transfer.gp.objective import keep_freed_memory
+
+{inspect.getsource(keep_freed_memory)}
 
 def evaluate():
     return [torch.ones(2**19, dtype=torch.double) for _ in range(10)]  # 40 MiB, 10,240 pages
