@@ -156,9 +156,8 @@ def entropy_search(build: Build, acquisition: Any) -> None:
     optimized(acquisition(model, **found), options={"maxiter": 20})
 
 
-def minus_square(samples: Tensor, X: Tensor | None = None) -> Tensor:
-    """A composite objective, of two outcomes."""
-    return -samples.square().sum(dim=-1)
+MINUS_SQUARE = GenericMCObjective(lambda samples, X=None: -samples.square().sum(dim=-1))
+"""A composite objective, of two outcomes."""
 
 
 def evolution(build: Build) -> None:
@@ -195,9 +194,7 @@ LOOPS: dict[str, Callable[[Build], Any]] = {
     "joint entropy search": partial(entropy_search, acquisition=qJointEntropySearch),
     "predictive entropy search": partial(entropy_search, acquisition=qPredictiveEntropySearch),
     "composite objective": lambda build: optimized(
-        qLogExpectedImprovement(
-            both(build), best_f=-1.0, objective=GenericMCObjective(minus_square)
-        )
+        qLogExpectedImprovement(both(build), best_f=-1.0, objective=MINUS_SQUARE)
     ),
     "heteroskedastic": lambda build: optimized(
         qLogNoisyExpectedImprovement(fitted(build, train_Yvar=0.01 + 0.1 * Y.square()), X)

@@ -36,7 +36,7 @@ def objective(model) -> float:
     return total
 
 
-BRIEF = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 10}}}
+BRIEF = {"num_restarts": 0, "optimizer_kwargs": {"options": {"maxiter": 5}}}
 
 
 def fit(model, **kwargs):

@@ -599,8 +599,8 @@ def test_distributions_may_change(change: str):
     before, after = CHANGES[change]
     old = [old_study(before, name, trials=12) for name in ("monday", "tuesday")]
     study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(after, n_trials=4)
-    assert states(study) == [TrialState.COMPLETE] * 4
+    study.optimize(after, n_trials=2)
+    assert states(study) == [TrialState.COMPLETE] * 2
     assert study.trials[0].value < 0.03  # a random trial's is .1 to .4
     names = study.trials[0].params.keys()
     assert study.sampler.infer_relative_search_space(study, study.ask()).keys() == names
@@ -663,17 +663,12 @@ def _add(study: optuna.Study, x: float, value: float) -> None:
     study.add_trial(create_trial(params={"x": x}, distributions=UNIT, value=value))
 
 
-@pytest.mark.parametrize("bad", [54_321.0, 1e30])
-def test_diverged_trials_of_this_study_hardly_matter(bad: float, asked: list[dict[str, Any]]):
+def test_diverged_trials_of_this_study_hardly_matter(asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=sampler(seed=0))
-    _add(study, 0.9, bad)
+    _add(study, 0.9, 54_321.0)
     study.optimize(objective, n_trials=2)
     assert all(trial.value < 0.05 for trial in study.trials[1:])
-    is_code = bad == 1e30
-    assert asked[-1]["runs"]["value"].isna().tolist() == [is_code, False]
-    assert len(asked[-1]["failed"]) == is_code
-    if not is_code:
-        assert -5 < asked[-1]["Y"].min() < -0.1
+    assert -5 < asked[-1]["Y"].min() < -0.1
 
 
 def test_diverged_values_may_count_as_they_are(asked: list[dict[str, Any]]):

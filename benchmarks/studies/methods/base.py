@@ -21,7 +21,6 @@ class Method(Protocol):
     @property
     def initial_design(self) -> bool:
         """Whether a run starts with the points that all such methods share."""
-        ...
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
         """Proposes the next point.
@@ -35,7 +34,6 @@ class Method(Protocol):
         Returns:
             A `d` tensor.
         """
-        ...
 
 
 def with_failures_worst(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
