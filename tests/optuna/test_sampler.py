@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import pickle
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,8 +26,6 @@ from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from botorch_transfer.suggestion import reading
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
-from tests.optuna.worker import objective as slow_objective
-from tests.optuna.worker import open_study
 from tests.suggestion.brief_search import brief_search
 
 
@@ -462,20 +459,38 @@ def test_two_threads():
     assert _apart(study) > 1e-4
 
 
+def _open_study(storage: str, seed: int) -> optuna.Study:
+    """Opens a study in a database, or in a journal file."""
+    backend: str | optuna.storages.JournalStorage = storage
+    if "://" not in storage:
+        file = optuna.storages.journal.JournalFileBackend(storage)
+        backend = optuna.storages.JournalStorage(file)
+    options = {"study_name": "new", "load_if_exists": True, "sampler": sampler(seed=seed)}
+    return optuna.create_study(storage=backend, **options)
+
+
 def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
     for storage in storages:
-        open_study(storage, "new", seed=0)  # so that the tables are made once
-    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "2", "1"]
-    other = subprocess.Popen(command)
-    for storage in storages:  # this process is the first worker, and starts with the other one
-        study = open_study(storage, "new", seed=0)
-        while not study.trials and other.poll() is None:
-            time.sleep(0.5)
-        study.optimize(slow_objective, n_trials=2)
-    assert other.wait(timeout=300) == 0
+        _open_study(storage, seed=0)  # so that the tables are made once
+
+    def slowly(trial: Trial) -> float:
+        time.sleep(0.05)  # trials overlap
+        return objective(trial)
+
+    def work(seed: int) -> None:
+        for storage in storages:
+            _open_study(storage, seed).optimize(slowly, n_trials=2)
+
+    fork = multiprocessing.get_context("fork")
+    workers = [fork.Process(target=work, args=(seed,)) for seed in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
     for storage in storages:
-        study = open_study(storage, "new", seed=0)
+        study = _open_study(storage, seed=0)
         assert states(study) == [TrialState.COMPLETE] * 4
         assert _apart(study) > 1e-4
 
