@@ -25,6 +25,7 @@ from botorch_transfer import GuardedTransferGP, ScaMLGP, SourceGPs, SourcePopula
 from botorch_transfer.average.base import PlainGP, mixed, mixed_moments
 from botorch_transfer.gp import conditioned, strategy
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import assert_same_posterior
 
 FAMILY = ShiftedSines()
@@ -154,9 +155,9 @@ def test_a_fit_by_another_optimizer_reaches_all(build):
 def test_a_fit_is_that_of_each_model(build):
     model, twin = build(6), build(6)
     brief = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **brief)
+    fit_model(model, **brief)
     for each in twin.members.values():
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(each.likelihood, each), **brief)
+        fit_model(each, **brief)
     for ours, expected in zip(model.members.values(), twin.members.values(), strict=True):
         assert_same_posterior(ours.posterior(TEST_X), expected.posterior(TEST_X))
 

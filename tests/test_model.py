@@ -42,6 +42,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.model import MAX_LENGTHSCALE, LogLikelihoodTerm, TargetGP
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import MINIMAL, assert_same_posterior
 
 FAMILY = ShiftedSines()
@@ -167,8 +168,7 @@ def test_attempts_are_starts(model_class: Any) -> None:
     fitted = []
     for options in ({"max_attempts": 3, "pick_best_of_all_attempts": True}, {"num_restarts": 2}):
         model = model_class(*FAMILY.target(4), FAMILY.sources())
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        fit_gpytorch_mll(mll, seed=1, optimizer_kwargs={"options": {"maxiter": 5}}, **options)
+        fit_model(model, seed=1, max_iter=5, **options)
         fitted.append(dict(model.named_parameters()))
     for name, parameter in fitted[0].items():
         assert torch.equal(parameter, fitted[1][name]), name

@@ -17,7 +17,8 @@ from botorch_transfer.hyperbo.features import FeatureMean, FeatureNetwork
 from botorch_transfer.hyperbo.model import standard_deviations
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
-from tests.hyperbo.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, fit, prior
+from tests.fits import fit_model as fit
+from tests.hyperbo.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, prior
 from tests.models.contract import assert_same_posterior
 
 

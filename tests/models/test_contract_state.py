@@ -10,12 +10,12 @@ import pytest
 import torch
 from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds, loo_cv
 from botorch.exceptions.errors import UnsupportedError
-from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import FullyBayesianHyperpriorGP, HyperpriorGP, PretrainedGP
 from tests.families import SCALE, ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import (
     BRIEFLY,
     assert_same_posterior,
@@ -36,7 +36,7 @@ TEST_X = FAMILY.inputs(5, seed=51)
 def move(case, model):
     """Gives a model other hyperparameters than it starts with, without the time of a fit."""
     if case.fit_only or case.ensemble:  # what their fit leaves is more than hyperparameters
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **BRIEFLY)
+        fit_model(model, **BRIEFLY)
         return model
     with torch.no_grad():
         for parameter in filter(lambda parameter: parameter.requires_grad, model.parameters()):
@@ -186,7 +186,7 @@ def test_copies_fit_on_their_own(representative):
     model = representative.target(4)
     twin = deepcopy(model)
     before = model.posterior(TEST_X)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin), **BRIEFLY)
+    fit_model(twin, **BRIEFLY)
     assert torch.equal(before.mean, model.posterior(TEST_X).mean)
     assert not torch.equal(before.mean, twin.posterior(TEST_X).mean)
 

@@ -4,16 +4,15 @@ from functools import cache
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import PopulationGP, SourcePopulation
 from botorch_transfer.gp.frozen import expand
 from botorch_transfer.population import model as module
+from tests.fits import fit_model as fit
 from tests.gp.padded import points
 from tests.models.contract import assert_same_posterior
 from tests.pathwise.drawn_functions import assert_moments
@@ -69,10 +68,6 @@ def predict(model):
         return posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
 
     return function
-
-
-def fit(model, **kwargs):
-    return fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **kwargs)
 
 
 CASES = [

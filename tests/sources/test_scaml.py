@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
@@ -23,6 +22,7 @@ from botorch_transfer import (
 from botorch_transfer.gp import combine
 from botorch_transfer.gp.frozen import expand
 from tests.families import SCALE, ShiftedSines
+from tests.fits import fit_model
 from tests.models.test_contract_acquisition import EVERYTHING
 from tests.sources.scaml_twin import botorch_twin, sources_of, twin_of
 
@@ -184,7 +184,7 @@ def test_it_stays_honest_with_one_and_two_points(model_class):
     sources = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.6, 0.9, 1.2)}
     for n in (1, 2):
         model = model_class(*FAMILY.target(n), sources)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        fit_model(model)
         posterior = model.posterior(test_X, observation_noise=True)
         z = (FAMILY.value(test_X) - posterior.mean) / posterior.variance.sqrt()
         assert 0.3 < z.square().mean().sqrt().item() < 4.0
@@ -221,7 +221,7 @@ def test_many_noisy_points_are_known_to_be_noisy(noisy_sources):
     found = {}
     for name in ("cautious", "paper"):
         model = ScaMLGP(X, noisy(Y), SourceGPs.fit_once(sources), hyperparameters=name)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        fit_model(model)
         found[name] = model.likelihood.noise.sqrt().item() * model.outcome_transform.stdvs.item()
     assert found["cautious"] == pytest.approx(noise, rel=0.2)
     assert found["paper"] <= 0.1 * model.outcome_transform.stdvs.item() + 1e-6
@@ -232,7 +232,7 @@ def test_a_relevant_source_outweighs_an_irrelevant_one():
     noise = torch.randn(30, 1, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     sources = {"relevant": (X, FAMILY.value(X)), "noise": (X, 50.0 + 10.0 * noise)}
     model = ScaMLGP(*FAMILY.target(8), sources)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    fit_model(model)
     relevant, irrelevant = model.weights.tolist()
     assert relevant > 0.5
     assert irrelevant < 0.1
