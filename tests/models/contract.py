@@ -426,6 +426,10 @@ on_every_model = where(lambda case: True)
 """Parametrizes a test by all cases, siblings too."""
 
 
+on_every_kind_of_fit = where(lambda case: not case.sibling or case.fit_only)
+"""Parametrizes a test by the cases that differ in more than a formula."""
+
+
 def variants(
     names: str,
     everywhere: Sequence[Any] = (),

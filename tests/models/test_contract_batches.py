@@ -134,7 +134,7 @@ def test_paths_of_batches(case):
         torch.testing.assert_close(paths(X), Y.squeeze(-1).expand(5, 2, 3), atol=0.3, rtol=0)
 
 
-@variants("n", everywhere=[4], representatives=[0], siblings=[4])
+@variants("n", everywhere=[4], representatives=[0])
 def test_a_state_is_expanded_to_a_batch(case, n):
     """As in BoTorch's tutorial of RGPE, which predicts each point from the others."""
     X, Y = FAMILY.target(n)

@@ -162,7 +162,6 @@ def _saved(model):
 @variants(
     "copied, n, used",
     everywhere=[(_pickled, 4, True)],
-    siblings=[(_pickled, 4, True)],
     representatives=[(_deepcopied, 0, False), (_deepcopied, 4, True), (_saved, 0, True)],
 )
 def test_copies(case, copied, n, used):
@@ -230,7 +229,7 @@ FITS = {
 @variants(
     "known_noise, fit",
     everywhere=[(False, "once")],
-    representatives=[(False, "from several starts"), (True, "from several starts")],
+    representatives=[(True, "from several starts")],
 )
 def test_batch_cross_validation(case, known_noise, fit):
     X, Y = FAMILY.target(5)
@@ -264,10 +263,7 @@ def test_batch_cross_validation(case, known_noise, fit):
 
 @pytest.mark.gaussian
 @variants(
-    "n, known_noise",
-    everywhere=[(4, False)],
-    representatives=[(2, True), (4, True)],
-    siblings=[(4, False)],
+    "n, known_noise", everywhere=[(4, False)], representatives=[(2, True)], siblings=[(4, False)]
 )
 def test_leave_one_out(case, n, known_noise):
     X, Y = FAMILY.target(n)
