@@ -170,8 +170,7 @@ def test_acquisitions_equal_those_of_the_formulas_gp(name):
             results.append((value, torch.autograd.grad(value.sum(), points)[0]))
     assert results[0][0].isfinite().all()
     nan = name == "PES"  # which has no derivative at a point that is one of the optima
-    for left, right in zip(*results, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-7, equal_nan=nan)
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-7, equal_nan=nan)
 
 
 # -------------------------------------------------------------------------------------- how it acts
