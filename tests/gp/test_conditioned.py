@@ -208,26 +208,10 @@ def test_join_equals_one_batch() -> None:
     torch.testing.assert_close(all_values(joined, x), all_values(whole, x), atol=1e-12, rtol=0)
 
 
-def test_join_leaves_both_as_they_are() -> None:
-    first, second = condition(draw_tasks([5], 2)), condition(draw_tasks([8], 2, seed=1))
-    before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
-    first.join(second)
-    for name, tensor in first.state_dict().items():
-        assert torch.equal(tensor, before[name])
-
-
 def test_prior_mean_is_zero_if_omitted() -> None:
     tensors = condition(draw_tasks([3, 2], 2)).tensors()
     del tensors["prior_mean"]
     assert torch.equal(ConditionedGPs(**tensors).prior_mean, torch.zeros(2).double())
-
-
-def test_duplicated_inputs() -> None:
-    (task,) = draw_tasks([3], 1)
-    X, Y = task.X.repeat(2, 1), torch.cat([task.Y, task.Y + 0.1])
-    doubled = Task(**{**vars(task), "X": X, "Y": Y, "noise": torch.full_like(Y, 1e-4)})
-    gps = condition([doubled])
-    torch.testing.assert_close(gps.mean(task.X)[0], task.Y + 0.05, atol=1e-2, rtol=0)
 
 
 def test_task_that_cannot_be_factorized_is_named() -> None:
@@ -294,12 +278,6 @@ def test_sharing_changes_nothing_but_the_number_of_evaluations(
         torch.testing.assert_close(*slopes)
     gps.mean(x)
     assert len(evaluated) == 5  # nothing is remembered
-
-
-def test_inverse_cholesky() -> None:
-    root = points(2, 4, 4).tril() + torch.eye(4)
-    inverse = inverse_cholesky(root @ root.mT, lambda task, row: f"{task}")
-    torch.testing.assert_close(inverse @ root, torch.eye(4).double().expand(2, 4, 4))
 
 
 def test_inverse_cholesky_adds_jitter() -> None:

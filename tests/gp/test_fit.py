@@ -400,16 +400,6 @@ def test_maximum_likelihood() -> None:
     assert result.log_posterior[0].item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_fits_of_odd_tasks() -> None:
-    X = torch.rand(6, 1, dtype=torch.double)
-    odd = {"constant": (X, torch.ones_like(X)), "duplicates": (X[:1].repeat(6, 1), X)}
-    odd |= {"single": (X[:1], X[:1])}
-    for kernel in ("rbf", "matern12"):
-        result = fit(padded(odd), kernel)
-        for tensor in vars(result).values():
-            assert tensor.isfinite().all()
-
-
 @pytest.mark.parametrize("size", [1e7, 1e20])
 def test_outcomes_of_any_size(size: float) -> None:
     """Far from standardized outcomes the objective is large, and defined all the same."""
