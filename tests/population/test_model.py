@@ -299,7 +299,7 @@ def test_functions_drawn_without_points_have_a_random_scale_and_level(known_nois
     prior = prior_of("ragged", "rbf")
     model = PopulationGP(X, Y, prior, train_Yvar=0 * Y + 0.1 if known_noise else None)
     torch.manual_seed(0)
-    paths = draw_matheron_paths(model, torch.Size([4000]))
+    paths = draw_matheron_paths(model, torch.Size([2000]))
     with torch.no_grad():
         assert_moments(paths(TEST_X), model.posterior(TEST_X), tolerance=0.1)
 
@@ -307,7 +307,7 @@ def test_functions_drawn_without_points_have_a_random_scale_and_level(known_nois
 def test_drawn_levels_and_scales():
     model = PopulationGP(*target(0), PRIOR)
     torch.manual_seed(0)
-    path = model.covar_module.draw(torch.Size([20_000]), torch.Size(), 64)["mean"]
+    path = model.covar_module.draw(torch.Size([8000]), torch.Size(), 64)["mean"]
     mean, scale = model.covar_module.common(TEST_X), model.scale
     values = path(TEST_X)
     expected = scale.variance * torch.outer(mean, mean) + scale.level_variance
