@@ -1,7 +1,5 @@
 """Brief fits and searches, where tests are about other things than how good they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

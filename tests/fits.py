@@ -1,7 +1,5 @@
 """Fits of models, as BoTorch's users write them."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from botorch.fit import fit_gpytorch_mll

@@ -1,7 +1,5 @@
 """The command line, as a new user would type it."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

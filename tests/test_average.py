@@ -1,7 +1,5 @@
 """What averages have in common; each test runs on a guarded model and on a ``TransferGP``."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """The documentation's code runs, and its API reference is complete."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

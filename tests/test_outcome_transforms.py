@@ -1,7 +1,5 @@
 """Standardization and warping of outcomes."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

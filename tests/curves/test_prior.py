@@ -1,7 +1,5 @@
 """What a part of a learning curve says of the final outcome."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hyperpriors' families, and densities of the logarithm."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 

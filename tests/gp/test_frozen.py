@@ -1,7 +1,5 @@
 """Frozen posteriors, and predictions at once, against GPyTorch's machinery."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any
 

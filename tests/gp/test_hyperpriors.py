@@ -1,7 +1,5 @@
 """Defaults, starts and bounds, the residual kernel, likelihoods."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Known variances of single points that are added to the learned noise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

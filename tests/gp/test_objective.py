@@ -1,7 +1,5 @@
 """The closed-form log posterior against GPyTorch's, and its maximum against BoTorch's fit."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Models without a closed form are fitted by autograd; test_objective.py has those with one."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

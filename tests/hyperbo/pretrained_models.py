@@ -1,7 +1,5 @@
 """Pre-trained models for the tests."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import torch

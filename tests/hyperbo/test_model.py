@@ -1,7 +1,5 @@
 """Pre-trained models against a dense GP, and their two options."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

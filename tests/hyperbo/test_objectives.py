@@ -1,7 +1,5 @@
 """NLL and EKL against direct evaluations, matching inputs, and the losses made of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

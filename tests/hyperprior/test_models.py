@@ -1,7 +1,5 @@
 """MPHD's model: what its hyperpriors are, and how it is fitted."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

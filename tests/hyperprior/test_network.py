@@ -1,7 +1,5 @@
 """MPHD's network, the hyperprior it makes, and its training."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from copy import deepcopy

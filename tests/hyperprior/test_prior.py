@@ -1,7 +1,5 @@
 """Hyperpriors: learning them in two steps, asking, drawing, saving."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError

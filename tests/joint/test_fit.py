@@ -1,7 +1,5 @@
 """Fits of joint models in closed form: values, gradients and optima against GPyTorch's."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import nullcontext
 

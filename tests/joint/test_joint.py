@@ -1,7 +1,5 @@
 """Joint models against their dense twins, and what they share."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What each joint model is: its kernel, and the models and formulas that it equals."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

@@ -7,8 +7,6 @@ does with a model runs on ``MINIMAL``, the base class, and on the ``INEXACT`` re
 whose predictions are not those of one exact GP.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

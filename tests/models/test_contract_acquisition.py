@@ -1,7 +1,5 @@
 """The contract of every model, 2: acquisition functions, optimized by ``optimize_acqf``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The contract of every model: batches of models, several targets at once."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

@@ -4,8 +4,6 @@ What a model does goes through all of it, once and briefly. ``make test-device``
 tests of the contract there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace

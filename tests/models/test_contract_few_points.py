@@ -1,7 +1,5 @@
 """The contract of every model, 6 and 7: few points, odd data, and the same numbers twice."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -3,8 +3,6 @@
 That a fit repeats, and leaves the random state as it is, test_contract_few_points.py has.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

@@ -1,7 +1,5 @@
 """The contract of every model, 8: data sets, transforms, and what is refused."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from functools import partial, partialmethod

@@ -1,7 +1,5 @@
 """The contract of every model, 2: several outcomes and constraints, in a ``ModelListGP``."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

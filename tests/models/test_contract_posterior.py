@@ -1,7 +1,5 @@
 """The contract of every model, 1: posteriors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.acquisition.objective import (

@@ -1,7 +1,5 @@
 """The contract of every model, 5: states, copies, pickles, devices, cross-validation."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from copy import deepcopy

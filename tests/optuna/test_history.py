@@ -1,7 +1,5 @@
 """Old studies as tables: which trials count as what, and the search space."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import optuna

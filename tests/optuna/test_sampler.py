@@ -1,7 +1,5 @@
 """The sampler in real studies."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import pickle

@@ -1,7 +1,5 @@
 """ScaML-GP against its formula, and its defaults against the paper."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

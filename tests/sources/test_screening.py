@@ -1,7 +1,5 @@
 """Of many source tasks, those that can matter are used; the others leave sums and fits."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from inspect import getfullargspec

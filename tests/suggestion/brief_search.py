@@ -1,7 +1,5 @@
 """A brief search for the next row, where tests are about other things than how good it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module

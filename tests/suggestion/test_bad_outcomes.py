@@ -1,7 +1,5 @@
 """Outcomes as people record them in `suggest`: bounds, codes, failures and partial measurements."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Constraints between parameters: sums, combinations, mixtures of few."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Tables with learning curves: runs that were stopped early are noisy runs."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

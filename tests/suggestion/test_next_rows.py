@@ -1,7 +1,5 @@
 """Tables in, next rows out."""
 
-from __future__ import annotations
-
 import io
 import math
 

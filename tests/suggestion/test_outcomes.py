@@ -1,7 +1,5 @@
 """Learning from failures: `suggest` with the model of failures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

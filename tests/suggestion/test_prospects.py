@@ -1,7 +1,5 @@
 """Why a row is suggested, and when to stop."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading tables: runs that are done, failed or pending, and what cannot be understood."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Candidates, fixed values, a first design, models by name, predictions."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np
