@@ -3,9 +3,7 @@
 import gc
 import logging
 import os
-import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,12 +20,6 @@ os.environ["BOTORCH_TRANSFER_CACHE"] = "off"
 
 # BoTorch compiles a faster qLogEHVI in every new environment: a minute for nothing here.
 logei._load_attempted = True
-
-# PyTorch's optimizers load its compiler, some seconds in each process, only to say that it is
-# not to compile them.
-sys.modules["torch._dynamo"] = SimpleNamespace(
-    disable=lambda function, *args, **kwargs: function, graph_break=lambda: None
-)
 
 # For each kind of device that is absent, PyTorch notes where it was seeded: some milliseconds.
 for absent in (torch.cuda, torch.xpu, torch.mtia):

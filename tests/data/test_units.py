@@ -54,7 +54,7 @@ def random_table(rng: np.random.Generator) -> tuple[pd.DataFrame, SearchSpace]:
 @pytest.mark.parametrize("wide", [False, True])
 def test_random_tables(wide):
     # In a wide space, wrong values lie inside of the range, and only other tasks tell.
-    rng, tables = np.random.default_rng(0), 20
+    rng, tables = np.random.default_rng(0), 40
     found = right = alarms = 0
     for number in range(tables):
         runs, space = random_table(rng)

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -467,26 +468,28 @@ def _open_study(storage: str, seed: int) -> optuna.Study:
     return optuna.create_study(storage=backend, **options)
 
 
-def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
-    storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
-    for storage in storages:
-        _open_study(storage, seed=0)  # so that the tables are made once
-
+def _work(storages: list[str], both_started: Barrier, seed: int) -> None:
     def slowly(trial: Trial) -> float:
         time.sleep(0.05)  # trials overlap
         return objective(trial)
 
-    def work(seed: int) -> None:
+    both_started.wait(120)
+    with brief_search():
         for storage in storages:
             _open_study(storage, seed).optimize(slowly, n_trials=2)
 
-    fork = multiprocessing.get_context("fork")
-    workers = [fork.Process(target=work, args=(seed,)) for seed in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(120)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+
+def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
+    storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
+    for storage in storages:
+        _open_study(storage, seed=0)  # so that the tables are made once
+    context = multiprocessing.get_context("spawn")
+    both_started = context.Barrier(2)
+    other = context.Process(target=_work, args=(storages, both_started, 1))
+    other.start()
+    _work(storages, both_started, 0)
+    other.join(120)
+    assert other.exitcode == 0
     for storage in storages:
         study = _open_study(storage, seed=0)
         assert states(study) == [TrialState.COMPLETE] * 4
