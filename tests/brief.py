@@ -12,9 +12,9 @@ from botorch_transfer.model import TargetGP
 
 
 def fit_briefly(patch: pytest.MonkeyPatch) -> None:
-    """Makes models fit from one start, and priors from one start with few steps."""
+    """Makes models fit from one start, and priors from two starts with few steps."""
     _, _, *others = MAPOptions.__init__.__defaults__
-    patch.setattr(MAPOptions.__init__, "__defaults__", (0, 30, *others))
+    patch.setattr(MAPOptions.__init__, "__defaults__", (1, 30, *others))
     patch.setattr(TargetGP, "num_restarts", 0)
 
 

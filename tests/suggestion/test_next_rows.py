@@ -152,7 +152,7 @@ def test_tables_are_left_as_they_are():
 
 @pytest.mark.parametrize("model", [ScaMLGP, TransferGP])
 def test_a_few_rows_find_the_optimum(model):
-    runs = tune(SPACE, HISTORY, lambda rows: loss(rows, 0.4), 4, model=model)
+    runs = tune(SPACE, HISTORY, lambda rows: loss(rows, 0.4), 6, model=model)
     assert runs["loss"].min() < 0.01
     assert_new(SPACE, runs)
 
