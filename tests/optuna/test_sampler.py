@@ -5,7 +5,7 @@ import multiprocessing
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -26,12 +26,6 @@ from botorch_transfer.optuna import sampler as sampler_module
 from botorch_transfer.suggestion import reading
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
 from tests.suggestion.brief_search import brief_search
-
-
-@pytest.fixture(autouse=True)
-def _brief_search() -> Iterator[None]:
-    with brief_search():
-        yield
 
 
 def objective(trial: Trial) -> float:
