@@ -1,4 +1,4 @@
-# ruff: noqa: F405
+# ruff: noqa: F403, F405
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax.
 
 Names are imported on first use, so that the command line starts quickly.
@@ -11,25 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from botorch_transfer.average.transfer import transfer_models
-    from botorch_transfer.data import Domain, SourceData, as_datasets, from_dataframe
-    from botorch_transfer.models import *  # noqa: F403  # all models, by its `__all__`
-    from botorch_transfer.pretraining import (
-        Hyperprior,
-        PretrainedPrior,
-        SourceGPs,
-        SourceHierarchy,
-        SourcePopulation,
-    )
-    from botorch_transfer.search_space import (
-        CategoricalParameter,
-        FloatParameter,
-        IntegerParameter,
-        OrdinalParameter,
-        SearchSpace,
-        read_table,
-    )
-    from botorch_transfer.suggestion.backtest import backtest
-    from botorch_transfer.suggestion.next_rows import predict, suggest
+    from botorch_transfer.data import *
+    from botorch_transfer.models import *
+    from botorch_transfer.pretraining import *
+    from botorch_transfer.search_space import *
+    from botorch_transfer.suggestion import *
 
 __version__ = "0.2.0"
 

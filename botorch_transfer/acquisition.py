@@ -25,8 +25,6 @@ from botorch.models.model import Model, ModelList
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.transforms import is_ensemble, t_batch_mode_transform
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.settings import min_variance
 from torch import Tensor
 from torch.nn import ModuleList
 from torch.special import log_ndtr
@@ -83,14 +81,8 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         X_reference: Tensor | None = None,
     ) -> None:
         super().__init__(model)
-        if objective_weights is None:
-            if model.num_outputs != 1:
-                raise ValueError(
-                    f"The model has {model.num_outputs} outcomes: give objective_weights= with a "
-                    "row of outcome weights for each objective."
-                )
-            objective_weights = torch.ones(1, 1)
-        _check_weights(objective_weights)
+        objective_weights = torch.ones(1, 1) if objective_weights is None else objective_weights
+        _check_weights(objective_weights, model)
         self.models: list[Any] = list(model.models) if isinstance(model, ModelList) else [model]
         self.objective_weights = objective_weights
         self.outcome_constraints = outcome_constraints
@@ -111,7 +103,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
     @torch.no_grad()
     def _spread(self, X: Tensor) -> Tensor:
         """Computes each objective's standard deviation over inputs (law of total variance)."""
-        mean, variance = self._all_moments(X.unsqueeze(-2))
+        mean, variance = self._moments(X.unsqueeze(-2))
         weights = self.objective_weights.to(mean)
         of_means = (mean @ weights.T).var(dim=0, correction=0)
         return (of_means + (variance @ weights.square().T).mean(dim=0)).sqrt()
@@ -126,7 +118,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         Returns:
             A ``batch_shape`` tensor of values.
         """
-        mean, variance = self._all_moments(X)
+        mean, variance = self._moments(X)
         weights = self.objective_weights.to(mean)
         std = (variance @ weights.square().T).sqrt()
         beta = self.beta
@@ -140,17 +132,16 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         slack = b.squeeze(-1) - mean @ A.T
         return value + log_ndtr(slack / (variance @ A.square().T).sqrt()).sum(dim=-1)
 
-    def _all_moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the means and variances of all outcomes, each ``batch_shape x m``."""
-        means, variances = zip(*(self._moments(model, X) for model in self.models), strict=True)
-        return torch.stack(means, dim=-1), torch.stack(variances, dim=-1)
+    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the means and variances of all outcomes, each ``batch_shape x m``.
 
-    def _moments(self, model: Any, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns mean and variance of one outcome. Pending inputs reduce the variance."""
+        Pending inputs reduce the variances.
+        """
         if self.X_pending is None:
-            mean, variance = (part[..., 0] for part in predicted_moments(model.posterior(X)))
+            found = [predicted_moments(model.posterior(X)) for model in self.models]
         else:
-            mean, variance = _given_pending(model, X, self.X_pending.to(X))
+            found = [_given_pending(model, X, self.X_pending.to(X)) for model in self.models]
+        mean, variance = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
         return mean, variance.clamp_min(1e-12)
 
 
@@ -163,10 +154,10 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
     scale = inner.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None, None]
     factor = torch.linalg.cholesky_ex(inner + 1e-4 * scale * torch.eye(len(X_pending)).to(X)).L
     reduction = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=-2)
-    mean, variance = mean[..., 0], covariance[..., 0, 0] - reduction[..., 0]
+    mean, variance = mean[..., :1], covariance[..., 0, :1] - reduction
     if is_ensemble(model):  # moments of the mixture
-        variance = variance.mean(dim=-1) + mean.var(dim=-1, correction=0)
-        mean = mean.mean(dim=-1)
+        variance = variance.mean(dim=-2) + mean.var(dim=-2, correction=0)
+        mean = mean.mean(dim=-2)
     return mean, variance
 
 
@@ -230,8 +221,8 @@ class SingleInputs:
         return mvn.mean[:p], covariance.diagonal()[:p], covariance[:p, p:]
 
 
-class NoiselessFantasies(Model):
-    """Ensemble of fantasy models, each conditioned on sampled noiseless outcomes at ``X``.
+class NoiselessFantasies:
+    """Posteriors at single inputs given sampled noiseless outcomes at other inputs ``X``.
 
     Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
     ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
@@ -239,22 +230,21 @@ class NoiselessFantasies(Model):
 
     Args:
         model: The model.
-        X: An ``n x d`` tensor of inputs.
+        X: An ``n x d`` tensor of inputs. Without inputs, there is one member, the model itself.
         posterior_transform: A transform from several outcomes to one, if there are several.
-        num_fantasies: Number of members.
+        num_fantasies: Number of members, each with its own outcomes.
         seed: The seed of the sampled outcomes, which are quasi-random draws from the model's
             posterior at ``X``.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
         >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
-        >>> NoiselessFantasies(model, X).posterior(X.unsqueeze(-2)).mean.shape
-        torch.Size([4, 32, 1, 1])
+        >>> means, variance = NoiselessFantasies(model, X).moments(X)
+        >>> means.shape, variance.shape
+        (torch.Size([4, 32]), torch.Size([4]))
     """
 
-    _is_ensemble = True
-    num_outputs = 1
-
+    @torch.no_grad()
     def __init__(
         self,
         model: Model,
@@ -263,50 +253,33 @@ class NoiselessFantasies(Model):
         num_fantasies: int = 32,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        self.model = model
-        self._joint = SingleInputs(model, X, posterior_transform)
-        with torch.no_grad():
-            posterior: Any = model.posterior(X, posterior_transform=posterior_transform)
-            sampler = SobolQMCNormalSampler(torch.Size([num_fantasies]), seed=seed)
-            self.outcomes = sampler(posterior).squeeze(-1)
-            mvn = posterior.distribution
-            covariance = mvn.covariance_matrix
-            jitter = 1e-6 * covariance.diagonal().mean() * torch.eye(len(X)).to(X)
-            root = torch.linalg.cholesky_ex(covariance + jitter).L
-            eye = torch.eye(len(X)).to(X)
-            self.whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
-            self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
-
-    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> GPyTorchPosterior:
-        """Evaluates the members' posteriors.
-
-        Args:
-            X: A ``batch_shape x 1 x d`` tensor of inputs.
-            *args: Other arguments of BoTorch's ``posterior`` are ignored.
-            **kwargs: Other arguments of BoTorch's ``posterior`` are ignored.
-
-        Returns:
-            The members' posterior, with moments ``batch_shape x num_fantasies x 1 x 1``.
-        """
-        means, variances = self.moments(X.reshape(-1, X.shape[-1]))
-        mean, variance = means.reshape(*X.shape[:-2], -1), variances.reshape(X.shape[:-2])
-        # GPyTorch clips variances to the same bound, but with a warning.
-        variance = variance.clamp_min(min_variance.value(variance.dtype))
-        variance = variance[..., None, None, None].expand(*mean.shape, 1, 1)
-        return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), variance))
+        self._joint, n = SingleInputs(model, X, posterior_transform), len(X)
+        self.whitening, self.best = X.new_zeros(n, n), X.new_full((1,), -math.inf)
+        if n == 0:
+            return
+        posterior: Any = model.posterior(X, posterior_transform=posterior_transform)
+        sampler = SobolQMCNormalSampler(torch.Size([num_fantasies]), seed=seed)
+        self.outcomes = sampler(posterior).squeeze(-1)
+        self.best = self.outcomes.amax(dim=-1)
+        mvn, eye = posterior.distribution, torch.eye(n).to(X)
+        jitter = 1e-6 * mvn.covariance_matrix.diagonal().mean() * eye
+        root = torch.linalg.cholesky_ex(mvn.covariance_matrix + jitter).L
+        self.whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
+        self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the members' means, ``P x num_fantasies``, and variance at ``P x d`` inputs."""
         mean, variance, covariance = self._joint(x)
+        if len(self.whitening) == 0:
+            return mean.unsqueeze(-1), variance
         means = mean.unsqueeze(-1) + covariance @ self.weights
         return means, variance - (covariance @ self.whitening).square().sum(dim=-1)
 
 
-def _check_weights(objective_weights: Tensor) -> None:
-    if objective_weights.dim() != 2:
+def _check_weights(objective_weights: Tensor, model: Model) -> None:
+    if objective_weights.shape[1:] != (model.num_outputs,):
         raise ValueError(
-            f"objective_weights has the shape {tuple(objective_weights.shape)}: give a row of "
+            f"The model has {model.num_outputs} outcomes: give objective_weights= with a row of "
             "outcome weights for each objective."
         )
 
@@ -346,19 +319,16 @@ def noisy_improvement(
         >>> improvement(torch.rand(5, 1, 2, dtype=torch.double)).shape
         torch.Size([5])
     """
-    _check_weights(objective_weights)
-    if is_ensemble(model):
-        return None
+    _check_weights(objective_weights, model)
     if X_reference is not None and isinstance(model, TransferGP):
         given, shares = (objective_weights, X_observed, seed), model.improvement_shares.detach()
-        each = [noisy_improvement(member, *given) for member in model.members.values()]
+        each: Any = [noisy_improvement(member, *given) for member in model.members.values()]
+        if None in each:
+            return None
         if bool(objective_weights[0, 0] < 0):  # minimized: shares depend on negated outcomes
             shares = member_shares(-model.train_targets, shares.shape[-1])
-        known = [improvement for improvement in each if improvement is not None]
         points = torch.cat([X_reference.to(X_observed), X_observed])
-        if len(known) < len(each):
-            return None
-        return AveragedImprovement(known, shares, points, model)
+        return AveragedImprovement(each, shares, points, model)
     with torch.no_grad():
         posterior = model.posterior(X_observed)
     if type(posterior) is not GPyTorchPosterior:
@@ -373,50 +343,35 @@ class _Improvement(LogExpectedImprovement):
     Args:
         model: The model.
         best_f: The value to improve on; minus infinity to improve on the unknown outcomes only.
-        X_baseline: An ``n x d`` tensor of inputs. Their outcomes, like the outcomes of pending
-            inputs, are sampled and averaged over.
+        X_baseline: An ``n x d`` tensor of inputs; ``n`` may be zero. Their outcomes, like the
+            outcomes of pending inputs, are sampled and averaged over.
         posterior_transform: A transform from several outcomes to one, if there are several.
         seed: The seed of the sampled outcomes.
     """
+
+    best_f: Tensor
 
     def __init__(
         self,
         model: Model,
         best_f: float | Tensor,
-        X_baseline: Tensor | None = None,
+        X_baseline: Tensor,
         posterior_transform: PosteriorTransform | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(model, best_f=best_f, posterior_transform=posterior_transform)
-        self._known = model, torch.as_tensor(best_f)
         self._baseline, self._seed = X_baseline, seed
-        self._single: SingleInputs | None = None
         self.set_X_pending(None)
-
-    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates means and variances at ``P x d`` inputs: ``P x F`` tensors, ``F`` fantasies."""
-        if isinstance(self.model, NoiselessFantasies):
-            mean, variance = self.model.moments(x)
-        else:
-            if self._single is None:
-                self._single = SingleInputs(self.model, x[:0].detach())
-            mean, variance, _ = self._single(x)
-            mean = mean.unsqueeze(-1)
-        return mean, variance.unsqueeze(-1).expand_as(mean)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
-        self.model, self.best_f = self._known
-        given = [X for X in (self._baseline, X_pending) if X is not None and len(X)]
-        if not given:
-            return
-        X, transform = torch.cat(given), self.posterior_transform
-        if self._baseline is not None:
+        X, transform = self._baseline, self.posterior_transform
+        if X_pending is not None:
+            X = torch.cat([X, X_pending])
+        if len(self._baseline):
             sampler = SobolQMCNormalSampler(torch.Size([512]), seed=self._seed)
             X = prune_inferior_points(self.model, X, posterior_transform=transform, sampler=sampler)
-        self.model = fantasies = NoiselessFantasies(self.model, X, transform, seed=self._seed)
-        best = fantasies.outcomes.amax(dim=-1, keepdim=True)
-        self.best_f = torch.maximum(best, self.best_f.to(best))
+        self.fantasies = NoiselessFantasies(self.model, X, transform, seed=self._seed)
 
     def forward(self, X: Tensor) -> Tensor:
         if X.shape[-2] != 1:
@@ -470,10 +425,11 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     """
     X = X.unsqueeze(0) if X.dim() == 2 else X
     x = X.reshape(-1, X.shape[-1])
-    mean, variance = map(torch.stack, zip(*(i.moments(x) for i in each), strict=True))
-    best = [improvement.best_f.to(x).reshape(1, -1) for improvement in each]
-    gap = mean - torch.stack(torch.broadcast_tensors(*best))
-    values: Any = _LogImprovements.apply(gap, variance)
+    moments = zip(*(improvement.fantasies.moments(x) for improvement in each), strict=True)
+    mean, variance = map(torch.stack, moments)
+    best = torch.stack([i.fantasies.best.to(x).maximum(i.best_f.to(x)) for i in each])
+    variance = variance.unsqueeze(-1).expand_as(mean)
+    values: Any = _LogImprovements.apply(mean - best.unsqueeze(-2), variance)
     values = values.logsumexp(dim=-1) - math.log(values.shape[-1])
     return values.reshape(len(each), *X.shape[:-2])
 
@@ -565,7 +521,8 @@ class AveragedImprovement(AcquisitionFunction):
                 f"best_f is {best_f.tolist()}, which is not finite: without outcomes, use "
                 "PriorUpperConfidenceBound."
             )
-        improvements = [_Improvement(each, best_f) for each in model.members.values()]
+        members, none = model.members.values(), X_reference[:0]
+        improvements = [_Improvement(each, best_f, none) for each in members]
         return cls(improvements, model.improvement_shares, X_reference, model)
 
     def __init__(

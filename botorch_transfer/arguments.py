@@ -31,11 +31,6 @@ PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
-_NO_SOURCES = (
-    "The source tasks are missing: give the old runs, or a pre-trained prior, as third argument "
-    "prior=. Without old runs, use SingleTaskGP."
-)
-
 #: All model classes by name, including base classes; each class registers when it is defined.
 MODELS: dict[str, type[ConstructedFromDatasets]] = {}
 
@@ -54,7 +49,10 @@ def check_prior(prior: Any) -> None:
     if isinstance(prior, Tensor):
         raise TypeError("The third argument is the old runs: give train_Yvar by name.")
     if prior is None:
-        raise TypeError(_NO_SOURCES)
+        raise TypeError(
+            "The source tasks are missing: give the old runs, or a pre-trained prior, as third "
+            "argument prior=. Without old runs, use SingleTaskGP."
+        )
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
@@ -69,13 +67,11 @@ def constructor_arguments(model_class: Any) -> list[str]:
     return [name for name in inspect.getfullargspec(model_class).args if name != "self"]
 
 
-def _complete(doc: str, section: str, order: list[str], bases: Iterable[type]) -> str:
+def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> str:
     """Completes a section of a docstring by the entries of base classes, in the given order."""
-    own = _entries(doc, section)
-    entries: dict[str, str] = {}
-    for base in bases:
-        entries |= _entries(inspect.cleandoc(vars(base).get("__doc__") or ""), section)
-    entries |= own
+    own, entries = _entries(doc, section), dict[str, str]()
+    for text in (*of_bases, doc):
+        entries |= _entries(text, section)
     names = dict.fromkeys([*(name for name in order if name in entries), *own])
     body = "".join(entries[name] for name in names)
     if section == "Args" and not own and body:
@@ -112,23 +108,6 @@ def without_task_feature(
     return ChainedInputTransform(drop_task_feature=drop, prior=transform)
 
 
-def split_target_and_sources(
-    dataset: SupervisedDataset | MultiTaskDataset,
-) -> tuple[SupervisedDataset, dict[str, SupervisedDataset]]:
-    """Splits a multi-task data set into target and source tasks, and removes the task column.
-
-    Args:
-        dataset: The target's data, or a ``MultiTaskDataset`` that also holds source tasks.
-
-    Returns:
-        The target's data set, and a mapping from source task names to data sets.
-    """
-    if not isinstance(dataset, MultiTaskDataset):
-        return dataset, {}
-    tasks = {name: dataset.get_dataset_without_task_feature(name) for name in dataset.datasets}
-    return tasks.pop(dataset.target_outcome_name), tasks
-
-
 def check_target(
     train_X: Tensor,
     train_Y: Tensor,
@@ -151,7 +130,14 @@ def check_target(
     if train_Yvar is not None:
         given["train_Yvar"] = train_Yvar
     for name, tensor in given.items():
-        _check_tensor(name, tensor)
+        check_type(name, tensor)
+        if tensor.dim() < 2:
+            raise InputDataError(
+                f"{name} has shape {tuple(tensor.shape)}: it needs a dimension of columns (n x 1)."
+            )
+        if not bool(tensor.isfinite().all()):
+            raise InputDataError(f"{name} has NaN or infinite values: leave out failed runs.")
+        check_range(name, tensor)
         if tensor.shape[:-1] != train_X.shape[:-1]:
             raise InputDataError(
                 f"{name} has shape {tuple(tensor.shape)}, but with train_X of shape "
@@ -160,8 +146,7 @@ def check_target(
     if train_Y.shape[-1] != 1:
         raise InputDataError(
             f"A transfer model has one outcome, but train_Y has {train_Y.shape[-1]}: use "
-            "transfer_models(train_X, train_Y, sources), which builds a ModelListGP with one model "
-            "per outcome."
+            "transfer_models(train_X, train_Y, sources), a ModelListGP of one model per outcome."
         )
     num_columns = train_X.shape[-1]
     if task_feature is not None and not -num_columns <= task_feature < num_columns:
@@ -184,18 +169,6 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
     if unknown:
         name = getattr(model_class, "__name__", repr(model_class))
         raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}.")
-
-
-def _check_tensor(name: str, tensor: Tensor) -> None:
-    check_type(name, tensor)
-    if tensor.dim() < 2:
-        raise InputDataError(
-            f"{name} has shape {tuple(tensor.shape)}: it needs a dimension of points and a "
-            "dimension of columns, such as n x 1."
-        )
-    if not bool(tensor.isfinite().all()):
-        raise InputDataError(f"{name} has NaN or infinite values: leave out failed evaluations.")
-    check_range(name, tensor)
 
 
 class ConstructedFromDatasets(Model):
@@ -262,20 +235,14 @@ class ConstructedFromDatasets(Model):
             cls.label = cls.__name__
         if cls.__doc__:  # ``python -OO`` removes docstrings
             names = constructor_arguments(cls)
-            errors = ["InputDataError", *(["TypeError"] if "prior" in names else [])]
-            bases = [b for b in cls.__mro__[:0:-1] if issubclass(b, ConstructedFromDatasets)]
-            doc = _complete(inspect.cleandoc(cls.__doc__), "Args", names, bases)
-            cls.__doc__ = _complete(doc, "Raises", errors, bases[:1])
+            classes = [c for c in cls.__mro__[::-1] if issubclass(c, ConstructedFromDatasets)]
+            *of_bases, doc = (inspect.cleandoc(vars(c).get("__doc__") or "") for c in classes)
+            doc = _complete(doc, "Args", names, of_bases)
+            cls.__doc__ = _complete(doc, "Raises", ["InputDataError", "TypeError"], of_bases[:1])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Checks the target's data, and that there are sources, before pre-training starts."""
-        signature = inspect.getfullargspec(cls.__init__)
-        names = signature.args[1:]
-        needed = names[: len(names) - len(signature.defaults or ())]
-        given = dict(zip(names, args, strict=False)) | kwargs
-        # Copies are made without arguments.
-        if given and "prior" in needed and "prior" not in given:
-            raise TypeError(_NO_SOURCES)
+        """Checks the target's data before pre-training starts; copies have no arguments."""
+        given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")
             check_target(**{name: given[name] for name in of_target if name in given})
@@ -293,7 +260,7 @@ class ConstructedFromDatasets(Model):
 
         Args:
             training_data: The target's data, or a ``MultiTaskDataset`` that also holds the sources.
-            prior: The prior, or source data; precedes the sources in ``training_data``.
+            prior: The prior, or source data; replaces the sources in ``training_data``.
             categorical_features: Indices of inputs that are categories coded as numbers. Kernels
                 treat them as ordered numbers, which is exact for two categories. Encode more than
                 two categories one-hot, as ``SearchSpace`` does.
@@ -312,17 +279,16 @@ class ConstructedFromDatasets(Model):
             >>> model = ScaMLGP(**inputs)
         """
         check_options(cls, options)
-        target, inside = split_target_and_sources(training_data)
-        sources = prior
-        if sources is None:
-            if not inside:
-                raise InputDataError(
-                    f"{cls.__name__} needs source tasks: give prior=, or a MultiTaskDataset that "
-                    "has source tasks."
-                )
-            sources = inside
-        elif inside:
-            logger.info("The given prior replaces the source tasks of the MultiTaskDataset.")
+        target, inside = training_data, dict[str, SupervisedDataset]()
+        if isinstance(training_data, MultiTaskDataset):  # without the task column
+            get = training_data.get_dataset_without_task_feature
+            inside = {name: get(name) for name in training_data.datasets}
+            target = inside.pop(training_data.target_outcome_name)
+        sources = inside if prior is None else prior
+        if prior is None and not inside:
+            raise InputDataError(
+                f"{cls.__name__} needs source tasks: give prior=, or sources in a MultiTaskDataset."
+            )
         if categorical_features:
             logger.info(f"{cls.__name__} treats {categorical_features=} as ordered numbers.")
         return {**super().construct_inputs(target), "prior": sources, **options}

@@ -142,15 +142,11 @@ class FeasibilityModel(torch.nn.Module):
         lower, upper = torch.stack([X.new_zeros(d), X.new_ones(d)]) if bounds is None else bounds
         ordered = torch.ones(d, dtype=torch.bool, device=X.device)
         ordered[list(categorical)] = False
-        tensors = {
-            "_X": X,
-            "_old_X": old.X[kept].to(X),
-            "_old_succeeded": old.succeeded[kept].to(X),
-            "_width": torch.where(upper > lower, upper - lower, 1.0).to(X),
-            "_ordered": ordered,
-        }
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
+        self.register_buffer("_X", X)
+        self.register_buffer("_old_X", old.X[kept].to(X))
+        self.register_buffer("_old_succeeded", old.succeeded[kept].to(X))
+        self.register_buffer("_width", torch.where(upper > lower, upper - lower, 1.0).to(X))
+        self.register_buffer("_ordered", ordered)
         with torch.no_grad():
             self._fit(torch.where(succeeded.to(X) > 0, 1.0, -1.0).to(X))
 
@@ -180,7 +176,7 @@ class FeasibilityModel(torch.nn.Module):
         K, mean = self._covariance(X, X), self._mean(X)
         tau, nu = torch.zeros_like(mean), torch.zeros_like(mean)
         for _ in range(MAX_SWEEPS):
-            _, posterior_mean, variance = self._posterior(K, mean, tau, nu)
+            _, posterior_mean, variance = _posterior(K, mean, tau, nu)
             cavity = 1 / variance - tau
             centre, spread = (posterior_mean / variance - nu) / cavity, 1 / cavity
             scale = (1 + spread).sqrt()
@@ -193,22 +189,9 @@ class FeasibilityModel(torch.nn.Module):
             tau, nu = tau + DAMPING * (new_tau - tau), nu + DAMPING * (new_nu - nu)
             if len(X) == 0 or float(change.abs().max()) < TOLERANCE:
                 break
-        root = self._posterior(K, mean, tau, nu)[0]
+        root = _posterior(K, mean, tau, nu)[0]
         self.register_buffer("_root", root)
         self.register_buffer("_weights", root.mT @ (root @ (nu / tau.clamp_min(1e-10) - mean)))
-
-    @staticmethod
-    def _posterior(
-        K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns a root of ``(K + diag(1 / τ))^-1``, and the posterior mean and variances."""
-        root = tau.sqrt()
-        inner = torch.eye(len(tau)).to(K) + root.unsqueeze(-1) * K * root
-        half = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), root.diag(), upper=False)
-        explained = half @ K
-        residual = nu - tau * mean
-        posterior_mean = mean + K @ residual - explained.mT @ (explained @ residual)
-        return half, posterior_mean, K.diagonal() - explained.square().sum(dim=-2)
 
     def log_probability(self, X: Tensor) -> Tensor:
         """Computes the log probability that each run succeeds, differentiable in the inputs.
@@ -234,6 +217,17 @@ class FeasibilityModel(torch.nn.Module):
             A ``batch_shape`` tensor of negative numbers.
         """
         return self.log_probability(X).sum(dim=-1)
+
+
+def _posterior(K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns a root of ``(K + diag(1 / τ))^-1``, and the posterior mean and variances."""
+    root = tau.sqrt()
+    inner = torch.eye(len(tau)).to(K) + root.unsqueeze(-1) * K * root
+    half = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), root.diag(), upper=False)
+    explained = half @ K
+    residual = nu - tau * mean
+    posterior_mean = mean + K @ residual - explained.mT @ (explained @ residual)
+    return half, posterior_mean, K.diagonal() - explained.square().sum(dim=-2)
 
 
 def _joint(squares: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import cast
+from typing import Any, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.exceptions.warnings import InputDataWarning
-from botorch.models.transforms.input import AffineInputTransform, InputTransform, Normalize
+from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.models.utils.assorted import check_min_max_scaling
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
@@ -52,20 +52,20 @@ def frozen_input_transform(
     name, transform = type(transform).__name__, deepcopy(transform)
     if any(parameter.requires_grad for parameter in transform.parameters()):
         raise ValueError(
-            f"{name} has parameters to fit, but the GPs of the source tasks are fitted already, to "
-            "inputs that must not change: leave the transform out, or set its parameters to known "
-            "values and call requires_grad_(False)."
+            f"{name} has parameters to fit, but the inputs of the source tasks must not change: "
+            "leave the transform out, or set its parameters and call requires_grad_(False)."
         )
-    if learning := [part for part in transform.modules() if _learns(part)]:
+    learning: list[Any] = [part for part in transform.modules() if _learns(part)]
+    if learning:
         if not sources:
             raise ValueError(
                 f"{name} would learn its coefficients from the data of one task, but all tasks "
-                "need the same transform: pre-train the prior with it, or give bounds, for "
-                "example Normalize(d, bounds=torch.tensor([lower, upper]))."
+                "need the same transform: pre-train the prior with it, or give bounds= to it."
             )
         X = torch.cat([dataset.X for dataset in sources])
         transform.to(X).train()(X)
-        _stop_learning(learning)
+        for part in learning:
+            part.learn_coefficients = False
         logger.info(f"{name} is fitted to the {len(X):,} inputs of the source tasks.")
     return transform.eval()
 
@@ -74,18 +74,13 @@ def _learns(part: Module) -> bool:
     return bool(getattr(part, "learn_coefficients", False))
 
 
-def _stop_learning(parts: Iterable[Module]) -> None:
-    for part in parts:
-        cast(AffineInputTransform, part).learn_coefficients = False
-
-
 def as_learned(given: InputTransform, inherited: InputTransform | None) -> InputTransform:
     """Freezes a model's transform; coefficients to learn are copied from the prior's transform.
 
     Args:
         given: The model's argument.
-        inherited: The prior's transform. Coefficients are copied if both transforms have the same
-            class.
+        inherited: The prior's transform. Coefficients are copied from a part with the same name
+            and class.
 
     Returns:
         A copy in evaluation mode.
@@ -93,15 +88,13 @@ def as_learned(given: InputTransform, inherited: InputTransform | None) -> Input
     Raises:
         ValueError: If the transform is not frozen.
     """
-    parts = list(given.modules())
-    theirs = [] if inherited is None else list(inherited.modules())
-    if [type(part) for part in parts] != [type(part) for part in theirs]:
-        return cast(InputTransform, frozen_input_transform(given))
     given = deepcopy(given)
-    pairs = zip(given.modules(), theirs, strict=True)
-    for own, learned in [(own, learned) for own, learned in pairs if _learns(own)]:
-        own.load_state_dict(learned.state_dict())
-        _stop_learning([own])
+    theirs: dict[str, Any] = {} if inherited is None else dict(inherited.named_modules())
+    for name, part in given.named_modules():
+        learned: Any = theirs.get(name)
+        if _learns(part) and type(learned) is type(part):
+            part.load_state_dict(learned.state_dict())
+            cast(Any, part).learn_coefficients = False
     return cast(InputTransform, frozen_input_transform(given))
 
 
@@ -149,8 +142,7 @@ def resolve_input_transform(
     given = as_learned(given, inherited)
     if inherited is not None and not _equal(inherited, given):
         raise ValueError(
-            "The input_transform is not the one that the prior was pre-trained with: leave it out, "
-            "so that the model inherits the prior's transform."
+            "The input_transform is not the one that the prior was pre-trained with: leave it out."
         )
     return given
 
@@ -210,13 +202,13 @@ def restore_transform(
         The transform.
 
     Raises:
-        ValueError: If the transform is neither in the file nor given.
+        ValueError: If the transform is neither in the file nor given, or the two differ.
     """
     if tensors:
         widths = tensors["_coefficient"]
         saved = _normalize(torch.cat([torch.zeros_like(widths), widths], dim=-2))
         saved.load_state_dict(dict(tensors))
-        return saved
+        return cast(InputTransform, resolve_input_transform(saved, given))
     if given is None:
         raise ValueError(
             "The prior has an input transform that its file does not contain: pass the transform "

@@ -19,11 +19,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import (
-    OutcomeTransform,
-    Standardize,
-    StratifiedStandardize,
-)
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize, StratifiedStandardize
 from botorch.models.utils import gpt_posterior_settings
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
@@ -100,10 +96,9 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
         >>> predicted_moments(GPyTorchPosterior(mvn))[1]
         tensor([1., 1., 1.])
     """
-    mixture = "mixture_" if hasattr(posterior, "mixture_mean") else ""
-    parts = (getattr(posterior, f"{mixture}{name}") for name in ("mean", "variance"))
-    mean, variance = (part.squeeze(-1) for part in parts)
-    return mean, variance
+    kind = "mixture_" if hasattr(posterior, "mixture_mean") else ""
+    mean, variance = (getattr(posterior, f"{kind}{name}") for name in ("mean", "variance"))
+    return mean.squeeze(-1), variance.squeeze(-1)
 
 
 #: Number of points at which slopes are evaluated, and the distance of the finite differences.
@@ -206,21 +201,19 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             >>> model.loo_posterior().mean.shape
             torch.Size([3, 1, 1])
         """
-        mean, variance, noise = self._leave_one_out()
+        (X,), transform = self.train_inputs, getattr(self, "outcome_transform", None)
+        mean, variance, noise = (part.unsqueeze(-1) for part in self._leave_one_out())
         if observation_noise:
             variance = variance + noise
-        (X,), transform = self.train_inputs, getattr(self, "outcome_transform", None)
         steps, scale = split_transform(transform)
-        if scale is not None:
-            # The transform of a batch of models needs the batch shape before the points.
-            together = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
-            scaled = scale.untransform_posterior(together, X=X)
-            if not isinstance(scaled, GPyTorchPosterior):
-                apart = _one_batch_a_point(mean, variance)
-                return cast(Any, transform).untransform_posterior(apart, X=X.unsqueeze(-2))
-            mean, variance = scaled.mean[..., 0], scaled.variance[..., 0]
-        apart = _one_batch_a_point(mean, variance)
-        return chained(steps).untransform_posterior(apart) if steps else apart
+        if scale is not None and scale._is_linear:
+            # Applied to all points together, because the models of a batch have their own scales.
+            scaled: Any = scale.untransform(mean, variance, X=X)
+            (mean, variance), transform = scaled, chained(steps)
+        apart = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
+        if transform is None:
+            return apart
+        return transform.untransform_posterior(apart, X=X.unsqueeze(-2))
 
     @abstractmethod
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -290,9 +283,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def _is_no_exact_gp(self) -> UnsupportedError:
         """Returns the error for closed forms that do not match this model's predictions."""
         return UnsupportedError(
-            f"{type(self).__name__} is not one exact GP, so marginal likelihoods and BoTorch's "
-            "leave-one-out formulas do not apply: call loo_posterior() instead, and fit the model "
-            "by fit_gpytorch_mll(mll)."
+            f"{type(self).__name__} is not one exact GP, so BoTorch's formulas do not apply: call "
+            "loo_posterior() instead, and fit the model by fit_gpytorch_mll(mll)."
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
@@ -368,8 +360,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         num_inputs = train_X.shape[-1] - (task_feature is not None)
         if dim is not None and num_inputs != dim:
             raise InputDataError(
-                f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give the "
-                "inputs of the source tasks."
+                f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give {dim}."
             )
         has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
@@ -442,8 +433,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch treats a vector as one column
         if columns != train_X.shape[-1]:
             raise BotorchTensorDimensionError(
-                f"The inputs have {columns} columns, but train_X= has {train_X.shape[-1]}: give "
-                "inputs with the same columns."
+                f"The inputs have {columns} columns, but train_X= has {train_X.shape[-1]} columns."
             )
         if self.training:
             # A view, so that forward recognizes calls by other callers at the target's points.
@@ -494,13 +484,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             whose prior has an expansion.
         """
         (train_X,) = self.eval().train_inputs
-        outcomes, inputs = (
-            getattr(self, f"{kind}_transform", None) for kind in ("outcome", "input")
-        )
-        usual = isinstance(outcomes, Standardize | None)
-        usual = usual and not isinstance(outcomes, StratifiedStandardize)
+        scale, inputs = (getattr(self, f"{of}_transform", None) for of in ("outcome", "input"))
+        is_scale = isinstance(scale, Standardize | None)
+        is_scale = is_scale and not isinstance(scale, StratifiedStandardize)
         is_one_to_many = getattr(inputs, "is_one_to_many", False)
-        if not usual or is_one_to_many or self._predicts_otherwise:
+        if not is_scale or is_one_to_many or self._predicts_otherwise:
             return None
 
         def transform(x: Tensor) -> Tensor:
@@ -570,11 +558,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             The name, the module, the hyperprior, and the functions that get and set the
             hyperparameter.
         """
-        seen = set()
-        for name, module, prior, closure, setting_closure in super().named_priors():
-            if (module, prior) not in seen:
-                seen.add((module, prior))
-                yield name, module, prior, closure, setting_closure
+        found: dict[Any, Any] = {}
+        for entry in super().named_priors():
+            found.setdefault(entry[1:3], entry)  # the module and the hyperprior
+        yield from found.values()
 
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
@@ -592,8 +579,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         X = inputs[0] if isinstance(inputs, list) else inputs
         if targets.shape[-1] != X.shape[-2]:
             raise BotorchTensorDimensionError(
-                f"inputs= has {X.shape[-2]} points, but targets= has {targets.shape[-1]}: give as "
-                "many outcomes as inputs."
+                f"inputs= has {X.shape[-2]} points, but targets= has {targets.shape[-1]} outcomes."
             )
         if isinstance(self.likelihood, AddedNoiseLikelihood):  # equal in all fantasies
             kwargs.setdefault("noise", targets.new_zeros(X.shape[:-1]))
@@ -794,20 +780,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 def register_paths(model_class: type[Any]) -> None:
     """Registers the paths of a model class for BoTorch's pathwise sampling.
 
-    ``draw_kernel_feature_paths`` and ``draw_matheron_paths`` then call the methods of the model.
+    ``draw_kernel_feature_paths`` and ``draw_matheron_paths`` then call the methods of the class.
 
     Args:
         model_class: A class with ``prior_paths`` and ``posterior_paths``.
     """
-
-    def prior_paths(model: Any, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
-        return model.prior_paths(sample_shape, **kwargs)
-
-    def posterior_paths(model: Any, **kwargs: Any) -> SamplePath:
-        return model.posterior_paths(**kwargs)
-
-    DrawKernelFeaturePaths.register(model_class)(prior_paths)
-    DrawMatheronPaths.register(model_class)(posterior_paths)
+    DrawKernelFeaturePaths.register(model_class)(model_class.prior_paths)
+    DrawMatheronPaths.register(model_class)(model_class.posterior_paths)
 
 
 register_paths(TargetGP)
@@ -834,8 +813,3 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
             f"{both[0]}= selects the fit from several starts, but {next(iter(of_botorch))}= "
             "selects BoTorch's fit from the present values: give only one of the two."
         )
-
-
-def _one_batch_a_point(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
-    covariance = DiagLinearOperator(variance.unsqueeze(-1))
-    return GPyTorchPosterior(MultivariateNormal(mean.unsqueeze(-1), covariance))

@@ -178,7 +178,7 @@ class SourcePosteriorGP(ModularTransferGP):
         input_transform: InputTransform | None = None,
         task_feature: int | None = None,
     ) -> None:
-        sources = self._resolve(prior, input_transform, outcome_transform)
+        sources = resolve_prior(self.prior_class, prior, input_transform, outcome_transform)
         batch_shape = train_X.shape[:-2]
         own = self._own_hyperparameters(sources)
         adds = isinstance(likelihood, AddedNoiseLikelihood) and likelihood.is_default
@@ -199,11 +199,6 @@ class SourcePosteriorGP(ModularTransferGP):
         )
         self._residual_kernel = (covar_module,)
         self._add_parts()
-
-    @classmethod
-    def _resolve(cls, prior: PriorOrData, *transforms: Any) -> ConditionedPrior:
-        """Returns the model's view of the prior."""
-        return resolve_prior(cls.prior_class, prior, *transforms)
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
         """Chooses hyperpriors, starts and bounds of the default residual kernel and noise."""

@@ -20,8 +20,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -60,9 +59,27 @@ def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Te
 
 
 class TargetStandardize(Standardize):
-    """Base class of standardizations that are defined for any number of target outcomes."""
+    """Base class of standardizations that are defined for any number of target outcomes.
+
+    Args:
+        mean: A scalar tensor, the mean of the source outcomes or a typical mean.
+        std: A scalar tensor, the standard deviation of the source outcomes or a typical one.
+        batch_shape: The batch shape of the target's outcomes.
+    """
 
     stdvs: Tensor
+    _source_mean: Tensor
+    _source_std: Tensor
+
+    def __init__(
+        self,
+        mean: Tensor,
+        std: Tensor,
+        batch_shape: torch.Size = torch.Size(),  # noqa: B008
+    ) -> None:
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
+        self.register_buffer("_source_mean", mean.detach().clone())
+        self.register_buffer("_source_std", std.detach().clone())
 
     @abstractmethod
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -99,22 +116,6 @@ class TargetStandardize(Standardize):
             self._is_trained = torch.tensor(True)
         Yvar = None if Yvar is None else Yvar / self._stdvs_sq
         return (Y - self.means) / self.stdvs, Yvar
-
-    def subset_output(self, idcs: list[int]) -> Self:
-        """Selects the only outcome.
-
-        Args:
-            idcs: ``[0]`` or ``[-1]``.
-
-        Returns:
-            A copy.
-
-        Raises:
-            ValueError: If ``idcs`` has another index.
-        """
-        if idcs not in ([0], [-1]):
-            raise ValueError(f"There is one outcome, but idcs is {idcs}: use [0] or [-1].")
-        return deepcopy(self)
 
 
 class OutcomeMoments(NamedTuple):
@@ -158,27 +159,22 @@ class PooledStandardize(TargetStandardize):
         tensor([[0.]])
     """
 
-    _source_mean: Tensor
-    _source_spread: Tensor
-
     def __init__(
         self,
         source_outcomes: Tensor | OutcomeMoments,
         include_target: bool = True,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
-        self.include_target = include_target
         if isinstance(source_outcomes, Tensor):
             source_outcomes = OutcomeMoments.of(source_outcomes)
-        self._count, mean, spread = source_outcomes
-        self.register_buffer("_source_mean", mean.detach().clone())
-        self.register_buffer("_source_spread", spread.detach().clone())
+        number, mean, spread = source_outcomes
+        super().__init__(mean, spread, batch_shape)
+        self.include_target, self._count = include_target, number
 
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Pools mean and sum of squares of source outcomes and target outcomes."""
         mean, count = self._source_mean.to(Y), self._count
-        squares = count * self._source_spread.to(Y).square()
+        squares = count * self._source_std.to(Y).square()
         if self.include_target and Y.shape[-2] > 0:
             n = Y.shape[-2]
             target_mean = Y.mean(dim=-2, keepdim=True)
@@ -200,9 +196,9 @@ class OwnStandardize(TargetStandardize):
     count as constant.
 
     Args:
-        typical_mean: A scalar tensor: the mean if there are no outcomes.
-        typical_std: A scalar tensor: the standard deviation if there are no outcomes, a single
-            outcome or constant outcomes.
+        mean: A scalar tensor, the typical mean: it is used if there are no outcomes.
+        std: A scalar tensor, the typical standard deviation: it is used if there are no outcomes, a
+            single outcome or constant outcomes.
         batch_shape: The batch shape of the target's outcomes.
 
     Example:
@@ -213,22 +209,9 @@ class OwnStandardize(TargetStandardize):
         tensor([[2.]])
     """
 
-    _typical_mean: Tensor
-    _typical_std: Tensor
-
-    def __init__(
-        self,
-        typical_mean: Tensor,
-        typical_std: Tensor,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-    ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
-        self.register_buffer("_typical_mean", typical_mean.detach().clone())
-        self.register_buffer("_typical_std", typical_std.detach().clone())
-
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        n, typical_std = Y.shape[-2], self._typical_std.to(Y)
-        mean = self._typical_mean.to(Y) if n == 0 else Y.mean(dim=-2, keepdim=True)
+        n, typical_std = Y.shape[-2], self._source_std.to(Y)
+        mean = self._source_mean.to(Y) if n == 0 else Y.mean(dim=-2, keepdim=True)
         squares = (Y - mean).square().sum(dim=-2, keepdim=True)
         std = (squares / max(n - 1, 1)).sqrt()
         return mean, usable_std(std, mean.to(dtype), typical_std)
@@ -336,8 +319,7 @@ def resolve_transform(
         ours, theirs = (", ".join(step[0] for step in each) or "none" for each in (own, steps))
         raise ValueError(
             f"The element-wise part of outcome_transform is {ours}, but the prior's outcomes were "
-            f"transformed by {theirs}: give the old runs in place of the prior, or a prior from "
-            "fit_once(old_runs, outcome_transform=...)."
+            f"transformed by {theirs}: give the old runs, or use fit_once(outcome_transform=...)."
         )
     apply_steps("train_Y", own, Y)
     if given is None or scale is not None:

@@ -12,19 +12,16 @@ import numpy as np
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.sampling.pathwise.utils import get_train_inputs, get_train_targets
 from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
-from pandas import DataFrame
+from pandas import DataFrame, Series
 from torch import Tensor
 
 from botorch_transfer.curves.prior import WIDTH_90, CurvePrior, full_length
 from botorch_transfer.model import TransferModel, predicted_moments
-from botorch_transfer.search_space import (
-    FloatParameter,
-    Parameter,
-    SearchSpace,
-)
+from botorch_transfer.search_space import FloatParameter, Parameter, SearchSpace
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#7F7F7F"
@@ -62,15 +59,13 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     weighted = model.member_on_sources
     if weighted is None or bool(weighted.weights.isnan().any()):
         raise ValueError(
-            f"{type(model).__name__} has no weights of source tasks: draw its predictions with "
-            "plot_slice."
+            f"{type(model).__name__} has no weights of source tasks: use plot_slice instead."
         )
-    named = zip(weighted.weights.tolist(), weighted.prior.task_names, strict=True)
-    pairs = sorted(named, reverse=True)
-    weights, names = zip(*reversed(pairs[:max_tasks]), strict=True)
-    ax = _axes(ax, figsize=(5, 1 + 0.25 * len(names)))
-    ax.barh(range(len(names)), weights, color=BLUE)
-    ax.set_yticks(range(len(names)), names)
+    weights = Series(weighted.weights.tolist(), weighted.prior.task_names)
+    shown = weights.sort_values().tail(max_tasks)
+    ax = _axes(ax, figsize=(5, 1 + 0.25 * len(shown)))
+    ax.barh(range(len(shown)), shown, color=BLUE)
+    ax.set_yticks(range(len(shown)), shown.index)
     ax.set_xlabel("weight of the source task")
     return ax
 
@@ -90,7 +85,7 @@ def plot_slice(
     """Draws the posteriors of the target and of source tasks along one input.
 
     With a search space, the axis has the parameter's name, values and scale. Bands are central 95 %
-    intervals of the latent function. The target's band fills at least half of the outcome axis, so
+    intervals of the latent function. The target's band fills two thirds of the outcome axis, so
     that the band of a source task may be cut off. Target points are shown only if the model has a
     single input: with several inputs, the points do not lie on the slice.
 
@@ -131,22 +126,18 @@ def plot_slice(
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if isinstance(bounds, SearchSpace):
         space, (lower, upper) = bounds, bounds.bounds
-    elif isinstance(bounds, Tensor) and bounds.dim() == 2 and len(bounds) == 2:
+    elif isinstance(bounds, Tensor) and bounds.dim() == len(bounds) == 2:
         ends, (lower, upper) = bounds.T.tolist(), bounds
         space = SearchSpace([FloatParameter(f"input {i}", *pair) for i, pair in enumerate(ends)])
     else:
-        found = tuple(bounds.shape) if isinstance(bounds, Tensor) else type(bounds).__name__
-        raise ValueError(
-            f"bounds are {found}: give a search space, or a 2 x d tensor of lower and upper bounds."
-        )
+        raise ValueError("bounds= must be a SearchSpace or a 2 x d tensor of lower and upper ends.")
     parameter = _parameter(space, dimension)
-    if isinstance(anchor, DataFrame) and space is bounds and len(anchor) == 1:
-        anchor = space.encode(anchor)[0]
+    if isinstance(anchor, DataFrame) and space is bounds:
+        anchor = space.encode(anchor).squeeze(0)
     if anchor is not None and (not isinstance(anchor, Tensor) or anchor.shape != lower.shape):
-        shape = tuple(anchor.shape) if isinstance(anchor, Tensor | DataFrame) else anchor
         raise ValueError(
-            f"anchor has the shape {shape}: give a tensor with one value for each of {space.dim} "
-            "inputs, or with a search space a table of one row."
+            f"anchor must be a tensor with one value for each of {space.dim} inputs, or with a "
+            "search space a table of one row."
         )
     ax = _axes(ax, figsize=(5.5, 3.6))
     X, Y = _target_points(model)
@@ -160,17 +151,15 @@ def plot_slice(
         points = space.round(points)  # a choice may activate or deactivate parameters
     sign = 1.0 if goal == "max" else -1.0
     slices = _source_slices(model, points, min(max_tasks, len(SOURCE_LINES)))
-    own: Any = [sign * Y] if space.dim == 1 else []
-    means: list[Tensor] = []
     for (name, posterior), (color, style) in zip(slices, SOURCE_LINES, strict=False):
-        mean, _ = _band(ax, line, posterior, name, color, style, sign)
-        means.append(mean)
-    mean, half = _band(ax, line, model.posterior(points), "target", BLUE, "-", sign)
+        _band(ax, line, posterior, name, color, style, sign)
+    shown = _band(ax, line, model.posterior(points), "target", BLUE, "-", sign)
     if space.dim == 1 and len(Y):
+        shown = torch.cat([shown, (sign * Y).cpu()])
         at = np.interp(((X - lower) / (upper - lower))[:, 0].cpu(), line.values[:, 0], line.x)
         ax.plot(at, (sign * Y).cpu(), "o", color=BLACK, markersize=4, label="target data")
-    own = torch.cat([values.cpu() for values in (*own, mean - half, mean + half)])
-    ax.set_ylim(*_limits(own, torch.cat([own, *means])))
+    room = 0.25 * float(shown.max() - shown.min()) or 1.0
+    ax.set_ylim(float(shown.min()) - room, float(shown.max()) + room)
     if line.ticks is not None:
         ax.set_xticks(line.x, line.ticks)
     elif line.log:
@@ -179,15 +168,6 @@ def plot_slice(
     ax.set_ylabel(outcome_name)
     ax.legend(framealpha=0.7, edgecolor="none")
     return ax
-
-
-def _limits(own: Tensor, every: Tensor) -> tuple[float, float]:
-    """Returns limits of the outcome axis. The target's band fills at least half of the axis."""
-    lower, upper = float(own.min()), float(own.max())
-    room = 0.5 * (upper - lower) or 1.0
-    least, most = max(float(every.min()), lower - room), min(float(every.max()), upper + room)
-    margin = 0.05 * (most - least) or 1.0
-    return least - margin, most + margin
 
 
 class Line(NamedTuple):
@@ -243,9 +223,8 @@ def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
         key += space.dim
     named = [p for p in space.parameters if key in (p.name, *places[p.name])]
     if not named:
-        kind = "input" if isinstance(key, int) else "parameter"
         names = ", ".join(p.name for p in space.parameters)
-        raise ValueError(f"There is no {kind} {dimension!r}: use one of {names}.")
+        raise ValueError(f"There is no parameter {dimension!r}: use one of {names}.")
     return named[0]
 
 
@@ -370,14 +349,8 @@ def _check_single(model: TransferModel) -> None:
 
 def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
     """Returns the target's inputs and outcomes in the user's units."""
-    training = model.training
-    (X,) = model.train().train_inputs
-    model.train(training)
-    Y = model.train_targets.unsqueeze(-1)
-    if is_ensemble(model):  # all members have the same points
-        X, Y = X[0], Y[0]
-    transform: Any = getattr(model, "outcome_transform", None)
-    return X, (Y if transform is None else transform.eval().untransform(Y)[0]).squeeze(-1)
+    (X,), Y = get_train_inputs(model), get_train_targets(model)
+    return (X[0], Y[0]) if is_ensemble(model) else (X, Y)  # members of an ensemble share the points
 
 
 def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
@@ -400,8 +373,8 @@ def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
 
 def _band(
     ax: Axes, line: Line, posterior: Any, label: str, color: str, style: Any, sign: float
-) -> tuple[Tensor, Tensor]:
-    """Draws a posterior, and returns its mean and half the width of its band."""
+) -> Tensor:
+    """Draws a posterior, and returns the limits of its band."""
     mean, variance = (part.cpu() for part in predicted_moments(posterior))
     mean, half = sign * mean, WIDTH_95 * variance.sqrt()
     if line.ticks is None:
@@ -414,4 +387,4 @@ def _band(
         bars = ax.errorbar(x, mean, half, fmt="o", color=color, capsize=3, label=label)
         for bar in bars[2]:
             bar.set_linestyle(style)
-    return mean, half
+    return torch.cat([mean - half, mean + half])

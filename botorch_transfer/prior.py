@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, cast, get_args
 
 import torch
@@ -38,15 +39,10 @@ from botorch_transfer.gp.tasks import (
 from botorch_transfer.input_transforms import frozen_input_transform, resolve_input_transform
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
 from botorch_transfer.outcome_transforms import OutcomeMoments, Steps, chained, split_transform
-from botorch_transfer.saving import Saved, stored
+from botorch_transfer.saving import Saved, read_prior, stored
 
 #: Options of pre-training that do not change the result.
-_WITHOUT_EFFECT = {
-    "progress",
-    "n_jobs",
-    "max_bytes",
-    "chunk_elements",
-}
+_WITHOUT_EFFECT = {"progress", "n_jobs", "max_bytes", "chunk_elements"}
 
 _PACKAGE = f"{__package__}."
 
@@ -157,9 +153,12 @@ class TransferPrior(Saved, ABC):
         # Only classes of this package: the code of other classes is not part of the key.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
             # A hyperprior is fitted to domains, and stays on the CPU.
-            first = next(iter(content.values())).X if isinstance(content, Mapping) else None
-            device = None if first is None else first.device
-            read = partial(cls._read, device=device, input_transform=options.get("input_transform"))
+            device = next(iter(content.values())).X.device if isinstance(content, Mapping) else None
+
+            def read(path: Path, name: str) -> Any:
+                arguments = read_prior(path, name, device, options.get("input_transform"))
+                return cls._from_arguments(arguments).to(device)
+
             pretrain = partial(stored, key, pretrain, cls._arguments, read)
         return _pretrained.recall(key, pretrain)
 
@@ -308,11 +307,10 @@ class ConditionedPrior(TransferPrior):
         """
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
-        pooled = torch.stack([moments.mean, moments.spread])
         return {
             "num_points": num_points,
             "task_noise": torch.bincount(data.task, data.noise, len(num_points)) / num_points,
-            "pooled_moments": pooled,
+            "pooled_moments": torch.stack([moments.mean, moments.spread]),
             "input_range": torch.stack([data.X.amin(dim=0), data.X.amax(dim=0)]),
         }
 
@@ -460,8 +458,7 @@ class ConditionedPrior(TransferPrior):
         )
 
     def _new_tasks(
-        self,
-        source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData],
+        self, source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData]
     ) -> Sequence[SourceData] | Mapping[str, SourceData]:
         """Checks tasks before they are added.
 
@@ -484,8 +481,7 @@ class ConditionedPrior(TransferPrior):
         taken = [name for name in given if name in self.task_names]
         if taken:
             raise InputDataError(
-                f"The prior has a source task {taken[0]!r} already: give the new task another "
-                "name, or first leave the old task out by select."
+                f"The prior has a source task {taken[0]!r} already: give the new task another name."
             )
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:

@@ -6,11 +6,11 @@ Read this to announce long work. The expected time is extrapolated from the firs
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from logging import LogRecord, getLogger
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -57,14 +57,12 @@ def logged_once(logged: set[str], *names: str) -> Iterator[None]:
         text = record.getMessage()
         return text not in logged and not logged.add(text)  # type: ignore[func-returns-value]
 
-    loggers = [getLogger(f"{__package__}.{name}") for name in names]
-    for each in loggers:
-        each.addFilter(is_new)
-    try:
+    with ExitStack() as stack:
+        for name in names:
+            each = getLogger(f"{__package__}.{name}")
+            each.addFilter(is_new)
+            stack.callback(each.removeFilter, is_new)
         yield
-    finally:
-        for each in loggers:
-            each.removeFilter(is_new)
 
 
 def track(
@@ -99,22 +97,27 @@ def track(
 
 
 @contextmanager
-def showing(progress: bool | None) -> Iterator[None]:
+def overridden(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Sets a context variable while the context is active; ``None`` does not change it."""
+    token = variable.set(variable.get() if value is None else value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def showing(progress: bool | None) -> AbstractContextManager[None]:
     """Sets whether pre-training shows its progress by default, while the context is active.
 
     Args:
         progress: See ``show`` of :func:`track`; ``None`` does not change the default.
 
-    Yields:
-        Nothing.
+    Returns:
+        The context manager.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
         >>> with showing(False):
         ...     sources = SourceGPs.fit([(X, X.sum(-1, keepdim=True))])
     """
-    token = _show.set(_show.get() if progress is None else progress)
-    try:
-        yield
-    finally:
-        _show.reset(token)
+    return overridden(_show, progress)

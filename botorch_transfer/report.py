@@ -117,24 +117,32 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         return _report_on_sources(model, model.member_on_sources, weight)
     if not model.weighs_all_sources:
         raise ValueError(
-            f"{type(model).__name__} has no posterior of each source task to report on: use a "
-            "model on SourceGPs, TransferGP, or GuardedTransferGP."
+            f"{type(model).__name__} has no posterior of each source task: use a model on "
+            "SourceGPs, TransferGP, or GuardedTransferGP."
         )
     if model.num_target_points < POINTS_TO_JUDGE:
         verdict = NOT_YET_TESTED if weight >= SMALL_SHARE else "unclear"
     else:
         verdict = "helpful" if weight >= 0.5 else "misleading"
-    unknown = [np.nan] * 2
-    row = (*unknown, weight, np.nan, *unknown, verdict)
-    return pd.DataFrame([row], index=[ALL_SOURCES], columns=REPORT_COLUMNS)
+    known = pd.DataFrame({"weight": weight, "verdict": verdict}, index=[ALL_SOURCES])
+    return known.reindex(columns=REPORT_COLUMNS)
 
 
 def _report_on_sources(model: TransferModel, informed: OnSources, weight: float) -> pd.DataFrame:
     """Makes the report on a model with :class:`SourceGPs`, or on a model with such a member."""
-    sources = informed.prior
+    sources, num_points = informed.prior, model.num_target_points
     predicted, explained = source_shares(model, sources)
-    findings, factors, slopes = _findings(model, sources)
+    slopes = torch.full((sources.num_tasks,), torch.nan)
+    factors, spreads = torch.zeros(sources.num_tasks, 2), torch.zeros(sources.num_tasks)
+    if num_points > 0:
+        (X,), Y = model.eval().train_inputs, model.train_targets
+        is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+        noise = model.likelihood.noise.expand(num_points) if is_known else None
+        factors, slopes = slope_evidence(sources.gps, X, Y, noise)
+        spreads = sources.gps.mean(X).std(dim=-1, correction=0)
     inverted, helpful = factors.unbind(dim=-1)
+    evidence = zip(helpful.tolist(), inverted.tolist(), spreads.tolist(), strict=True)
+    findings = [source_finding(yes, no, num_points, spread) for yes, no, spread in evidence]
     columns = [predicted, explained, informed.weights, slopes, helpful, inverted]
     report = pd.DataFrame(
         {name: part.tolist() for name, part in zip(REPORT_COLUMNS, columns, strict=False)},
@@ -180,24 +188,6 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
     variance = centred.square().mean()
     explained = (parts * centred).mean(dim=-1) / variance
     return predicted, torch.where(variance > 0, explained, torch.nan)
-
-
-def _findings(model: TransferModel, sources: ConditionedPrior) -> tuple[list[str], Tensor, Tensor]:
-    """Returns the findings on sources, their two log Bayes factors, and their slopes."""
-    num_points, num_tasks = model.num_target_points, sources.num_tasks
-    (X,), Y = model.eval().train_inputs, model.train_targets
-    slopes = torch.full((num_tasks,), torch.nan)
-    factors, spreads = torch.zeros(num_tasks, 2), torch.zeros(num_tasks)
-    if num_points > 0:
-        is_known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
-        noise = model.likelihood.noise.expand(num_points) if is_known else None
-        factors, slopes = slope_evidence(sources.gps, X, Y, noise)
-        spreads = sources.gps.mean(X).std(dim=-1, correction=0)
-    findings = [
-        source_finding(helpful, inverted, num_points, spread)
-        for (inverted, helpful), spread in zip(factors.tolist(), spreads.tolist(), strict=True)
-    ]
-    return findings, factors, slopes
 
 
 def source_finding(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
@@ -306,41 +296,26 @@ def slope_evidence(
         of zero; and an ``M`` tensor of posterior means of slopes. The prior gives negative, zero
         and positive slopes the same probability.
     """
-    X, Y, noise = _standardized(X, Y, noise)
-    residual = _residual_covariances(X, noise)
-    means, covariances = gps.mean(X), gps.covariance(X)
-    num = len(SLOPES)
+    rows = evenly_spaced(len(Y), MAX_POINTS)  # more points add little and cost O(n³)
+    X, Y = X[rows].double(), Y[rows].double()
+    # Standardized by the target's own outcomes, because sources may have other units.
+    scale = usable_std(Y.std(correction=0), Y.mean())
+    Y, eye = (Y - Y.mean()) / scale, torch.eye(len(Y)).to(Y)
+    noises = [value * eye for value in NOISES]
+    if noise is not None:
+        noises = [(noise[rows].double() / scale.square() + NOISES[0]).diag()]
+    distance = squared_distance(X, X)
+    # The covariances of level, residual and noise on a grid.
+    grid = [
+        1.0 + variance * torch.exp(-0.5 * distance / lengthscale**2) + diagonal
+        for lengthscale, variance, diagonal in product(LENGTHSCALES, SCALES, noises)
+    ]
+    means, covariances, num = gps.mean(X), gps.covariance(X), len(SLOPES)
     slopes = Y.new_tensor([*(-slope for slope in SLOPES), 0.0, *SLOPES])
-    densities = log_densities_of_slopes(slopes, Y, means, covariances, residual)
+    densities = log_densities_of_slopes(slopes, Y, means, covariances, torch.stack(grid))
     weighted = densities - (slopes != 0) * math.log(num)
     negative, none, positive = (
         part.logsumexp(dim=-1) for part in weighted.split([num, 1, num], dim=-1)
     )
     factors = torch.stack([negative - none, positive - none], dim=-1)
     return factors, weighted.softmax(dim=-1) @ slopes
-
-
-def _standardized(
-    X: Tensor, Y: Tensor, noise: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Standardizes the target by its own outcomes, because sources may have other units."""
-    # More points add little and cost O(n³).
-    rows = evenly_spaced(len(Y), MAX_POINTS)
-    X, Y = X[rows].double(), Y[rows].double()
-    scale = usable_std(Y.std(correction=0), Y.mean())
-    if noise is not None:
-        noise = noise[rows].double() / scale.square() + NOISES[0]
-    return X, (Y - Y.mean()) / scale, noise
-
-
-def _residual_covariances(X: Tensor, noise: Tensor | None) -> Tensor:
-    """Computes ``G x n x n`` covariances of level, residual and noise on a grid of ``G`` values."""
-    distance = squared_distance(X, X)
-    eye = torch.eye(len(X), dtype=X.dtype, device=X.device)
-    noises = [value * eye for value in NOISES] if noise is None else [noise.diag()]
-    return torch.stack(
-        [
-            1.0 + scale * torch.exp(-0.5 * distance / lengthscale**2) + diagonal
-            for lengthscale, scale, diagonal in product(LENGTHSCALES, SCALES, noises)
-        ]
-    )

@@ -16,8 +16,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import version
@@ -35,12 +35,9 @@ from torch import Tensor
 
 from botorch_transfer.gp.hyperpriors import describe_prior, make_prior
 from botorch_transfer.gp.state import SAVABLE, NamedState
-from botorch_transfer.input_transforms import (
-    describe_transform,
-    resolve_input_transform,
-    restore_transform,
-)
+from botorch_transfer.input_transforms import describe_transform, restore_transform
 from botorch_transfer.memo import content_key
+from botorch_transfer.progress import overridden
 
 FORMAT_VERSION = 7
 _HEADER = "botorch_transfer"
@@ -64,30 +61,6 @@ _logger = getLogger(__name__)
 
 
 # -------------------------------------------------------------------------------------------- files
-
-
-@contextmanager
-def replaced_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Replaces a file once the context has written the new file completely.
-
-    Args:
-        path: The file.
-
-    Yields:
-        The path to write to. If writing fails, the old file does not change.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
-    """
-    path = Path(path)
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {str(path.parent)!r}: make it first.")
-    unfinished = path.with_name(f"{path.name}.unfinished-{os.getpid()}")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def arguments_of(saved: Any) -> dict[str, Any]:
@@ -138,7 +111,7 @@ def unpack(
     Args:
         value: The result of :func:`pack`.
         tensors: The tensors by name.
-        input_transform: The input transform, if the file cannot hold it.
+        input_transform: The input transform that the user passes, if any.
 
     Returns:
         The value.
@@ -173,18 +146,6 @@ class Saved(NamedState):
         """Builds the object from the content of a file and from modules that the user passes."""
         return cls(**arguments, **modules)
 
-    @classmethod
-    def _read(
-        cls,
-        path: str | os.PathLike[str],
-        name: str,
-        device: torch.device | str | None,
-        input_transform: InputTransform | None = None,
-        **modules: Any,
-    ) -> Self:
-        arguments = read_prior(path, name, device, input_transform)
-        return cls._from_arguments(arguments, **modules).to(device)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the prior to one safetensors file.
 
@@ -218,7 +179,9 @@ class Saved(NamedState):
             device: The device of the prior; the CPU if omitted.
             input_transform: The prior's input transform. The file holds BoTorch's ``Normalize``.
                 Pass any other transform here.
-            **modules: Modules of a ``PretrainedPrior``; none for other priors.
+            **modules: ``mean_module`` and ``covar_module`` of a ``PretrainedPrior`` that was built
+                from your own modules. The file holds their parameters only. If mean and kernel
+                shared modules, they must share them again. Other priors need none.
 
         Returns:
             The prior.
@@ -226,7 +189,7 @@ class Saved(NamedState):
         Raises:
             FileNotFoundError: If the file does not exist.
             ValueError: If the file is damaged, is no prior, or holds another class or an unknown
-                version.
+                version. If modules are missing, not needed, or have another structure.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -234,13 +197,10 @@ class Saved(NamedState):
             >>> SourceGPs.load("prior.safetensors", device="cpu").dim
             2
         """
-        prior = cls._read(path, cls.__name__, device, input_transform, **modules)
-        if input_transform is not None:
-            if (saved := getattr(prior, "input_transform", None)) is None:
-                raise ValueError(
-                    "The saved prior has no input transform: leave out input_transform=."
-                )
-            resolve_input_transform(saved, input_transform)  # raises an error if they differ
+        arguments = read_prior(path, cls.__name__, device, input_transform)
+        prior = cls._from_arguments(arguments, **modules).to(device)
+        if input_transform is not None and getattr(prior, "input_transform", None) is None:
+            raise ValueError("The saved prior has no input transform: leave out input_transform=.")
         return prior
 
 
@@ -255,7 +215,9 @@ def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, A
     Raises:
         FileNotFoundError: If the folder does not exist.
     """
-    tensors: dict[str, Tensor] = {}
+    path, tensors = Path(path), dict[str, Tensor]()
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(path.parent)!r}: make it first.")
     config = pack(content, tensors)
     # Clones tensors, because the format does not allow tensors that share memory.
     tensors = {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
@@ -265,8 +227,12 @@ def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, A
         "config": config,
         "checksum": _checksum(config, tensors),
     }
-    with replaced_when_complete(path) as unfinished:
+    unfinished = path.with_name(f"{path.name}.unfinished-{os.getpid()}")
+    try:
         save_file(tensors, unfinished, metadata={_HEADER: json.dumps(header)})
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def read_prior(
@@ -305,8 +271,7 @@ def read_prior(
     if header.get("checksum") != _checksum(header.get("config", {}), tensors):
         raise ValueError(f"{str(path)!r} is damaged: save the prior again.")
     moved = {key: tensor.to(device or "cpu") for key, tensor in tensors.items()}
-    content: dict[str, Any] = unpack(header["config"], moved, input_transform)
-    return content
+    return unpack(header["config"], moved, input_transform)
 
 
 def _checksum(config: Any, tensors: Mapping[str, Tensor]) -> str:
@@ -406,26 +371,21 @@ def _make_room(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-@contextmanager
-def cached_in(place: str | os.PathLike[str] | None) -> Iterator[None]:
+def cached_in(place: str | os.PathLike[str] | None) -> AbstractContextManager[None]:
     """Caches results of pre-training in another folder while the context is active.
 
     Args:
         place: The folder; ``"off"`` disables the cache, ``None`` does not change the folder.
 
-    Yields:
-        Nothing.
+    Returns:
+        The context manager.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
         >>> with cached_in("my_cache"):
         ...     sources = SourceGPs.fit_once([(X, X.sum(-1, keepdim=True))])
     """
-    token = _place.set(place or _place.get())
-    try:
-        yield
-    finally:
-        _place.reset(token)
+    return overridden(_place, place or None)
 
 
 @cache

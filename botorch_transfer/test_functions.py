@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from botorch.generation.gen import gen_candidates_scipy
 from botorch.test_functions.synthetic import Hartmann, SyntheticTestFunction
+from botorch.utils.sampling import draw_sobol_samples
 from botorch.utils.transforms import unnormalize
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 NUM_RAW, NUM_STARTS = 2048, 16
 
@@ -58,15 +58,10 @@ class TaskFamily(SyntheticTestFunction):
     #: Interval from which each parameter is drawn uniformly.
     _ranges: ClassVar[Ranges]
 
-    def __init__(
-        self,
-        noise_std: float | None = None,
-        negate: bool = False,
-        bounds: list[tuple[float, float]] | None = None,
-        dtype: torch.dtype = torch.double,
-    ) -> None:
-        self.continuous_inds = list(range(self.dim))
-        super().__init__(noise_std=noise_std, negate=negate, bounds=bounds, dtype=dtype)
+    @property
+    def continuous_inds(self) -> list[int]:  # type: ignore[override]
+        """Indices of the continuous inputs, which are all inputs."""
+        return list(range(self.dim))
 
     @classmethod
     def sample(cls, num_tasks: int, seed: int, **options: Any) -> list[Self]:
@@ -135,19 +130,17 @@ class TaskFamily(SyntheticTestFunction):
     @cached_property
     def _minima(self) -> tuple[Tensor, float]:
         """Minimizer and minimum, found by gradients from the best of many points."""
-        lower, upper = cast(Tensor, self.bounds).double().cpu()
-        sobol = SobolEngine(self.dim, scramble=True, seed=0).draw(NUM_RAW, dtype=torch.double)
-        X = lower + (upper - lower) * sobol
+        bounds = cast(Tensor, self.bounds).double().cpu()
+        X = draw_sobol_samples(bounds, n=NUM_RAW, q=1, seed=0).squeeze(-2)
         with torch.no_grad():
             values = self._evaluate_true(X)
-        guesses = self._guesses().to(X).clamp(lower, upper)
+        guesses = self._guesses().to(X).clamp(*bounds)
         starts = torch.cat([guesses, X[values.argsort()[:NUM_STARTS]]])
         with warnings.catch_warnings(record=True):  # a start that does not improve warns
             found, negated = gen_candidates_scipy(
                 starts.unsqueeze(-2),
                 lambda X: -self._evaluate_true(X.squeeze(-2)),  # type: ignore[arg-type]
-                lower,
-                upper,
+                *bounds,
             )
         return found[negated.argmax()], -float(negated.max())
 

@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 
 from botorch_transfer import OrdinalParameter, SearchSpace, suggest
-from botorch_transfer.__main__ import _pairs, _values, main
+from botorch_transfer.__main__ import main
 from botorch_transfer.datasets import load_tuning_history
 from botorch_transfer.pretraining import SourceGPs, clear_memos
+from botorch_transfer.suggestion.command import _pairs, _values
 from tests.suggestion.brief_search import brief_search
 
 COMMAND = ["suggest", "space.json", "old.csv"]
@@ -100,7 +101,7 @@ def test_an_interruption_is_one_sentence(capsys, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("botorch_transfer.suggestion.suggest_rows", interrupt)
+    monkeypatch.setattr("botorch_transfer.suggestion.command.suggest_rows", interrupt)
     assert main([*COMMAND, *LOSS]) == 130
     message = "python -m botorch_transfer suggest: Interrupted. Finished old tasks are kept.\n"
     assert capsys.readouterr().err.endswith(message)

@@ -10,7 +10,6 @@ from torch import Tensor
 from botorch_transfer.arguments import (
     ConstructedFromDatasets,
     check_target,
-    split_target_and_sources,
     without_task_feature,
 )
 from tests.families import ShiftedSines
@@ -44,11 +43,6 @@ def dataset(name: str, shift: float = 0.0, Yvar: Tensor | None = None) -> Superv
     )
 
 
-def test_a_single_data_set_is_the_target() -> None:
-    target = dataset("now")
-    assert split_target_and_sources(target) == (target, {})
-
-
 @pytest.mark.parametrize("column", [1, None])
 def test_a_multi_task_data_set_is_split(column: int | None) -> None:
     tasks = [dataset("old", 0.0, Y.exp()), dataset("now", 0.0, Y.exp())]
@@ -56,15 +50,16 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
         for index, task in enumerate(tasks):
             task.X[:, column] = index
     whole = MultiTaskDataset(tasks, target_outcome_name="now", task_feature_index=column)
-    target, sources = split_target_and_sources(whole)
+    inputs = PlainTarget.construct_inputs(whole)
     kept = [0, 2] if column == 1 else [0, 1, 2]
-    assert list(sources) == ["old"]
-    for name, task in {"now": target, **sources}.items():
-        assert torch.equal(task.X[:, 0], X[:, 0])
-        assert task.X.shape[-1] == len(kept)
-        assert task.feature_names == [["a", "task", "b"][index] for index in kept]
-        assert task.outcome_names == [name]
-        assert torch.equal(task.Yvar, Y.exp())
+    assert torch.equal(inputs["train_X"], X[:, kept])
+    assert torch.equal(inputs["train_Y"], Y)
+    assert torch.equal(inputs["train_Yvar"], Y.exp())
+    ((name, task),) = inputs["prior"].items()
+    assert (name, task.outcome_names) == ("old", ["old"])
+    assert torch.equal(task.X, X[:, kept])
+    assert task.feature_names == [["a", "task", "b"][index] for index in kept]
+    assert torch.equal(task.Yvar, Y.exp())
 
 
 @pytest.mark.parametrize(

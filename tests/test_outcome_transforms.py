@@ -139,18 +139,6 @@ def test_untransform_needs_a_scale() -> None:
         PooledStandardize(SOURCES).untransform(column(1.0))
 
 
-def test_subset() -> None:
-    transform = PooledStandardize(SOURCES)
-    transform(column(4.0))
-    for idcs in ([0], [-1]):
-        subset = transform.subset_output(idcs)
-        assert torch.equal(subset.means, transform.means)
-        subset.train()(column(100.0))
-        assert not torch.equal(subset.means, transform.means)
-    with pytest.raises(ValueError, match=r"idcs is \[1\]: use \[0\] or \[-1\]"):
-        transform.subset_output([1])
-
-
 def test_source_outcomes_of_any_shape_carry_no_graph() -> None:
     transform = PooledStandardize(SOURCES.reshape(2, 2, 1).requires_grad_())
     transform(column(1.0))
@@ -214,12 +202,6 @@ def test_what_is_typical_stands_in(values, mean, std):
     transform.eval()
     above = torch.full((1, 1), mean + std, dtype=torch.double)
     torch.testing.assert_close(transform(above)[0], torch.ones_like(above))
-
-
-def test_own_outcomes_have_no_subset():
-    assert own().subset_output([0]) is not None
-    with pytest.raises(ValueError, match="one outcome, but idcs"):
-        own().subset_output([1])
 
 
 @pytest.mark.parametrize("include_target", [False, True])

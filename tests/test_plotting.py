@@ -245,10 +245,10 @@ def test_the_target_is_blue_and_no_source_is():
 @pytest.mark.parametrize(
     ("bounds", "options", "message"),
     [
-        (UNIT, {"dimension": 2}, "There is no input 2: use one of input 0, input 1"),
+        (UNIT, {"dimension": 2}, "There is no parameter 2: use one of input 0, input 1"),
         (UNIT, {"dimension": 1.5}, "use one of input 0"),
         (UNIT, {"anchor": torch.zeros(3)}, "one value for each of 2 inputs"),
-        (None, {}, "NoneType: give a search space, or a 2 x d"),
+        (None, {}, "must be a SearchSpace or a 2 x d"),
         (UNIT[0], {}, "or a 2 x d tensor"),
     ],
 )

@@ -74,14 +74,13 @@ def test_round_trip(path: Path) -> None:
 def test_nested_objects(tmp_path: Path) -> None:
     rows = Observations(TENSORS["double"], *torch.arange(9).double().split(3))
     units = TaskUnits(["a"], torch.ones(1), torch.ones(1), "raw", TWICE)
-    content = {"rows": [rows, None], "prior": GammaPrior(2.0, 3.0), "units": units, "x": BOUNDS}
+    content = {"rows": [rows, None], "prior": GammaPrior(2.0, 3.0), "units": units}
     write_prior(str(tmp_path / "prior"), "SomePrior", content)
     found = read_prior(str(tmp_path / "prior"), "SomePrior", input_transform=TWICE)
     assert isinstance(found["rows"][0], Observations)
     assert torch.equal(found["rows"][0].X, rows.X)
     assert (found["prior"].concentration, found["prior"].rate) == (2.0, 3.0)
     assert found["units"].input_transform is TWICE
-    assert torch.equal(found["x"].bounds, BOUNDS.bounds)
 
 
 def test_what_has_no_place_in_a_file_is_refused(tmp_path: Path) -> None:

@@ -8,18 +8,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
+from itertools import compress
 from typing import Any, NoReturn, Self, cast
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
 from botorch.models.model import FantasizeMixin
-from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils import gpt_posterior_settings
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.sampling.pathwise.posterior_samplers import draw_matheron_paths
 from botorch.sampling.pathwise.prior_samplers import draw_kernel_feature_paths
 from botorch.utils.context_managers import delattr_ctx
+from botorch.utils.types import DEFAULT
 from gpytorch.constraints import Positive
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
@@ -31,7 +33,7 @@ from linear_operator.operators import DiagLinearOperator, LinearOperator, RootLi
 from torch import Tensor
 from torch.nn import ModuleDict, ModuleList
 
-from botorch_transfer._botorch import DefaultType
+from botorch_transfer.arguments import check_options
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
 from botorch_transfer.gp.noise import DerivedNoise
 from botorch_transfer.gp.paths import ModelPath, in_users_units
@@ -132,9 +134,11 @@ class AveragedGP(  # type: ignore[misc]
     No exact GP has these predictions, so the model has no ``mean_module`` and no ``covar_module``.
 
     Args:
-        members: The transfer models, by name.
-        plain: The plain GP, which becomes the last member.
         train_X: The target's inputs. The model has their batch shape, dtype and device.
+        train_Y: The target's outcomes.
+        members: The transfer models, by name.
+        **plain: Further arguments of the plain GP, which becomes the last member. Its inputs and
+            their transform are the first model's.
     """
 
     _num_outputs = 1
@@ -144,16 +148,20 @@ class AveragedGP(  # type: ignore[misc]
     transfer_report = transfer_report
 
     def __init__(
-        self, members: Mapping[str, TransferModel], plain: PlainGP, train_X: Tensor
+        self, train_X: Tensor, train_Y: Tensor, members: Mapping[str, TransferModel], **plain: Any
     ) -> None:
         super().__init__()
         if PLAIN_MEMBER in members:
             raise ValueError(f"{PLAIN_MEMBER!r} is the plain GP's name: choose another name.")
+        first = next(iter(members.values()))
+        transform = getattr(first, "input_transform", None)
+        own = PlainGP(train_X, train_Y, None, input_transform=transform, **plain)
+        own.num_inputs = first.num_inputs
         self.likelihood = GaussianLikelihood()
         self.likelihood.noise_covar = _AveragedNoise(self, train_X.shape[:-2])
         self.likelihood.requires_grad_(False)
         self._input_batch_shape = self._aug_batch_shape = train_X.shape[:-2]
-        self._set_members({**members, PLAIN_MEMBER: plain})
+        self._set_members({**members, PLAIN_MEMBER: own})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
         """Sets the members, and copies the plain GP's data and units."""
@@ -182,8 +190,7 @@ class AveragedGP(  # type: ignore[misc]
     @property
     def used_members(self) -> dict[str, TransferModel]:
         """The members with a positive share, by name; predictions evaluate only these members."""
-        pairs = zip(self.members.items(), self.used, strict=True)
-        return dict(item for item, is_used in pairs if is_used)
+        return dict(compress(self.members.items(), self.used))
 
     @property
     def member_on_sources(self) -> OnSources | None:
@@ -334,7 +341,8 @@ class AveragedGP(  # type: ignore[misc]
         Returns:
             Paths over the user's inputs, in the user's units.
         """
-        return self._averaged_paths(draw_kernel_feature_paths, sample_shape, True, **kwargs)
+        draw = partial(draw_kernel_feature_paths, sample_shape=sample_shape, **kwargs)
+        return self._averaged_paths(draw, sample_shape, prior=True)
 
     def posterior_paths(
         self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
@@ -351,21 +359,17 @@ class AveragedGP(  # type: ignore[misc]
         """
         if self.num_target_points == 0:
             return prior_sampler(model=self, sample_shape=sample_shape)
-        kwargs["prior_sampler"] = prior_sampler
-        return self._averaged_paths(draw_matheron_paths, sample_shape, False, **kwargs)
+        kwargs |= {"prior_sampler": prior_sampler, "sample_shape": sample_shape}
+        return self._averaged_paths(partial(draw_matheron_paths, **kwargs), sample_shape, False)
 
     def _averaged_paths(
-        self,
-        draw: Callable[..., SamplePath],
-        sample_shape: torch.Size,
-        prior: bool,
-        **kwargs: Any,
+        self, draw: Callable[..., SamplePath], sample_shape: torch.Size, prior: bool
     ) -> SamplePath:
         """Draws paths of each member over transformed inputs, and averages the paths."""
         paths = []
         for member in self.eval().used_members.values():
             with delattr_ctx(member, "outcome_transform", "input_transform"):
-                paths.append(draw(cast(Any, member), sample_shape=sample_shape, **kwargs))
+                paths.append(draw(member))
         return in_users_units(self, AveragedPath(self, paths, sample_shape, prior))
 
     # --------------------------------------------------------------------------------------- fit
@@ -407,13 +411,12 @@ class AveragedGP(  # type: ignore[misc]
         Returns:
             A model whose data include the new points.
         """
-        X = inputs[0] if isinstance(inputs, list) else inputs
         members = {}
         for name, member in self.members.items():
             scale, shift = self._scale_and_shift(member)
             noise = {key: value / scale.square() for key, value in kwargs.items()}
             theirs = (targets - shift) / scale
-            members[name] = cast(Any, member).get_fantasy_model(X, theirs, **noise)
+            members[name] = cast(Any, member).get_fantasy_model(inputs, theirs, **noise)
         fantasies = deepcopy(self, {id(self.members): ModuleDict(members)})
         fantasies._set_members(members)
         return fantasies
@@ -481,11 +484,7 @@ class AveragedPath(ModelPath):
     z: Tensor
 
     def __init__(
-        self,
-        model: Any,
-        paths: Sequence[SamplePath],
-        sample_shape: torch.Size,
-        prior: bool,
+        self, model: Any, paths: Sequence[SamplePath], sample_shape: torch.Size, prior: bool
     ) -> None:
         super().__init__()
         members = list(model.used_members.values())
@@ -523,20 +522,27 @@ class AveragedPath(ModelPath):
         return mean.squeeze(-1) + (self.shares.sqrt() * deviations).sum(dim=-1)
 
 
-def given_arguments(
-    outcome_transform: OutcomeTransform | DefaultType | None, **options: Any
-) -> dict[str, Any]:
-    """Returns the arguments that are not at their defaults, to pass on to a member."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if not isinstance(outcome_transform, DefaultType):
-        given["outcome_transform"] = outcome_transform
-    return given
+def build_member(model_class: Callable[..., TransferModel], *data: Any, **options: Any) -> Any:
+    """Builds a member of an average.
 
+    Args:
+        model_class: The class, or a function that returns a model.
+        *data: The target's inputs, the target's outcomes, and the prior or source data.
+        **options: Further arguments. Those at their defaults are not passed on.
 
-def refuse_mixture(model: TransferModel) -> None:
-    """Raises an error if a member of an average predicts a mixture."""
+    Returns:
+        The member.
+
+    Raises:
+        ValueError: If the class has no such option, or the member predicts a mixture.
+    """
+    defaults = {"outcome_transform": DEFAULT}  # of all other options: None
+    given = {name: value for name, value in options.items() if value is not defaults.get(name)}
+    check_options(model_class, given)
+    model = model_class(*data, **given)
     if model._is_ensemble:
         raise ValueError(
             f"{type(model).__name__} predicts a mixture, but a member of an average must predict "
             "one Gaussian: choose another member."
         )
+    return model

@@ -10,8 +10,7 @@ compares the likelihoods under both priors before any fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, cast
 
@@ -31,14 +30,8 @@ from torch.distributions import Normal
 from torch.nn import Parameter
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_options
-from botorch_transfer.average.base import (
-    AveragedGP,
-    Moments,
-    PlainGP,
-    given_arguments,
-    refuse_mixture,
-)
+from botorch_transfer.arguments import PriorOrData
+from botorch_transfer.average.base import AveragedGP, Moments, build_member
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, own_mean, residual_kernel
 from botorch_transfer.model import TransferModel
 from botorch_transfer.sources.prior import SourceGPs, tasks_agree
@@ -189,32 +182,27 @@ class GuardedTransferGP(AveragedGP):
         transfer_model: Callable[..., TransferModel] = ScaMLGP,
         transfer_options: Mapping[str, Any] | None = None,
     ) -> None:
-        options = given_arguments(
-            outcome_transform,
-            train_Yvar=train_Yvar,
-            likelihood=deepcopy(likelihood),
-            covar_module=covar_module,
-            input_transform=input_transform,
-            task_feature=task_feature,
-        )
-        options |= transfer_options or {}
-        check_options(transfer_model, options)
-        transfer = transfer_model(train_X, train_Y, prior, **options)
-        refuse_mixture(transfer)
+        options: dict[str, Any] = {
+            "train_Yvar": train_Yvar,
+            "likelihood": deepcopy(likelihood),
+            "covar_module": covar_module,
+            "outcome_transform": outcome_transform,
+            "input_transform": input_transform,
+            "task_feature": task_feature,
+            **(transfer_options or {}),
+        }
+        transfer = build_member(transfer_model, train_X, train_Y, prior, **options)
         batch_shape = train_X.shape[:-2]
-        plain = PlainGP(
+        super().__init__(
             train_X,
             train_Y,
-            dim=None,
+            {"transfer": transfer},
             mean_module=own_mean(batch_shape),
             covar_module=residual_kernel(transfer.num_inputs, batch_shape, SOURCE_HYPERPARAMETERS),
             train_Yvar=train_Yvar,
             likelihood=likelihood,
             outcome_transform=getattr(transfer, "outcome_transform", None),
-            input_transform=getattr(transfer, "input_transform", None),
         )
-        plain.num_inputs = transfer.num_inputs
-        super().__init__({"transfer": transfer}, plain, train_X)
         self.transfer_weight = Parameter(torch.ones(batch_shape), requires_grad=False)
         self.to(train_X)
         self._starts = {
@@ -249,17 +237,12 @@ class GuardedTransferGP(AveragedGP):
     def _update_shares(self) -> None:
         """Computes the transfer model's weight."""
         if self.num_target_points == 0:
-            weight = torch.full_like(self.transfer_weight, float(self._is_credible()))
+            sources = self.prior
+            used = not isinstance(sources, SourceGPs) or tasks_agree(sources.agreement, AGREEMENT)
+            weight = torch.full_like(self.transfer_weight, float(used))
         else:
             weight = weight_of_evidence(self.evidence())
         self.transfer_weight.data = weight.to(self.transfer_weight)
-
-    def _is_credible(self) -> bool:
-        """Returns whether a model without target points should use the source tasks."""
-        sources = self.prior
-        if not isinstance(sources, SourceGPs):
-            return True
-        return tasks_agree(sources.agreement, AGREEMENT)
 
     def evidence(self) -> Tensor:
         """Computes the log evidence for the transfer model against the plain GP.
@@ -281,18 +264,10 @@ class GuardedTransferGP(AveragedGP):
         if self.num_target_points > BLIND_POINTS:
             (left_out, plain_left_out), (_, noise) = self._leave_one_out_by_member()
             return leave_one_out_evidence(Y, left_out, plain_left_out, noise)
-        with self._starting_values(), prior_mode(True), gpt_posterior_settings():
-            transfer, plain = (
-                self.predict_by_member(X, member) for member in (self.transfer, self.plain)
-            )
-            return prior_evidence(Y, transfer, plain, self.plain._noise_variance())
-
-    @contextmanager
-    def _starting_values(self) -> Iterator[None]:
-        """Restores the hyperparameters' starting values inside a ``with`` block."""
         parameters: dict[str, Tensor] = dict(self.named_parameters())
-        with parameter_rollback_ctx(parameters):
+        with parameter_rollback_ctx(parameters), prior_mode(True), gpt_posterior_settings():
             for name, start in self._starts.items():
                 if parameters[name].requires_grad:  # the user may have fixed it since then
                     parameters[name].data.copy_(start)
-            yield
+            priors = [self.predict_by_member(X, member) for member in self.members.values()]
+            return prior_evidence(Y, priors[0], priors[1], self.plain._noise_variance())

@@ -2,7 +2,7 @@ r"""The model to start with: an average of transfer models, with a plain GP in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any, cast
@@ -26,18 +26,12 @@ from torch.nn import Parameter
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData, check_options
-from botorch_transfer.average.base import (
-    PLAIN_MEMBER,
-    AveragedGP,
-    PlainGP,
-    given_arguments,
-    refuse_mixture,
-)
-from botorch_transfer.data import SourceData, task_names
+from botorch_transfer.average.base import PLAIN_MEMBER, AveragedGP, build_member
+from botorch_transfer.data import task_names
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.outcome_transforms import OwnStandardize, Steps, chained, split_transform
+from botorch_transfer.outcome_transforms import OwnStandardize, chained, split_transform
 from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
@@ -86,13 +80,6 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     others = ((1 + since) / patience).clamp_max(1.0).to(Y).unsqueeze(-1)
     counts = torch.cat([torch.ones_like(others), others.expand(*Y.shape[:-1], num_members - 1)], -1)
     return counts / counts.sum(dim=-1, keepdim=True)
-
-
-def _prediction_shares(num_members: int) -> Tensor:
-    """Returns the shares: smaller for the overconfident leading model, zero for the plain GP."""
-    counts = torch.ones(num_members, dtype=torch.double)
-    counts[0], counts[-1] = LEADING, 0.0
-    return counts / counts.sum()
 
 
 class TransferGP(AveragedGP):
@@ -179,49 +166,41 @@ class TransferGP(AveragedGP):
         task_feature: int | None = None,
         members: Mapping[str, Callable[..., TransferModel]] | None = None,
     ) -> None:
-        classes = _members_for(prior, MEMBERS if members is None else members)
-        priors = _priors_of(prior, list(classes))
-        options = given_arguments(
-            outcome_transform,
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            input_transform=input_transform,
-            task_feature=task_feature,
-        )
+        options = {
+            "train_Yvar": train_Yvar,
+            "likelihood": likelihood,
+            "outcome_transform": outcome_transform,
+            "input_transform": input_transform,
+            "task_feature": task_feature,
+        }
         built: dict[str, TransferModel] = {}
-        for name, member in classes.items():
-            own = deepcopy(options)
-            check_options(member, own)
+        classes_and_priors = _classes_and_priors(MEMBERS if members is None else members, prior)
+        for name, (member, own) in classes_and_priors.items():
             with catch_warnings():
                 if built:  # the first member has already warned about the same data
                     simplefilter("ignore", InputDataWarning)
-                built[name] = member(train_X, train_Y, priors[name], **own)
-            refuse_mixture(built[name])
-        first, batch_shape = next(iter(built.values())), train_X.shape[:-2]
+                built[name] = build_member(member, train_X, train_Y, own, **deepcopy(options))
+        batch_shape = train_X.shape[:-2]
         if outcome_transform is not None and split_transform(outcome_transform)[1] is None:
-            steps, scales = _shared_steps(built)
-            outcome_transform = chained(steps, _standardize(scales, batch_shape))
+            outcome_transform = _transform_of_plain(built, batch_shape)
         if covar_module is None:
-            covar_module = get_covar_module_with_dim_scaled_prior(
-                ard_num_dims=first.num_inputs, batch_shape=batch_shape
-            )
-        plain = PlainGP(
+            num_inputs = next(iter(built.values())).num_inputs
+            covar_module = get_covar_module_with_dim_scaled_prior(num_inputs, batch_shape)
+        super().__init__(
             train_X,
             train_Y,
-            dim=None,
+            built,
             mean_module=ConstantMean(batch_shape=batch_shape),
             covar_module=covar_module,
             train_Yvar=train_Yvar,
             likelihood=deepcopy(likelihood),
-            outcome_transform=cast(Any, outcome_transform),
-            input_transform=getattr(first, "input_transform", None),
+            outcome_transform=outcome_transform,
             noise=PLAIN_NOISE,
         )
-        plain.num_inputs = first.num_inputs
-        super().__init__(built, plain, train_X)
-        start = torch.ones(*batch_shape, len(built) + 1)
-        self.improvement_shares = Parameter(start, requires_grad=False)
-        shares = _prediction_shares(len(built) + 1).expand(start.shape).clone()
+        counts = torch.ones(*batch_shape, len(built) + 1, dtype=torch.double)
+        self.improvement_shares = Parameter(counts.clone(), requires_grad=False)
+        counts[..., 0], counts[..., -1] = LEADING, 0.0  # the leading model is overconfident
+        shares = counts / counts.sum(dim=-1, keepdim=True)
         self.register_buffer("_shares", shares, persistent=False)
         self.to(train_X)
         self.update_weights()
@@ -271,54 +250,51 @@ class TransferGP(AveragedGP):
         self.improvement_shares.data = shares.to(self.improvement_shares)
 
 
-def _members_for(
-    prior: Any, members: Mapping[str, Callable[..., TransferModel]]
-) -> Mapping[str, Callable[..., TransferModel]]:
-    """Selects the members that take a single prior. Returns all members for source data."""
-    if not isinstance(prior, TransferPrior):
-        return members
-    # A member may be a function, which has no `prior_class`.
-    kinds = {name: getattr(member, "prior_class", None) or () for name, member in members.items()}
-    taking = {name: members[name] for name, kind in kinds.items() if isinstance(prior, kind)}
-    if not taking:
-        raise TypeError(
-            f"None of the members, {', '.join(members)}, takes a {type(prior).__name__}: give "
-            "source data, or a mapping from the members' names to their priors."
-        )
-    return taking
-
-
-def _priors_of(prior: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Returns each member's prior, or the source data for every member."""
-    if not names:
+def _classes_and_priors(
+    members: Mapping[str, Callable[..., TransferModel]], prior: Any
+) -> dict[str, tuple[Callable[..., TransferModel], Any]]:
+    """Pairs each member with its prior or the source data. A single prior selects the members."""
+    if not members:
         raise ValueError("There are no members: give members= at least one model to average.")
+    if isinstance(prior, TransferPrior):
+        # A member may be a function, which has no `prior_class`.
+        kinds = {name: getattr(member, "prior_class", None) for name, member in members.items()}
+        taking = [name for name, kind in kinds.items() if isinstance(prior, kind or ())]
+        if not taking:
+            raise TypeError(
+                f"None of the members, {', '.join(members)}, takes a {type(prior).__name__}: give "
+                "source data, or a mapping from the members' names to their priors."
+            )
+        members = {name: members[name] for name in taking}
     own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())
-    if own and set(prior) != set(names):
+    if own and set(prior) != set(members):
         raise ValueError(
             f"`prior` names {', '.join(map(str, prior))}, but the members are "
-            f"{', '.join(names)}: give each member its prior."
+            f"{', '.join(members)}: give each member its prior."
         )
-    return {name: prior[name] if own else prior for name in names}
+    return {name: (member, prior[name] if own else prior) for name, member in members.items()}
 
 
-def _shared_steps(members: Mapping[str, TransferModel]) -> tuple[Steps, list[Standardize]]:
-    """Returns the members' common outcome steps; the units may differ by a scale and a shift."""
+def _transform_of_plain(
+    members: Mapping[str, TransferModel], batch_shape: torch.Size
+) -> OutcomeTransform:
+    """Builds the plain GP's transform: the members' common steps, then a standardization.
+
+    With few outcomes, the standardization uses a member's scale.
+    """
     parts = [split_transform(getattr(each, "outcome_transform", None)) for each in members.values()]
-    for name, (steps, scale) in zip(members, parts, strict=True):
-        if steps != parts[0][0] or not isinstance(scale, Standardize | None):
-            kind, *_ = steps[0] if steps else [type(scale).__name__]
+    steps, typical = parts[0][0], (torch.tensor(0.0), torch.tensor(1.0))
+    for name, (own, scale) in zip(members, parts, strict=True):
+        if own != steps or not isinstance(scale, Standardize | None):
+            kind, *_ = own[0] if own else [type(scale).__name__]
             raise ValueError(
                 f"The member {name!r} has a {kind} of its own: give all models the same transform "
                 "by outcome_transform=."
             )
-    return parts[0][0], [scale for _, scale in parts if isinstance(scale, Standardize)]
-
-
-def _standardize(scales: Sequence[Standardize], batch_shape: torch.Size) -> OutcomeTransform:
-    """Builds the plain GP's standardization, which uses a member's scale for few outcomes."""
-    if not scales:  # the priors are in raw units
-        return OwnStandardize(torch.tensor(0.0), torch.tensor(1.0), batch_shape)
-    return OwnStandardize(scales[0].means.mean(), scales[0].stdvs.mean(), batch_shape)
+    scales = [scale for _, scale in parts if isinstance(scale, Standardize)]
+    if scales:  # otherwise, the priors are in raw units
+        typical = scales[0].means.mean(), scales[0].stdvs.mean()
+    return chained(steps, OwnStandardize(*typical, batch_shape))
 
 
 def transfer_models(
@@ -385,25 +361,16 @@ def _by_outcome(sources: Any, m: int) -> list[Any]:
                 "history for each outcome, in the order of train_Y."
             )
         return given
-    names = task_names(sources)
-    tasks = [_tensors(name, task, m) for name, task in zip(names, given, strict=True)]
-    return [
-        {
-            name: (X, *(outcome[..., column : column + 1] for outcome in outcomes))
-            for name, (X, *outcomes) in zip(names, tasks, strict=True)
-        }
-        for column in range(m)
-    ]
-
-
-def _tensors(name: str, task: SourceData, num_outcomes: int) -> tuple[Tensor, ...]:
-    """Returns a task's inputs, outcomes and maybe noise; checks the number of outcomes."""
-    if isinstance(task, SupervisedDataset):
-        task = (task.X, task.Y) if task.Yvar is None else (task.X, task.Y, task.Yvar)
-    for part in task[1:]:
-        if part.shape[-1] != num_outcomes:
-            raise InputDataError(
-                f"Task {name!r} has {part.shape[-1]} outcomes, but train_Y has {num_outcomes}: "
-                "give the same outcomes in the same order for all tasks."
-            )
-    return task
+    histories: list[dict[str, Any]] = [{} for _ in range(m)]
+    for name, task in zip(task_names(sources), given, strict=True):
+        parts = (task.X, task.Y, task.Yvar) if isinstance(task, SupervisedDataset) else task
+        X, *outcomes = (part for part in parts if part is not None)
+        for outcome in outcomes:
+            if outcome.shape[-1] != m:
+                raise InputDataError(
+                    f"Task {name!r} has {outcome.shape[-1]} outcomes, but train_Y has {m}: give "
+                    "the same outcomes in the same order for all tasks."
+                )
+        for column, history in enumerate(histories):
+            history[name] = (X, *(outcome[..., column : column + 1] for outcome in outcomes))
+    return histories

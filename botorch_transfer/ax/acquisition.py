@@ -161,7 +161,7 @@ class TransferAcquisition(Acquisition):
 
     def _instantiate_acquisition(self) -> None:
         model, weights = self._model, self._objective_weights
-        reference = self._spread_out(self.search_space_digest)
+        reference = self._spread_out()
         acquisition: AcquisitionFunction | None = None
         if self.X_observed is None:
             given = self._outcome_constraints, self.X_pending
@@ -186,53 +186,36 @@ class TransferAcquisition(Acquisition):
         )
 
     def optimize(  # type: ignore[override]
-        self,
-        n: int,
-        search_space_digest: SearchSpaceDigest,
-        *,
-        inequality_constraints: Any = None,
-        fixed_features: dict[int, float] | None = None,
-        optimizer_options: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Generates candidates that are likely to succeed; see Ax's ``optimize``."""
-        usual, pending = self.acqf, self.X_pending
-        options = dict(optimizer_options or {})
-        choices = mk_discrete_choices(search_space_digest, fixed_features)
-        if inequality_constraints and determine_optimizer(
-            search_space_digest, self.acqf, choices
-        ) in ("optimize_acqf", "optimize_acqf_mixed"):
+        usual, pending, space = self.acqf, self.X_pending, search_space_digest
+        fixed, options = kwargs.get("fixed_features"), dict(kwargs.get("optimizer_options") or {})
+        optimizer = determine_optimizer(space, self.acqf, mk_discrete_choices(space, fixed))
+        follows_gradient = optimizer in ("optimize_acqf", "optimize_acqf_mixed")
+        if kwargs.get("inequality_constraints") and follows_gradient:
             # A short burn-in is enough in few dimensions. SLSQP treats a batch of restarts as one
             # problem, in which the steepest restart dominates: optimize one restart at a time.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
         failed, succeeded, abandoned, waiting = (
-            self._tensor(self.options.get(kind, [])).view(-1, len(search_space_digest.bounds))
+            self._tensor(self.options.get(kind, [])).view(-1, len(space.bounds))
             for kind in ("failed", "succeeded", "abandoned", "pending")
         )
         avoid = torch.cat([failed, abandoned, waiting])
         sampled = isinstance(usual, MultiOutputAcquisitionFunction | OneShotAcquisitionFunction)
         if not sampled and (n > 1 or len(avoid) > 0):
             if len(failed):
-                self.acqf = self._feasible(search_space_digest, succeeded, failed)
-            self.acqf = self._avoiding(search_space_digest, avoid, fixed_features)
+                self.acqf = self._feasible(succeeded, failed)
+            self.acqf = self._avoiding(avoid, fixed)
             # In discrete spaces, Ax excludes exactly these points.
             self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
-            return super().optimize(
-                n,
-                search_space_digest,
-                inequality_constraints=inequality_constraints,
-                fixed_features=fixed_features,
-                optimizer_options=options,
-                **kwargs,
-            )
+            return super().optimize(n, space, **{**kwargs, "optimizer_options": options})
         finally:
             self.acqf, self.X_pending = usual, pending
 
-    def _feasible(
-        self, space: SearchSpaceDigest, succeeded: Tensor, failed: Tensor
-    ) -> FeasibleAcquisition:
-        bounds = self._tensor(space.bounds).T
+    def _feasible(self, succeeded: Tensor, failed: Tensor) -> FeasibleAcquisition:
+        space, bounds = self.search_space_digest, self._tensor(self.search_space_digest.bounds).T
         tried = Attempts.of(succeeded, failed)
         # Inactive parameters are set to the middle of their range.
         X = torch.where(tried.X.isnan(), bounds.mean(dim=0), tried.X)
@@ -241,11 +224,10 @@ class TransferAcquisition(Acquisition):
         )
         return FeasibleAcquisition(self.acqf, feasibility)
 
-    def _avoiding(
-        self, space: SearchSpaceDigest, avoid: Tensor, fixed_features: dict[int, float] | None
-    ) -> AvoidingAcquisition:
+    def _avoiding(self, avoid: Tensor, fixed: dict[int, float] | None) -> AvoidingAcquisition:
+        space = self.search_space_digest
         # The radius is larger before the first outcome.
-        dim = max(len(space.bounds) - len(fixed_features or {}), 1)
+        dim = max(len(space.bounds) - len(fixed or {}), 1)
         radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
             # In discrete spaces, the radius is too small to reach neighboring points.
@@ -257,23 +239,21 @@ class TransferAcquisition(Acquisition):
             self._tensor(space.bounds).T,
             avoid,
             radius,
-            self._spread_out(space, fixed_features),
+            self._spread_out(fixed),
             space.categorical_features,
             _one_hot_blocks(space.feature_names),
         )
 
-    def _spread_out(
-        self, space: SearchSpaceDigest, fixed_features: dict[int, float] | None = None
-    ) -> Tensor:
+    def _spread_out(self, fixed: dict[int, float] | None = None) -> Tensor:
         """Returns Sobol points that cover the search space."""
-        bounds = self._tensor(space.bounds).T
-        X = draw_sobol_samples(bounds, n=64, q=1, seed=0).squeeze(-2)
+        space = self.search_space_digest
+        X = draw_sobol_samples(self._tensor(space.bounds).T, n=64, q=1, seed=0).squeeze(-2)
         for index, values in space.discrete_choices.items():
             choices = self._tensor(values)
             X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
         # Predictions between categories are meaningless.
         X = _round_one_hot(X, _one_hot_blocks(space.feature_names))
-        for index, value in {**space.target_values, **(fixed_features or {})}.items():
+        for index, value in {**space.target_values, **(fixed or {})}.items():
             X[:, index] = value
         return X
 

@@ -11,14 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from ax.api.client import Client
-from ax.core import (
-    Arm,
-    Data,
-    Experiment,
-    Objective,
-    ObservationFeatures,
-    SearchSpace,
-)
+from ax.core import Arm, Experiment, Objective, ObservationFeatures, SearchSpace
 from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
@@ -43,7 +36,7 @@ def directions(config: OptimizationConfig | None) -> dict[str, float]:
 
 
 def goals_of(experiment: Experiment) -> dict[str, Outcome]:
-    """Returns the directions and limits of an experiment's metrics, by name.
+    """Returns the directions and limits of an experiment's metrics, sorted by name.
 
     A direction is 1, -1 or 0. It is 0 for a metric without a direction, and for a term of a sum:
     terms of sums are not clipped, as clipping a single term would change which sum is best.
@@ -58,12 +51,8 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
             sign = -1.0 if constraint.op == ComparisonOp.LEQ else 1.0
             for name in constraint.metric_signatures if not constraint.relative else ():
                 found.setdefault(name, Outcome(name, sign, limit=sign * constraint.bound))
-    return {name: found.get(name, Outcome(name, 0.0)) for name in metrics_of(experiment)}
-
-
-def metrics_of(experiment: Experiment) -> list[str]:
-    """Returns the sorted names of an experiment's metrics."""
-    return sorted(metric.signature for metric in experiment.metrics.values())
+    metrics = sorted(metric.signature for metric in experiment.metrics.values())
+    return {name: found.get(name, Outcome(name, 0.0)) for name in metrics}
 
 
 def assumed_values(experiment: Experiment) -> dict[str, Any]:
@@ -122,33 +111,30 @@ def without_abandoned(
     Returns:
         The arms that are still running, by metric.
     """
-
-    def is_awaited(features: ObservationFeatures) -> bool:
-        trial = experiment.trials.get(cast(int, features.trial_index))
-        arm = Arm(features.parameters).signature
-        return trial is None or not (
-            trial.status.is_abandoned or arm in {each.signature for each in trial.abandoned_arms}
-        )
-
-    return {
-        name: kept
-        for name, features in (pending or {}).items()
-        if (kept := list(filter(is_awaited, features)))
+    abandoned = {
+        (index, arm.signature)
+        for index, trial in experiment.trials.items()
+        for arm in (trial.arms if trial.status.is_abandoned else trial.abandoned_arms)
     }
+    kept = {
+        name: [f for f in features if (f.trial_index, Arm(f.parameters).signature) not in abandoned]
+        for name, features in (pending or {}).items()
+    }
+    return {name: features for name, features in kept.items() if features}
 
 
-def curves_of(experiment: Experiment, data: Data, metric: str, sign: float) -> dict[int, Curve]:
+def curves_of(experiment: Experiment, metric: str, sign: float) -> dict[int, Curve]:
     """Returns the learning curves of an experiment, by trial index.
 
     Args:
         experiment: The experiment.
-        data: The data of the experiment.
         metric: The metric.
         sign: The sign by which the metric is multiplied for maximization.
 
     Returns:
         The curves; empty if the data have no steps.
     """
+    data = experiment.lookup_data()
     if not data.has_step_column:
         return {}
     rows = data.full_df[data.full_df["metric_signature"] == metric].dropna(subset=[MAP_KEY])

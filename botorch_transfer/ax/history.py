@@ -37,12 +37,12 @@ from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.tables import read_history
 from botorch_transfer.memo import Memo, content_key
-from botorch_transfer.search_space.cells import rows_of_tasks
+from botorch_transfer.search_space.cells import plain, rows_of_tasks
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-#: Column of tasks in tables of tensors and experiments, which may have a metric named "task".
+#: Column of tasks in the tables; parameters and metrics hardly ever have this name.
 TASK = "old task"
 
 #: Minimum standard error of old experiments, in standard deviations of their outcomes.
@@ -69,16 +69,19 @@ def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
     return mean, std if std > rounding else 1.0
 
 
-def _plain_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """Returns columns of values that JSON stores exactly, with ``None`` for missing values."""
+def _plain_columns(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
+    """Returns columns of values that JSON stores exactly, with ``None`` for missing values.
+
+    Concatenates the tables of the tasks. Other cells, such as dates, become text.
+    """
+    frame = pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True)
     objects = frame.rename(columns=str).astype(object)
     columns: dict[Any, list[Any]] = objects.where(objects.notna(), None).to_dict("list")
-    return columns
-
-
-def _table(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
-    """Returns the plain columns of the concatenated tables of all tasks."""
-    return _plain_columns(pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True))
+    kept = bool | int | float | None
+    return {
+        name: [cell if isinstance(cell, kept) else str(cell) for cell in map(plain, cells)]
+        for name, cells in columns.items()
+    }
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,8 +92,7 @@ class TransferHistory:
 
     Args:
         columns: The columns of the table, by name: parameters, metrics, standard errors
-            (``"<metric>_sem"``), and the name of the old task.
-        task: The column of the task names.
+            (``"<metric>_sem"``), and ``"old task"``, the name of the old task.
         missing: Values for parameters without a column, and for empty cells, by parameter; ``None``
             if a value is unknown.
         positional: Whether parameters are named by their position in the search space.
@@ -101,13 +103,12 @@ class TransferHistory:
             minimize.
 
     Example:
-        >>> history = TransferHistory({"task": ["monday"], "C": [10.0], "loss": [0.3]})
+        >>> history = TransferHistory({"old task": ["monday"], "C": [10.0], "loss": [0.3]})
         >>> history.moments(Outcome("loss", -1.0))
         (0.3, 1.0)
     """
 
     columns: dict[str, list[Any]]
-    task: str = "task"
     missing: dict[str, Any] = field(default_factory=dict)
     positional: bool = False
     varied: list[str] = field(default_factory=list)
@@ -134,9 +135,8 @@ class TransferHistory:
                 f"{len(objectives)}: leave the studies out."
             )
         columns = dict(self.columns)
-        for (old, was), (new, sign) in zip(
-            self.objectives.items(), objectives.items(), strict=True
-        ):
+        pairs = zip(self.objectives.items(), objectives.items(), strict=True)
+        for (old, was), (new, sign) in pairs:
             values = columns.pop(old)
             columns[new] = [None if value is None else was * sign * value for value in values]
         return replace(self, columns=columns, objectives={})
@@ -168,24 +168,14 @@ class TransferHistory:
         frame, task = frame.rename(columns=str), str(task)
         with user_errors():
             check_table(frame, frame.columns)
-        if task not in frame.columns:
-            raise UserInputError(
-                f"The history has no column {task!r} with the name of the old task: name this "
-                "column by task=..."
-            )
-        if frame[task].isna().any():
-            raise UserInputError(
-                f"Some old runs lack a name in the column {task!r}: fill in the names of their "
-                "tasks, or leave these runs out."
-            )
-        columns = _plain_columns(frame)
-        columns[task] = [str(name) for name in columns[task]]
-        plain = bool | int | float | str | None
-        odd = [n for n, cells in columns.items() if not all(isinstance(c, plain) for c in cells)]
-        if odd:
-            logger.info("Left out columns without numbers or text: %s.", sorted(odd))
-        kept = {name: columns[name] for name in columns if name not in odd}
-        return cls(kept, task, dict(missing or {}))
+            if task not in frame.columns:
+                raise InputDataError(
+                    f"The history has no column {task!r} with the name of the old task: name this "
+                    "column by task=..."
+                )
+            rows_of_tasks(frame[task])  # raises an error if a row has no task
+        frame = frame.drop(columns=task).assign(**{TASK: frame[task].astype(str)})
+        return cls(_plain_columns([frame]), dict(missing or {}))
 
     @classmethod
     def from_tensors(
@@ -224,7 +214,7 @@ class TransferHistory:
             if data.Yvar is not None:
                 frame[f"{metric}_sem"] = data.Yvar.sqrt().cpu().numpy()
             frames.append(frame)
-        return cls(_table(frames), TASK, dict(missing or {}), positional=True)
+        return cls(_plain_columns(frames), dict(missing or {}), positional=True)
 
     @classmethod
     def from_experiments(
@@ -258,21 +248,14 @@ class TransferHistory:
             logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
         sources = [source for source in sources if source.is_active and not source.data.empty]
         frames = [frame for source in sources for frame in _tasks(source)]
-        varied = set[str]()
-        for source in sources:
-            varied |= _renamed(source, source.experiment.search_space.tunable_parameters).keys()
-        return cls(_table(frames), TASK, dict(missing or {}), varied=sorted(varied))
+        spaces = [(source, source.experiment.search_space) for source in sources]
+        varied = {name for s, space in spaces for name in _renamed(s, space.tunable_parameters)}
+        return cls(_plain_columns(frames), dict(missing or {}), varied=sorted(varied))
 
     @cached_property
     def key(self) -> str:
         """Cache key of the content; equal histories have equal keys."""
-        how = self.positional, self.varied, self.robust
-        return content_key(self.columns, self.task, self.missing, *how)
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """Table of plain objects, with ``None`` for missing values."""
-        return pd.DataFrame(self.columns, dtype=object)
+        return content_key(self)
 
     def recorded(self, goal: Outcome) -> pd.DataFrame:
         """Reads the outcomes of one metric, and limits very bad ones.
@@ -290,14 +273,15 @@ class TransferHistory:
         def read() -> pd.DataFrame:
             sem = f"{goal.name}_sem"
             named = replace(goal, noise=sem if sem in self.columns else None)
+            table = pd.DataFrame(self.columns, dtype=object)
             with user_errors():
-                (frame,) = measured([self.frame], [named], None, self.task)
+                (frame,) = measured([table], [named], None, TASK)
             values = numbers(frame, goal.name)
             if not np.isfinite(values).any():
                 raise UserInputError(
                     f"The history has no finite value of {goal.name!r}: leave this metric out."
                 )
-            tasks = rows_of_tasks(frame[self.task]) if self.robust else {}
+            tasks = rows_of_tasks(frame[TASK]) if self.robust else {}
             for rows in tasks.values():
                 values[rows] = goal.limited(values[rows])
             return frame.assign(**{goal.name: values})
@@ -313,11 +297,10 @@ class TransferHistory:
         return self
 
     def __len__(self) -> int:
-        return len(self.columns[self.task])
+        return len(self.columns[TASK])
 
     def __repr__(self) -> str:
-        tasks = self.columns[self.task]
-        return f"TransferHistory({len(tasks)} runs of {len(set(tasks))} tasks)"
+        return f"TransferHistory({len(self)} runs of {len(set(self.columns[TASK]))} tasks)"
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -354,8 +337,7 @@ def encode_runs(
     search_space: SearchSpace,
     transforms: Mapping[str, Transform],
     parameters: Sequence[str],
-    mean: float = 0.0,
-    std: float = 1.0,
+    scale: tuple[float, float] = (0.0, 1.0),
     device: torch.device | None = None,
     assumed: Mapping[str, Any] | None = None,
 ) -> dict[str, SourceData]:
@@ -367,8 +349,8 @@ def encode_runs(
         search_space: The raw search space.
         transforms: Ax's transforms, set up for that search space.
         parameters: The names of the columns after the transforms.
-        mean: The mean that is subtracted from outcomes.
-        std: The standard deviation by which centered outcomes are divided.
+        scale: The mean that is subtracted from outcomes, and the standard deviation by which
+            centered outcomes are divided.
         device: The device of the tensors; by default the CPU.
         assumed: Default values of parameters that old tasks lack; ``history.missing`` overrides
             them.
@@ -380,28 +362,29 @@ def encode_runs(
         UserInputError: If a value is missing or of another type, or if the search space contains no
             run.
     """
-    missing = {**(assumed or {}), **history.missing}
+    space, (mean, std), metric = search_space.parameters, scale, goal.name
+    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
+    missing = {**(assumed or {}), **fixed, **history.missing}
     key = content_key(
-        history.key, goal, repr(search_space), list(transforms), mean, std, str(device), missing
+        history.key, goal, repr(search_space), list(transforms), scale, str(device), missing
     )
-    metric = goal.name
 
     def encode() -> dict[str, SourceData]:
-        known = own_space(search_space)
-        runs = _runs(history, goal, search_space, known)
-        noise, fixed = f"{metric}_sem", _fixed_values(search_space, history, runs)
+        known, noise = own_space(search_space), f"{metric}_sem"
+        runs = _runs(history, goal, search_space, known, fixed)
 
         def in_model_space(rows: pd.DataFrame) -> Tensor:
             # Ax needs exact levels of ordered choices to find the active parameters of a run.
             levels = known.decode(known.place(rows).clamp(0.0, 1.0))
-            records: list[dict[Any, Any]] = levels.to_dict("records")
-            features = [_features(search_space, row | fixed) for row in records]
             numbers = rows.filter(known.number_columns).apply(pd.to_numeric, errors="coerce")
-            active = [feature.parameters for feature in features]
-            off_levels = [
-                {n: float(x) for n, x in row.items() if n in level and x != level[n]}
-                for row, level in zip(numbers.to_dict("records"), active, strict=True)
-            ]
+            records: list[Any] = [frame.to_dict("records") for frame in (levels, numbers)]
+            features, off_levels = list[ObservationFeatures](), list[dict[str, Any]]()
+            for level, row in zip(*records, strict=True):
+                given = {name: value for name, value in level.items() if value is not None}
+                feature = search_space.cast_observation_features(ObservationFeatures(given))
+                active = feature.parameters  # Ax fills in inactive parameters.
+                features.append(ObservationFeatures(active))
+                off_levels.append({n: x for n, x in row.items() if n in active and x != active[n]})
             for transform in transforms.values():
                 features = transform.transform_observation_features(features)
                 if isinstance(transform, Cast):  # Later transforms take any number: restore it.
@@ -414,13 +397,12 @@ def encode_runs(
 
         with user_errors():
             taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
-            named = [("outcome", metric), ("task", history.task)]
+            named = [("outcome", metric), ("task", TASK)]
             check_columns(runs, known, named, missing, changed=False)
             options: dict[str, Any] = {"changed": False, "encode": in_model_space}
-            old = read_history(runs, known, taken, history.task, missing, **options)
-            found = old.sources[metric] or {}
+            old = read_history(runs, known, taken, TASK, missing, **options).sources[metric]
         encoded: dict[str, SourceData] = {}
-        for name, data in found.items():
+        for name, data in (old or {}).items():
             X, Y, Yvar = data.X.to(device), (data.Y.to(device) - mean) / std, data.Yvar
             encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(device) / std**2)
         return encoded
@@ -435,7 +417,8 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
         search_space: Ax's search space.
 
     Returns:
-        The space of the parameters that are neither fixed nor derived, with parents first.
+        The space of the parameters that are not derived, with parents first. A fixed parameter is
+        a choice of one value.
     """
     found: list[own.Parameter] = []
     waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
@@ -444,9 +427,10 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
         p = search_space.parameters[name]
         if p.is_hierarchical:
             for value, dependents in p.dependents.items():
-                fixed = isinstance(p, FixedParameter)
-                waiting += [(each, condition if fixed else {name: value}) for each in dependents]
-        if isinstance(p, ChoiceParameter) and p.is_ordered and p.is_numeric:
+                waiting += [(each, {name: value}) for each in dependents]
+        if isinstance(p, FixedParameter):
+            found.append(own.CategoricalParameter(name, [p.value], condition))
+        elif isinstance(p, ChoiceParameter) and p.is_ordered and p.is_numeric:
             levels = sorted(cast(list[float], p.values))
             found.append(own.OrdinalParameter(name, levels, p.log_scale, condition))
         elif isinstance(p, ChoiceParameter):
@@ -461,17 +445,24 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
 
 
 def _runs(
-    history: TransferHistory, goal: Outcome, search_space: SearchSpace, known: own.SearchSpace
+    history: TransferHistory,
+    goal: Outcome,
+    search_space: SearchSpace,
+    known: own.SearchSpace,
+    fixed: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """Returns the runs with a finite value of a metric, with names and choices of the space."""
+    """Returns the runs with a finite value of a metric, with names and choices of the space.
+
+    In runs of old experiments, values of fixed parameters are replaced, as in Ax.
+    """
     if unknown := [name for name in history.varied if name not in search_space.parameters]:
         raise UserInputError(
             f"Old experiments varied {unknown}, and the new experiment has no such parameters: add "
             "them to it, or rename them by AuxiliarySource(transfer_param_config=...)."
         )
-    names = list(search_space.tunable_parameters)  # Ax derives other parameters from these
     frame = history.recorded(goal)
     if history.positional:
+        names = list(search_space.tunable_parameters)  # Ax derives other parameters from these
         width = sum(name.isdigit() for name in frame.columns)
         if width > len(names):
             raise UserInputError(
@@ -479,15 +470,12 @@ def _runs(
                 f"{len(names)} parameters {names}: give a column for each, in this order."
             )
         frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
-    elif history.task in names:
-        raise UserInputError(
-            f"{history.task!r} is a parameter of the search space, and also the history's column "
-            "of old tasks: rename this column, and pass its new name by task=..."
-        )
     finite = np.isfinite(numbers(frame, goal.name))
     if not finite.all():
         logger.info("%d old runs have no finite %s.", int((~finite).sum()), goal.name)
-    frame = frame[finite].fillna({n: v for n, v in history.missing.items() if v is not None})
+    frame = frame[finite].drop(columns=fixed if history.varied else (), errors="ignore")
+    values = {**fixed, **history.missing}
+    frame = frame.fillna({name: value for name, value in values.items() if value is not None})
     listed = own.CategoricalParameter | own.OrdinalParameter
     for parameter in known.parameters:
         if isinstance(parameter, listed) and parameter.name in frame:
@@ -506,30 +494,3 @@ def _same(choice: Any, value: Any) -> bool:
     if isinstance(choice, float) and isinstance(value, int | float):
         return math.isclose(choice, value, rel_tol=1e-6, abs_tol=1e-9)
     return bool(choice == value)
-
-
-def _fixed_values(
-    search_space: SearchSpace, history: TransferHistory, runs: pd.DataFrame
-) -> dict[str, Any]:
-    """Returns the values of fixed parameters; refuses a table with other values of them.
-
-    In runs of old experiments, these values replace the values of the runs, as in Ax.
-    """
-    space = search_space.parameters
-    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-    for name in [] if history.varied else fixed.keys() & set(runs.columns):
-        for value in runs[name].dropna():
-            if not _same(fixed[name], value):
-                raise UserInputError(
-                    f"An old run has {name}={value!r}, and the experiment fixes {name} to "
-                    f"{fixed[name]!r}: leave such runs out, or leave the column out if it has "
-                    "another meaning."
-                )
-    return fixed
-
-
-def _features(search_space: SearchSpace, run: Mapping[str, Any]) -> ObservationFeatures:
-    """Returns the active parameters of a run; Ax fills in inactive parameters."""
-    given = {name: value for name, value in run.items() if value is not None}
-    active = search_space.cast_observation_features(ObservationFeatures(given)).parameters
-    return ObservationFeatures(active)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -44,12 +43,10 @@ class TransferDataset(SupervisedDataset):
 
     Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources`: the source
     tasks by name, in Ax's model space, with outcomes standardized as in Ax. Optionally set
-    :attr:`pretraining`, the options of pre-training. Optionally set :attr:`added`, an ``n`` tensor
-    of variances that are added to the noise variances.
+    :attr:`added`, an ``n`` tensor of variances that are added to the noise variances.
     """
 
     sources: Mapping[str, SourceData]
-    pretraining: Mapping[str, Any] = MappingProxyType({})
     added: Tensor | None = None
 
     def clone(self, deepcopy: bool = False, mask: Tensor | None = None) -> TransferDataset:
@@ -63,7 +60,7 @@ class TransferDataset(SupervisedDataset):
             The new data set, with the same source tasks.
         """
         copied = cast(TransferDataset, super().clone(deepcopy, mask))
-        copied.sources, copied.pretraining = self.sources, self.pretraining
+        copied.sources = self.sources
         copied.added = self.added if self.added is None or mask is None else self.added[mask]
         return copied
 
@@ -78,34 +75,20 @@ def transfer_inputs_for_ax(
 ) -> dict[str, Any]:
     """Constructs the arguments of a transfer model.
 
-    Ax's own constructor passes ``outcome_transform=None``. A transfer model would then expect
-    outcomes in the units of the prior.
-    """
-    inputs = transfer_model_inputs(
-        botorch_model_class, dataset, search_space_digest, model_config.model_options
-    )
-    config = replace(model_config, input_transform_classes=None)
-    parts = _construct_submodules(config, dataset, search_space_digest, botorch_model_class)
-    return inputs | {name: part for name, part in parts.items() if part is not None}
-
-
-def transfer_model_inputs(
-    model_class: type[TransferModel],
-    dataset: SupervisedDataset,
-    search_space: SearchSpaceDigest,
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    """Constructs the arguments of a transfer model.
-
     Source tasks come from the data set, or from the option ``prior``. Inputs are scaled to the unit
     cube. The cube contains the search space and the inputs of the source tasks. A prior with an
     input transform keeps this transform.
 
+    Ax's own constructor passes ``outcome_transform=None``. A transfer model would then expect
+    outcomes in the units of the prior.
+
     Args:
-        model_class: The class of the model.
+        botorch_model_class: The class of the model.
+        model_config: The configuration. The entry ``"pretraining"`` of its ``model_options`` has
+            the options of pre-training.
         dataset: The data of the target, optionally a :class:`TransferDataset`.
-        search_space: Ax's model space.
-        options: Further arguments of the model.
+        search_space_digest: Ax's model space.
+        surrogate: Ax's surrogate, which has no effect.
 
     Returns:
         The arguments of the constructor.
@@ -113,36 +96,35 @@ def transfer_model_inputs(
     Raises:
         UserInputError: If the options of pre-training do not fit the model.
     """
-    options, pretraining, added = dict(options), dict[str, Any](), None
+    options, added = dict(model_config.model_options), None
+    pretraining = options.pop("pretraining", {})
     if isinstance(dataset, TransferDataset):
-        options["prior"], pretraining = dataset.sources, dict(dataset.pretraining)
-        added = dataset.added
-    Yvar = dataset.Yvar
+        options["prior"], added = dataset.sources, dataset.added
+    inputs = botorch_model_class.construct_inputs(dataset, **options)
+    Yvar = inputs.pop("train_Yvar", None)
     if Yvar is not None and not Yvar.isfinite().all():
         logger.info("Only some trials have a standard error: the noise variance is inferred.")
         Yvar = None
     if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
         if Yvar is None:
-            options["likelihood"] = AddedNoiseLikelihood(added.to(dataset.Y))
+            inputs["likelihood"] = AddedNoiseLikelihood(added.to(dataset.Y))
         else:
             Yvar = Yvar + added.to(Yvar).unsqueeze(-1)
-    target = SupervisedDataset(
-        dataset.X,
-        dataset.Y,
+    if Yvar is not None:
         # Ax writes a standard error of zero for outcomes without noise.
-        Yvar=None if Yvar is None else Yvar.clamp_min(min_fixed_noise.value(Yvar.dtype)),
-        feature_names=dataset.feature_names,
-        outcome_names=dataset.outcome_names,
-    )
-    inputs = model_class.construct_inputs(target, **options)
-    sources = inputs.pop("prior")
-    transform = _input_transform(search_space, sources).to(target.X.device)
+        inputs["train_Yvar"] = Yvar.clamp_min(min_fixed_noise.value(Yvar.dtype))
+    sources = inputs["prior"]
+    transform = _input_transform(search_space_digest, sources).to(dataset.X.device)
+    model_class: Any = botorch_model_class
     if issubclass(model_class, GuardedTransferGP):
         model_class = options.get("transfer_model", ScaMLGP)
     prior = _pretrained(model_class, sources, pretraining, transform, options.get("members"))
+    inputs["prior"] = prior
     if not isinstance(prior, TransferPrior) or prior.input_transform is None:
         inputs["input_transform"] = transform
-    return inputs | {"prior": prior}
+    config = replace(model_config, input_transform_classes=None)
+    parts = _construct_submodules(config, dataset, search_space_digest, botorch_model_class)
+    return inputs | {name: part for name, part in parts.items() if part is not None}
 
 
 def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTransform:
@@ -158,7 +140,7 @@ def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTran
 
 
 def _pretrained(
-    model_class: type[TransferModel],
+    model_class: Any,
     sources: Any,
     pretraining: Mapping[str, Any],
     transform: InputTransform,
@@ -171,8 +153,7 @@ def _pretrained(
         members = members or MEMBERS
         if unknown := sorted(set(pretraining) - set(members)):
             raise UserInputError(
-                f"{unknown[0]!r} is no member of TransferGP: give options of pre-training by "
-                f"member, such as {{{next(iter(members))!r}: {{'num_restarts': 0}}}}."
+                f"{unknown[0]!r} is no member of TransferGP: give options for {sorted(members)}."
             )
         return {
             name: _pretrained(member, sources, pretraining.get(name, {}), transform)
@@ -186,5 +167,5 @@ def _pretrained(
         )
     options = dict(pretraining)
     if prior_class is SourceHierarchy:
-        options["propagate"] = cast(Any, model_class).propagate
+        options["propagate"] = model_class.propagate
     return prior_class.fit_once(sources, input_transform=transform, **options)

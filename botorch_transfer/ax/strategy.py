@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from ax.adapter import registry
@@ -148,23 +148,16 @@ def transfer_generation_strategy(
     """
     if not (isinstance(model, type) and issubclass(model, TransferModel)):
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
-    given = {
-        "task": task != "task",
-        "missing": missing,
-        "model_options": model_options,
-        "pretraining": pretraining,
-        "generator_options": generator_options,
-        "optimizer_options": optimizer_options,
-    }
-    used = [name for name, value in given.items() if value]
-    if history is None and used:
-        raise UserInputError(f"Without a history, {used[0]} has no effect: leave it out.")
+    given = missing, model_options, pretraining, generator_options, optimizer_options
+    if history is None and (task != "task" or any(given)):
+        raise UserInputError("Without a history, no option has an effect: leave the options out.")
     read = None if history is None else replace(_read(history, task, missing), robust=robust)
     if not read:
         if history is not None:
             logger.warning("The history has no runs: Ax's default strategy is used.")
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
-    options, name = dict(model_options or {}), model.__name__
+    options = {**(model_options or {}), "pretraining": dict(pretraining or {})}
+    name = model.__name__
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
     optimizer = OPTIMIZER_OPTIONS | dict(optimizer_options or {})
     spec = GeneratorSpec(
@@ -172,7 +165,6 @@ def transfer_generation_strategy(
         generator_kwargs={
             "surrogate_spec": SurrogateSpec(model_configs=[config], allow_batched_models=False),
             "history": read,
-            "pretraining": dict(pretraining or {}),
             **(generator_options or {}),
         },
         generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},
@@ -193,12 +185,8 @@ def _of_studies(history: Any, missing: Mapping[str, Any] | None) -> TransferHist
     read = studies.read_studies(history)
     if not isinstance(read, studies.OptunaHistory):  # without a finished trial
         return TransferHistory.from_frame(read, studies.TASK)
-    names, signs = (
-        studies.outcome_names(len(read.directions)),
-        map(studies.sign_of, read.directions),
-    )
     table = TransferHistory.from_frame(read.runs, studies.TASK, missing)
-    return replace(table, objectives=dict(zip(names, signs, strict=True)))
+    return replace(table, objectives=studies.outcome_signs(read.directions))
 
 
 def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> TransferHistory:
@@ -264,7 +252,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         data = self._lookup_and_validate_data(experiment, [metric])
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
-        curves = curves_of(experiment, data, metric, -1.0 if minimize else 1.0)
+        curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
         reason = f"Ends worse than the best with a probability of {self.probability:g}."
         return {
             index: reason
@@ -309,15 +297,13 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
         >>> transfer_report(client).loc["all sources", "verdict"]
         'used, not yet tested'
     """
-    strategy = client._maybe_generation_strategy
-    adapter = None if strategy is None else strategy.adapter
-    generator = getattr(adapter, "generator", None)
-    if not isinstance(generator, BoTorchGenerator):
+    adapter = getattr(client._maybe_generation_strategy, "adapter", None)
+    if not isinstance(adapter, TransferAdapter):
         raise UserInputError(
             "No transfer model has chosen a trial since the client was made or loaded: call "
             "get_next_trials() first."
         )
-    surrogate = generator.surrogate
+    surrogate = cast(BoTorchGenerator, adapter.generator).surrogate
     fitted = getattr(surrogate.model, "models", [surrogate.model])
     found = {
         name: model

@@ -30,8 +30,9 @@ from pandas import DataFrame, Series, to_numeric
 from scipy.special import ndtr
 from torch import Tensor
 
-from botorch_transfer.data.measurements import numbers, refuse_cell
+from botorch_transfer.data.measurements import numbers
 from botorch_transfer.saving import Saved
+from botorch_transfer.search_space.cells import refuse_cell
 
 Values = NDArray[np.float64]
 
@@ -164,7 +165,7 @@ def read_curves(
             )
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
-    problem = ", which is no number: correct it, or empty the cell of a run without a curve"
+    problem = "which is no number: correct it, or empty the cell of a run without a curve"
     refuse_cell(bad, frame[step], problem)
     values = numbers(frame, outcome)
     values = np.where(np.abs(values) < DIVERGED, values, np.nan)

@@ -8,19 +8,15 @@ import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
-from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import is_text
 from botorch_transfer.search_space.guess import is_measure
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
-
-#: Least share of a column's values that must fit a parameter, to suggest that it was renamed.
-MOST = 0.9
 
 
 def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
@@ -36,21 +32,16 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
     Raises:
         InputDataError: If the table lacks a column to rename, or has a column of the new name.
     """
-    new_names = list(rename.values())
-    if twice := [name for name in new_names if new_names.count(name) > 1]:
-        raise InputDataError(f"rename gives two columns the name {twice[0]!r}: drop one of them.")
-    for old, new in rename.items():
+    for old in rename:
         if old not in frame.columns:
             raise InputDataError(
                 f"rename= has the column {old!r}, which the table lacks"
                 f"{_hint(old, frame.columns)}: correct the old name."
             )
-        if new in frame.columns and new not in rename:
-            raise InputDataError(
-                f"rename gives the column {old!r} the name {new!r}, which another column has: drop "
-                "one of them."
-            )
-    return frame.rename(columns=dict(rename)) if rename else frame
+    names = [rename.get(name, name) for name in frame.columns]
+    if twice := [name for name in rename.values() if names.count(name) > 1]:
+        raise InputDataError(f"rename gives two columns the name {twice[0]!r}: drop one of them.")
+    return frame.set_axis(names, axis=1)
 
 
 #: Least number of letters of an abbreviation, such as ``mom`` for ``momentum``.
@@ -118,53 +109,44 @@ def check_columns(
     Raises:
         InputDataError: If a column is absent or occurs twice, or if a parameter's column likely
             has another name.
-        TypeError: If the name of a column is not hashable, or is ``None``.
         ValueError: If ``missing`` has a name that is not a parameter of the space.
     """
-    used: dict[str, str] = {}
+    used: dict[Any, str] = dict.fromkeys(space.columns, "a parameter")
     for argument, column in named:
-        if not isinstance(column, Hashable) or column is None:
-            raise TypeError(f"{argument} is {column!r}: give the name of one column.")
-        if column not in frame.columns:
+        if not isinstance(column, Hashable) or column not in frame.columns:
             more = ", or add a column with each run's task" if argument == "task" else ""
             raise InputDataError(
                 f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
                 f"existing column by {argument}={more}."
             )
-        if argument != "task" and column in space.columns:
-            used[column] = "a parameter"
-        if used.setdefault(column, (kind := f"the column of {argument}=")) != kind:
+        kind = f"the column of {argument}="
+        other = used.setdefault(column, kind)
+        if other != kind and (argument, other) != ("task", "a parameter"):
             raise InputDataError(
-                f"The column {column!r} is both {used[column]} and {kind}: name another column by "
-                f"{argument}=."
+                f"The column {column!r} is both {other} and {kind}: name another by {argument}=."
             )
-    check_table(frame, [*space.columns, *used])
+    check_table(frame, used)
     if unknown := [name for name in missing if name not in space.columns]:
         raise ValueError(
-            f"missing= names {unknown[0]!r}, which is no parameter of the search space: use one of "
-            f"{', '.join(space.columns)}."
+            f"missing= names {unknown[0]!r}, no parameter: use one of {', '.join(space.columns)}."
         )
-    left = [column for column in frame.columns if column not in {*space.columns, *used}]
-    absent = [name for name in space.columns if name not in frame.columns]
-    for name in [name for name in absent if name not in missing]:
+    left = [column for column in frame.columns if column not in used]
+    absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]
+    for parameter in [parameter for parameter in absent if parameter.name not in missing]:
+        name = parameter.name
         if likely := likely_column(name, left):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
-                f"if they are the same, give rename={{{likely!r}: {name!r}}}, or rename the column "
-                f"in the table. Otherwise give the value of {name!r} in the old runs by "
-                f"missing={{{name!r}: ...}}, None if the value is unknown."
+                f"if they are the same, give rename={{{likely!r}: {name!r}}}. Otherwise give the "
+                f"value in the old runs by missing={{{name!r}: ...}}, None if it is unknown."
             )
         if changed:
-            logger.info("No old run has %r: the old runs carry no information about it", name)
-            if fits := [c for c in left if not is_measure(str(c)) and _fits(frame[c], name, space)]:
-                logger.warning(
-                    "No old run records the parameter %r, but old runs have a column %r with "
-                    "values in its range: if they are the same, give rename={%r: %r}",
-                    name,
-                    fits[0],
-                    fits[0],
-                    name,
-                )
+            text = f"No old run has {name!r}: the old runs carry no information about it"
+            fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
+            if fits:
+                text += f". But old runs have a column {fits[0]!r} with values in its range: "
+                text += f"if they are the same, give rename={{{fits[0]!r}: {name!r}}}"
+            logger.log(logging.WARNING if fits else logging.INFO, text)
     if changed and len(absent) == len(space.columns):
         raise InputDataError(
             f"The table has none of the parameters {', '.join(space.columns)}: map its columns to "
@@ -172,15 +154,13 @@ def check_columns(
         )
 
 
-def _fits(column: Series, name: str, space: SearchSpace) -> bool:
-    """Returns whether a column varies, and almost all its values are valid for a parameter."""
-    parameter = next(p for p in space.parameters if p.name == name)
+def _fits(column: Series, parameter: Parameter) -> bool:
+    """Returns whether a column varies, and all its values are valid for a parameter."""
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False
     try:
-        unit = parameter.place(DataFrame({name: values}))
+        parameter.encode(DataFrame({parameter.name: values}))
     except InputDataError:
         return False
-    inside = np.isfinite(unit).all(axis=1) & (unit >= 0).all(axis=1) & (unit <= 1).all(axis=1)
-    return bool(inside.mean() >= MOST)
+    return True

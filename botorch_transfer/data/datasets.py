@@ -6,13 +6,11 @@ Every model and every pre-training calls :func:`as_datasets` first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from typing import Any, TypeAlias
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import ContextualDataset, MultiTaskDataset, SupervisedDataset
-from pandas import DataFrame
 from torch import Tensor
 
 #: One task: ``X`` (``n x d``), ``Y`` (``n x 1``, maximized), maybe ``Yvar`` (``n x 1``).
@@ -66,7 +64,10 @@ def as_datasets(
     datasets = {name: _as_dataset(name, value) for name, value in zip(names, values, strict=True)}
     for name, dataset in datasets.items():
         _check_agreement(name, dataset, names[0], datasets[names[0]])
-    if not torch.stack([_is_sound(dataset) for dataset in datasets.values()]).all():
+    tensors = [t for d in datasets.values() for _, t in _named(d.X, d.Y, d.Yvar)]
+    sound = [are_in_range(tensor) for tensor in tensors]
+    sound += [(d.Yvar > 0).all() for d in datasets.values() if d.Yvar is not None]
+    if not torch.stack(sound).all():  # all tasks synchronize only once
         for name, dataset in datasets.items():
             _check_values(name, dataset)
     if isinstance(sources, Mapping):
@@ -95,28 +96,16 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         >>> task_names([(X, X[:, :1]), (X, X[:, 1:])])
         ['source task 0', 'source task 1']
     """
-    if isinstance(sources, str | PathLike):
-        raise InputDataError(
-            f"The source data are the text {str(sources)!r}: load a saved prior by its class, such "
-            "as SourceGPs.load(path), or read a table and pass it to from_dataframe."
-        )
-    if isinstance(sources, DataFrame):
-        raise InputDataError(
-            "The source data are a DataFrame: describe its parameters by a SearchSpace and "
-            "convert the table by from_dataframe."
-        )
-    if not isinstance(sources, SupervisedDataset | Tensor | Sequence | Mapping):
+    known = SupervisedDataset | Tensor | Sequence | Mapping
+    if isinstance(sources, str) or not isinstance(sources, known):
         raise InputDataError(
             f"The source data are a {type(sources).__name__}: give a list or a mapping of tasks. "
-            "Joint models take the source tasks themselves, not a pre-trained prior."
+            "Convert a table by from_dataframe, and load a saved prior by its class, such as "
+            "SourceGPs.load(path). Joint models take source tasks, not a pre-trained prior."
         )
-    if isinstance(sources, SupervisedDataset | Tensor) or any(
-        isinstance(value, Tensor) for value in sources
-    ):
-        raise InputDataError(
-            "The source data are one task, but a sequence of tasks was expected: put the task into "
-            "a list."
-        )
+    is_one = isinstance(sources, SupervisedDataset | Tensor)
+    if is_one or any(isinstance(value, Tensor) for value in sources):
+        raise InputDataError("The source data are one task: put the task into a list.")
     if len(sources) == 0:
         raise InputDataError("There are no source tasks: pass at least one, or use SingleTaskGP.")
     if isinstance(sources, Mapping):
@@ -149,10 +138,7 @@ def joint_bytes(num_points: int, dtype: torch.dtype) -> int:
 
 
 def check_joint_size(
-    num_points: int,
-    dtype: torch.dtype,
-    max_bytes: float = MAX_JOINT_BYTES,
-    instead: str = _INSTEAD,
+    num_points: int, dtype: torch.dtype, max_bytes: float = MAX_JOINT_BYTES, instead: str = _INSTEAD
 ) -> None:
     """Raises an error if the tasks have too many points for one joint exact GP.
 
@@ -197,19 +183,21 @@ def evenly_spaced(length: int, most: int) -> list[int]:
     return places.round().long().tolist()
 
 
+def with_outcomes(dataset: SupervisedDataset, Y: Tensor, Yvar: Tensor | None) -> SupervisedDataset:
+    """Returns a data set with the same inputs and names, and with other outcomes."""
+    names: Any = {"feature_names": dataset.feature_names, "outcome_names": dataset.outcome_names}
+    return SupervisedDataset(dataset.X, Y, Yvar=Yvar, **names)
+
+
 def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
-    if isinstance(value, MultiTaskDataset | ContextualDataset):
-        raise InputDataError(
-            f"Task {name!r} is a {type(value).__name__}, which holds several data sets: pass the "
-            "source tasks in its `datasets` one by one."
-        )
-    if isinstance(value, SupervisedDataset):
+    holds_several = isinstance(value, MultiTaskDataset | ContextualDataset)
+    if isinstance(value, SupervisedDataset) and not holds_several:
         _check_tensors(name, value.X, value.Y, value.Yvar)
         return value
     if not isinstance(value, tuple | list) or len(value) not in (2, 3):
         raise InputDataError(
             f"Task {name!r} is a {type(value).__name__}: pass a SupervisedDataset, (X, Y) or (X, "
-            "Y, Yvar)."
+            "Y, Yvar). Pass the `datasets` of a MultiTaskDataset one by one."
         )
     X, Y, Yvar = (*value, None)[:3]
     _check_tensors(name, X, Y, Yvar)
@@ -249,9 +237,7 @@ def check_type(what: str, value: Any) -> None:
             "evaluations, pass a tensor without rows, torch.empty(0, d, dtype=torch.double)."
         )
     if value.dtype not in (torch.float32, torch.float64):
-        raise InputDataError(
-            f"{what} has the type {value.dtype}: convert it by .double() or .float()."
-        )
+        raise InputDataError(f"{what} has the type {value.dtype}: convert it by .double().")
 
 
 def _check_agreement(
@@ -265,25 +251,14 @@ def _check_agreement(
         )
     if dataset.feature_names != features and sorted(dataset.feature_names) == sorted(features):
         raise InputDataError(
-            f"Task {name!r} has the inputs of task {first_name!r} in another order "
-            f"({dataset.feature_names}): reorder the columns of X."
+            f"Task {name!r} has the inputs of task {first_name!r} in another order: reorder its X."
         )
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
-        for kind in ("dtype", "device"):
-            found, expected = getattr(tensor, kind), getattr(X, kind)
-            if found != expected:
-                raise InputDataError(
-                    f"Task {name!r}: {symbol} has the {kind} {found}, but X of task "
-                    f"{first_name!r} has {expected}: convert one of them by .to()."
-                )
-
-
-def _is_sound(dataset: SupervisedDataset) -> Tensor:
-    """Returns whether all values are valid; a tensor, so that all tasks synchronize only once."""
-    sound = are_in_range(dataset.X) & are_in_range(dataset.Y)
-    if dataset.Yvar is None:
-        return sound
-    return sound & are_in_range(dataset.Yvar) & (dataset.Yvar > 0).all()
+        if (tensor.dtype, tensor.device) != (X.dtype, X.device):
+            raise InputDataError(
+                f"Task {name!r}: {symbol} is {tensor.dtype} on {tensor.device}, but X of task "
+                f"{first_name!r} is {X.dtype} on {X.device}: convert one of them by .to()."
+            )
 
 
 def are_in_range(values: Tensor) -> Tensor:
@@ -311,8 +286,7 @@ def check_range(what: str, values: Tensor) -> None:
     """
     if not are_in_range(values):
         raise InputDataError(
-            f"{what} has a value beyond {LARGEST:g}, whose square overflows in double precision: "
-            "give the values in another unit, or as logarithms."
+            f"{what} has a value beyond {LARGEST:g}, whose square overflows: use another unit."
         )
 
 
@@ -326,8 +300,7 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
         check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
         raise InputDataError(
-            f"Task {name!r}: Yvar has a value that is not positive: replace it by a small positive "
-            "variance, or leave Yvar out to have the noise variance inferred."
+            f"Task {name!r}: Yvar has a value that is not positive: replace it, or leave Yvar out."
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -20,7 +20,7 @@ from botorch.utils.datasets import SupervisedDataset
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.data.datasets import SourceData, as_datasets, task_names
+from botorch_transfer.data.datasets import SourceData, as_datasets, task_names, with_outcomes
 from botorch_transfer.data.tables import from_dataframe
 from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.outcome_transforms import Steps, apply_steps
@@ -180,31 +180,26 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
         return [replace(d, source_data=transform_outcomes(d.source_data, steps)) for d in sources]
     datasets = dict(zip(task_names(sources), as_datasets(sources), strict=True))
     for name, data in datasets.items() if steps else ():
-        Y, Yvar = apply_steps(f"Task {name!r}", steps, data.Y, data.Yvar)
-        names: Any = {"feature_names": data.feature_names, "outcome_names": data.outcome_names}
-        datasets[name] = SupervisedDataset(data.X, Y, Yvar=Yvar, **names)
+        outcomes = apply_steps(f"Task {name!r}", steps, data.Y, data.Yvar)
+        datasets[name] = with_outcomes(data, *outcomes)
     return datasets
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
     """Returns the sorted indices of discrete inputs, each of them once and not negative."""
-    if not isinstance(discrete_dims, Iterable) or any(
-        not isinstance(index, SupportsIndex) for index in discrete_dims
-    ):
-        raise TypeError(f"discrete_dims is {discrete_dims!r}: give a list of indices of inputs.")
-    indices = [int(index) for index in discrete_dims]
-    for index in indices:
-        if not -dim <= index < dim:
-            raise ValueError(
-                f"discrete_dims has the index {index}, but there are only {dim} inputs."
-            )
-    return tuple(sorted({index % dim for index in indices}))
+    try:
+        return tuple(sorted({range(dim)[index] for index in discrete_dims}))
+    except (IndexError, TypeError) as error:
+        raise ValueError(
+            f"discrete_dims is {discrete_dims!r}: give a list of indices of the {dim} inputs."
+        ) from error
 
 
 def _check_context(name: str | None, context: Tensor, dim: int) -> None:
-    where = "The context" if name is None else f"The context of domain {name!r}"
-    if not isinstance(context, Tensor) or context.ndim != 2 or len(context) != dim:
+    is_matrix = isinstance(context, Tensor) and context.ndim == 2 and context.numel() > 0
+    if not is_matrix or len(context) != dim or not bool(context.isfinite().all()):
+        where = "The context" if name is None else f"The context of domain {name!r}"
         shape = tuple(context.shape) if isinstance(context, Tensor) else type(context).__name__
-        raise InputDataError(f"{where} is {shape}: it must be d x s, with one row for each input.")
-    if context.shape[1] == 0 or not bool(context.isfinite().all()):
-        raise InputDataError(f"{where} is empty, or has NaN or infinite values.")
+        raise InputDataError(
+            f"{where} is {shape}: give a d x s tensor of finite numbers, one row for each input."
+        )

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import CategoricalDtype, DataFrame, Series, isna, to_numeric
-from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_timedelta64_dtype
+from pandas import DataFrame, Series, isna, to_numeric
 
+from botorch_transfer.data.datasets import LARGEST
 from botorch_transfer.data.outcome import Outcome
-from botorch_transfer.search_space.cells import UNIT, errors_in, is_text, with_numbers
-from botorch_transfer.search_space.parameters import plain
+from botorch_transfer.search_space.cells import UNIT, errors_in, is_text, refuse_cell, with_numbers
+from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +86,6 @@ USUAL_CODE = re.compile(
 #: are for a usual code that repeats, a usual code that occurs once, and any other number that
 #: occurs at least three times.
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
-
-#: Largest outcome. Larger outcomes count as infinite, because their squares overflow.
-LARGEST = 1e100
 
 #: Share of a limit by which ``>5`` violates ``<= 5``.
 BEYOND_LIMIT = 0.01
@@ -165,7 +162,7 @@ def measured(
             with errors_in(places[i]) if places else nullcontext():
                 read[i] = _in_numbers(table, outcomes, status, task)
     for outcome in outcomes:
-        found = [t for t in read if t is not None and list(t.columns).count(outcome.name) == 1]
+        found = [table for table in read if table is not None and outcome.name in table]
         _leave_out_codes(found, outcome, task)
     return read
 
@@ -174,42 +171,37 @@ def _in_numbers(
     table: DataFrame, outcomes: Sequence[Outcome], status: str | None, task: str | None
 ) -> DataFrame:
     """Reads the outcomes, the standard errors and the status of one table."""
-    frame, names = table.copy(deep=False), list[Any](table.columns)
-    for name in [n for o in outcomes for n in (o.name, o.noise) if names.count(n) == 1]:
-        if isinstance(frame[name].dtype, CategoricalDtype):
-            frame[name] = frame[name].astype(object)
-    table = frame.copy(deep=False)
+    noises = {outcome.name: outcome.noise or error_column(outcome.name) for outcome in outcomes}
+    check_table(table, [status, *noises, *noises.values()])
+    frame = table.copy(deep=False)
     fate, notes = _fates(frame, status, task), dict[str, list[str]]()
     for outcome in outcomes:
-        noise = outcome.noise or error_column(outcome.name)
-        side, columns = np.zeros(len(frame)), [outcome.name, noise]
-        for name in [name for name in columns if names.count(name) == 1 and is_text(table[name])]:
+        side, noise = np.zeros(len(frame)), noises[outcome.name]
+        columns = [outcome.name, noise]
+        for name in [name for name in columns if name in table and is_text(table[name])]:
             cells = [_parse(cell) for cell in table[name]]
             kinds = np.array([cell.kind for cell in cells], dtype=object)
-            problem = (
-                ", which has digits and is no number: correct it (with a point in place of a "
-                "decimal comma), or empty the cell"
-            )
-            refuse_cell(kinds == "wrong", table[name], problem)
+            problem = "which has digits and is no number: correct it (write a decimal point)"
+            refuse_cell(kinds == "wrong", table[name], f"{problem}, or empty the cell")
             frame[name] = Series([cell.number for cell in cells], frame.index, dtype=object)
             if name == noise:
                 kinds[np.isin(kinds, ["word", "failed"])] = "noise"
+            else:
+                side = np.array([cell.side for cell in cells])
+                fate[kinds == "failed"] = "failed"
+                fate[(kinds == "word") & (fate == "")] = "ended"
+                if outcome.noise is None and (kinds == "error").any():
+                    errors = [cell.error for cell in cells]
+                    frame[noise] = Series(errors, frame.index, dtype=object)
             for kind in [kind for kind in KINDS if kind in kinds]:
                 where = _place(table, task, name, int((kinds == kind).argmax()))
                 notes.setdefault(kind, []).append(f"{(kinds == kind).sum():,} in {name!r}, {where}")
-            if name == noise:
-                continue
-            side = np.array([cell.side for cell in cells])
-            fate[kinds == "failed"] = "failed"
-            fate[(kinds == "word") & (fate == "")] = "ended"
-            if outcome.noise is None and (kinds == "error").any():
-                errors = [cell.error for cell in cells]
-                frame[noise] = Series(errors, frame.index, dtype=object)
         frame = with_numbers(frame, columns)
-        if names.count(outcome.name) == 1:
+        if outcome.name in frame:
             values = numbers(frame, outcome.name)
-            fate[np.abs(values) > LARGEST] = "failed"
-            values[np.abs(values) > LARGEST] = np.nan
+            is_infinite = np.abs(values) > LARGEST
+            fate[is_infinite] = "failed"
+            values[is_infinite] = np.nan
             if outcome.bound is not None:
                 at_limit = np.isclose(values, outcome.bound, 1e-9, 0.0) & (side * outcome.sign < 0)
                 beyond = BEYOND_LIMIT * (abs(outcome.bound) or 1.0)
@@ -227,13 +219,12 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
     """Returns standard errors; empty or zero cells get the task's pooled standard error."""
     errors = numbers(frame, name)
     given = needed & np.isfinite(errors) & (errors != 0)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        squares = errors**2
-    bad = given & ~((errors > 0) & np.isfinite(squares) & (squares > 0))
-    problem = ", which is no standard error: give a positive number, or empty the cell"
+    bad = given & ~((errors > 1 / LARGEST) & (errors < LARGEST))
+    problem = "which is no standard error: give a positive number, or empty the cell"
     refuse_cell(bad, frame[name], problem)
     group = frame[task] if task in frame.columns else np.zeros(len(frame))
-    pooled = Series(np.where(given, squares, np.nan)).groupby(np.asarray(group)).transform("mean")
+    squares = Series(np.where(given, errors, np.nan)) ** 2
+    pooled = squares.groupby(np.asarray(group)).transform("mean")
     inferred = needed & ~given & np.isfinite(pooled.to_numpy())
     if inferred.any():
         text = "%d runs have no standard error in %r: they get the task's pooled standard error"
@@ -243,8 +234,8 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
 
 def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
     """Describes a cell by its value, its row and its task."""
-    of_task = f" of task {plain(table[task].iloc[row])!r}" if task in table.columns else ""
-    return f"as {plain(table[name].iloc[row])!r} in row {table.index[row]}{of_task}"
+    of_task = f" of task {table[task].tolist()[row]!r}" if task in table.columns else ""
+    return f"as {table[name].tolist()[row]!r} in row {table.index[row]}{of_task}"
 
 
 def _parse(cell: Any) -> Cell:
@@ -287,20 +278,18 @@ def _fate(word: str) -> str:
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
     """Finds each run's fate by its status; warns of unknown words."""
-    fate: NDArray[Any] = np.full(len(frame), "", dtype=object)
-    if list[Any](frame.columns).count(status) == 1:
-        words = [_word(cell) for cell in frame[status]]
-        fate[:] = [_fate(word) for word in words]
-        known = {"", *NEUTRAL, *EMPTY}
-        unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
-        if unknown:
-            logger.warning(
-                "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. "
-                "Such a run counts if it has an outcome. Otherwise it is pending, or left out if "
-                "it is an old run",
-                len(unknown),
-                _place(frame, task, status, unknown[0]),
-            )
+    if status not in frame:
+        return np.full(len(frame), "", dtype=object)
+    words = [_word(cell) for cell in frame[status]]
+    fate = np.array([_fate(word) for word in words], dtype=object)
+    known = {"", *NEUTRAL, *EMPTY}
+    unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
+    if unknown:
+        text = (
+            "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. Such "
+            "a run counts if it has an outcome. Otherwise it is pending, or an old run is left out"
+        )
+        logger.warning(text, len(unknown), _place(frame, task, status, unknown[0]))
     return fate
 
 
@@ -357,28 +346,24 @@ def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
 
 def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | None) -> None:
     """Replaces codes by NaN in place, and warns of each code."""
-    values = [numbers(table, outcome.name) for table in tables]
-    found = codes(every := np.concatenate([np.empty(0), *values]))
-    middle = np.median(every[np.isfinite(every) & ~np.isin(every, found)]) if found else 0.0
+    every = np.concatenate([np.empty(0), *(table[outcome.name] for table in tables)])
+    found = codes(every)
+    others = every[np.isfinite(every) & ~np.isin(every, found)]
     for code in found:
-        is_bad = outcome.sign * (code - middle) < 0
-        rows = [np.flatnonzero(own == code) for own in values]
-        first = next(i for i, own in enumerate(rows) if len(own))
-        logger.warning(
+        is_bad = outcome.sign * (code - np.median(others)) < 0
+        first = next(table for table in tables if (table[outcome.name] == code).any())
+        row = int((first[outcome.name] == code).to_numpy().argmax())
+        text = (
             "The column %r has the code %g, %s, far from all other outcomes: empty such cells, or "
-            "correct them. The code counts as a missing outcome%s",
-            outcome.name,
-            code,
-            _place(tables[first], task, outcome.name, rows[first][0]),
-            " of a failed run" if is_bad else "",
         )
-        for table, own_rows in zip(tables, rows, strict=True):
-            fate = table[FATE].to_numpy(dtype=object, copy=True)
-            others = np.where(fate[own_rows] == "", "ended", fate[own_rows])
-            fate[own_rows] = "failed" if is_bad else others
-            table[FATE] = fate
-    for table, own in zip(tables, values, strict=True) if found else ():
-        table[outcome.name] = np.where(np.isin(own, found), np.nan, own)
+        text += "correct them. The code counts as a missing outcome"
+        text += " of a failed run" if is_bad else ""
+        logger.warning(text, outcome.name, code, _place(first, task, outcome.name, row))
+        for table in tables:
+            is_code, is_open = table[outcome.name] == code, table[FATE] == ""
+            fate = table[FATE].mask(is_code & is_open, "ended")
+            table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
+            table[outcome.name] = table[outcome.name].mask(is_code)
 
 
 # ----------------------------------------------------------------------------------------- columns
@@ -400,10 +385,8 @@ def numbers(frame: DataFrame, name: str | None) -> Array:
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
     kind = frame[name].dtype
-    if is_complex_dtype(kind) or is_datetime64_any_dtype(kind) or is_timedelta64_dtype(kind):
-        raise InputDataError(
-            f"The column {name!r} has the type {kind}: convert it to real numbers."
-        )
+    if kind.kind in "cMm":
+        raise InputDataError(f"The column {name!r} has the type {kind}: convert it to numbers.")
     found = to_numeric(frame[name], errors="coerce")
     return found.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
 
@@ -423,7 +406,7 @@ def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
         InputDataError: If a value is not positive.
     """
     finite = np.isfinite(values)
-    problem = ", which has no logarithm: leave log out, or drop the row"
+    problem = "which has no logarithm: leave log out, or drop the row"
     if (bad := finite & (values <= 0)).any():
         refuse_cell(bad, frame[name], problem)
     return np.where(finite, np.log(np.where(finite, values, 1.0)), values)
@@ -432,20 +415,3 @@ def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
 def variance_column(outcome: str) -> str:
     """Returns the name of the column of predictive variances of an outcome."""
     return f"{outcome} (predicted variance)"
-
-
-def refuse_cell(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
-    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
-
-    Args:
-        bad: An ``n`` array.
-        column: A column with ``n`` cells.
-        problem: The rest of the sentence after the cell and the row.
-    """
-    if bad.any():
-        row = int(bad.argmax())
-        cell = plain(column.iloc[row])
-        shown = f"{cell:g}" if isinstance(cell, float) else repr(cell)
-        raise InputDataError(
-            f"The column {column.name!r} has {shown} in row {column.index[row]}{problem}."
-        )

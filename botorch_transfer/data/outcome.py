@@ -104,10 +104,8 @@ class Outcome:
         """Returns an outcome whose predictions are clipped to be no worse than ``worst``."""
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
-        return replace(
-            self,
-            within=(max(least, value), largest) if self.sign > 0 else (least, min(largest, value)),
-        )
+        within = (max(least, value), largest) if self.sign > 0 else (least, min(largest, value))
+        return replace(self, within=within)
 
     def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
         """Computes the expected improvement on the incumbent and the probability of improvement.

@@ -103,15 +103,18 @@ def read_runs(
     spare = [n for n in runs.columns if n not in {*space.columns, status, FATE, *columns}]
     for name in (*space.columns, *(outcome.name for outcome in outcomes)):
         if name not in runs.columns and (likely := likely_column(name, spare)):
-            of, kind = ("for parameter ", "parameter") if name in space.columns else ("", "outcome")
             raise InputDataError(
-                f"The runs have no column {of}{name!r}, but they have a column {likely!r}: rename "
-                f"this column if it is the {kind}, or drop it."
+                f"The runs have no column {name!r}, but they have a column {likely!r}: rename this "
+                "column if it means the same, or drop it."
             )
     runs = with_numbers(runs, space.number_columns)
-    X = _place_runs(space, runs)
     with errors_in("In the runs"):
+        X = space.place(runs, within=SLIGHTLY)
         Y, variance = modelled(runs, outcomes)
+    beyond = (-X).maximum(X - 1).amax(dim=-1)
+    if outside := runs.index[(beyond > SAME_PLACE).numpy()].tolist():
+        text = "%d of the runs lie slightly outside of the search space: their values are kept "
+        logger.info(text + "(from row %s on)", len(outside), outside[0])
     failed, ended = has_failed(runs, Y), (runs[FATE] == "ended").to_numpy(dtype=np.bool_)
     Y = np.where(np.isfinite(Y), Y, np.nan)
     done = np.isfinite(Y).any(axis=1)
@@ -120,19 +123,3 @@ def read_runs(
     left = ~done & ~failed
     inputs = (X[torch.from_numpy(rows)] for rows in (done, left & ~ended, failed, left & ended))
     return Runs(next(inputs), *values, *inputs)
-
-
-def _place_runs(space: SearchSpace, runs: DataFrame) -> Tensor:
-    """Places runs that lie in the search space or slightly outside; raises an error otherwise."""
-    with errors_in("In the runs"):
-        X = space.place(runs, within=SLIGHTLY)
-    beyond = (-X).maximum(X - 1).amax(dim=-1)
-    outside = runs.index[(beyond > SAME_PLACE).numpy()].tolist()
-    if outside:
-        logger.info(
-            "%d of the runs lie slightly outside of the search space: their values are kept "
-            "(row %s)",
-            len(outside),
-            ", ".join(map(str, outside[:5])) + (", ..." if len(outside) > 5 else ""),
-        )
-    return X

@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -22,6 +21,7 @@ from pandas import DataFrame, isna
 from torch import Tensor
 
 from botorch_transfer.data.columns import check_columns, renamed
+from botorch_transfer.data.datasets import with_outcomes
 from botorch_transfer.data.measurements import FATE, error_column, logarithms, measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.units import wrong_units
@@ -33,8 +33,7 @@ from botorch_transfer.outcome_transforms import (
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import errors_in, rows_of_tasks, with_numbers
-from botorch_transfer.search_space.parameters import plain
+from botorch_transfer.search_space.cells import errors_in, plain, rows_of_tasks, with_numbers
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -181,10 +180,7 @@ def from_dataframe(
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
     if not isinstance(space, SearchSpace):
-        raise TypeError(
-            f"The search space is a {type(space).__name__}: make a SearchSpace, for example by "
-            "search_space.guess_space(frame) or SearchSpace.from_dict."
-        )
+        raise TypeError(f"The search space is a {type(space).__name__}: make a SearchSpace of it.")
     for argument, names in {"missing": missing, "rename": rename}.items():
         if not isinstance(names, Mapping | None):
             raise TypeError(f"{argument} is {names!r}: give a dictionary with names as keys.")
@@ -195,8 +191,8 @@ def from_dataframe(
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
     target = Outcome(outcome, sign, worst, noise, log)
     frame = renamed(frame, rename or {})
-    named = {"outcome": outcome, "task": task} | ({} if noise is None else {"noise": noise})
-    check_columns(frame, space, list(named.items()), missing or {}, changed)
+    named = [("outcome", outcome), ("task", task), *([] if noise is None else [("noise", noise)])]
+    check_columns(frame, space, named, missing or {}, changed)
     (frame,) = measured([frame], [target], None, task)
     options = {"changed": changed, "encode": encode, "robust": robust}
     old = read_history(frame, space, [target], task, missing, keep=failed == "worst", **options)
@@ -266,7 +262,7 @@ def read_history(
         failed |= ~is_finite.any(axis=1) & ~ended
     sources: dict[str, dict[str, SupervisedDataset]] = {o.name: {} for o in outcomes}
     failed_inputs = [torch.empty(0, space.dim, dtype=torch.double)]
-    notes, tasks = _Notes(), rows_of_tasks(frame[task])
+    notes, tasks = _Notes(list), rows_of_tasks(frame[task])
     for name, rows in tasks.items():
         known = is_finite[rows].any(axis=1)
         if not known.any():
@@ -286,7 +282,7 @@ def read_history(
             every = torch.from_numpy(Y[rows[is_finite[rows, i]], i])
             far = every.max() - ((1 + EXTREME) * best_gap(every) or math.inf)
             lowest = robust_limit(every, limit=outcome.limit) if robust else -math.inf
-            notes.limited += [name] * int((every < (lowest if robust else far)).sum())
+            notes["limited"] += [name] * int((every < (lowest if robust else far)).sum())
             squares = variance[placed, i]
             values = np.where(finite, Y[placed, i], float(every.min()))
             squares = np.where(finite, squares, squares[finite].max())
@@ -297,9 +293,10 @@ def read_history(
             sources[outcome.name][name] = SupervisedDataset(X[at], known_Y, Yvar=Yvar, **called)
     for i, outcome in enumerate(outcomes):
         without = [name for name, rows in tasks.items() if not is_finite[rows, i].any()]
-        _log_outcomes(is_finite[:, i], outcome, keep, without, sources[outcome.name])
-    notes.log(outcomes[0].name, robust, changed or encode is not None)
-    if notes.displaced and not any(sources.values()):
+        _log_missing(is_finite[:, i], outcome.name, keep, without)
+        _recommend_logarithms(outcome, sources[outcome.name])
+    _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
+    if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
             "No run is left: each run has a value that has no place in the search space. Add the "
             "values to the search space, or leave the table out."
@@ -309,70 +306,47 @@ def read_history(
     return OldRuns(found, torch.cat(failed_inputs))
 
 
-@dataclass
-class _Notes:
-    """Runs to report in the log.
+#: Runs to report in the log: tasks and rows of the runs without a place in the search space
+#: (``displaced``) and outside of the unit cube (``outside``), columns and values without a place
+#: (``lost``), and the task of each very bad outcome (``limited``).
+_Notes = defaultdict[str, list[Any]]
 
-    Args:
-        displaced: Tasks and rows of the runs without a place in the search space.
-        lost: Columns and values without a place in the search space.
-        outside: Tasks and rows of the runs outside of the unit cube.
-        limited: The task of each very bad outcome.
-    """
 
-    displaced: list[tuple[str, Any]] = field(default_factory=list)
-    lost: list[tuple[str, Any]] = field(default_factory=list)
-    outside: list[tuple[str, Any]] = field(default_factory=list)
-    limited: list[str] = field(default_factory=list)
-
-    def log(self, outcome: str, robust: bool | None, expected: bool) -> None:
-        """Logs the notes; warns of runs outside of the space unless they are expected."""
-        if self.limited and robust is not None:
-            told = ", and are raised to a limit" if robust else ": consider robust=True"
-            logger.log(
-                logging.INFO if robust else logging.WARNING,
-                "%d outcomes %r are far worse than a task's median%s (task %s)",
-                len(self.limited),
-                outcome,
-                told,
-                _counted(self.limited),
-            )
-        if self.displaced:
-            cells = DataFrame(self.lost).groupby(0, sort=False)[1]
-            logger.warning(
-                "%d runs have a value that has no place in the search space, as %s: left out (%s)",
-                len(self.displaced),
-                "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells),
-                _some(self.displaced),
-            )
-        if self.outside:
-            logger.log(
-                logging.INFO if expected else logging.WARNING,
-                "%d runs lie outside of the search space, and their values are kept: check the "
-                "ranges%s (%s)",
-                len(self.outside),
-                "" if expected else ", or give changed=True",
-                _some(self.outside),
-            )
+def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool) -> None:
+    """Logs the notes; warns of runs outside of the space unless they are expected."""
+    if (limited := notes["limited"]) and robust is not None:
+        told = ", and are raised to a limit" if robust else ": consider robust=True"
+        text = f"%d outcomes %r are far worse than a task's median{told} (task %s)"
+        level = logging.INFO if robust else logging.WARNING
+        logger.log(level, text, len(limited), outcome, _counted(limited))
+    if displaced := notes["displaced"]:
+        cells = DataFrame(notes["lost"]).groupby(0, sort=False)[1]
+        lost = "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells)
+        text = "%d runs have a value that has no place in the search space, as %s: left out (%s)"
+        logger.warning(text, len(displaced), lost, _some(displaced))
+    if outside := notes["outside"]:
+        text = "%d runs lie outside of the search space, and their values are kept: check the "
+        text += "ranges (%s)" if expected else "ranges, or give changed=True (%s)"
+        level = logging.INFO if expected else logging.WARNING
+        logger.log(level, text, len(outside), _some(outside))
 
 
 def _place(
     name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
 ) -> tuple[Tensor, NDArray[np.bool_]]:
     """Places the runs of a task; returns inputs of placed runs, and a mask of placed runs."""
-    always = [p for p in space.parameters if p.is_numeric and p.active_if is None and changed]
-    needed = [parameter.name for parameter in always]
+    needed = [p.name for p in space.parameters if changed and p.is_numeric and p.active_if is None]
     filled = runs[needed].notna().all(axis=1).to_numpy()
     X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
     with errors_in(f"Task {name!r}"):
         X[torch.tensor(filled)] = space.place(runs[filled])
     has_place = X.isfinite().all(dim=-1).numpy()
     if not has_place.all():
-        notes.lost += [(column, None) for column in needed for cell in runs[column] if isna(cell)]
-        notes.lost += space.without_place(runs[filled & ~has_place])
-        notes.displaced += [(name, row) for row in runs.index[~has_place]]
+        empty = [(column, None) for column in needed for cell in runs[column] if isna(cell)]
+        notes["lost"] += empty + space.without_place(runs[filled & ~has_place])
+        notes["displaced"] += [(name, row) for row in runs.index[~has_place]]
     beyond = ((X[has_place] < 0) | (X[has_place] > 1)).any(dim=-1).numpy()
-    notes.outside += [(name, row) for row in runs.index[has_place][beyond]]
+    notes["outside"] += [(name, row) for row in runs.index[has_place][beyond]]
     return X[has_place], has_place
 
 
@@ -399,38 +373,37 @@ def without_own_runs(
     known = runs[runs[names].notna().any(axis=1)] if names else runs[:0]
     if len(known) < ENOUGH_SAME:
         return history
-    own = set(known[columns].map(_written).agg("|".join, axis=1))
-    kept, may_agree = np.ones((2, len(history)), dtype=np.bool_)
-    for column in names:
-        values, own_values = (t[column].to_numpy(np.float64) for t in (history, known))
-        near = np.isclose(values[:, None], np.unique(own_values), 1e-11, 0.0, equal_nan=True)
-        may_agree &= near.any(axis=1)
+    kept = np.ones(len(history), dtype=np.bool_)
+    values, own_values = (table[names[0]].to_numpy(np.float64) for table in (history, known))
+    near = np.isclose(values[:, None], np.unique(own_values), 1e-11, 0.0, equal_nan=True)
+    is_own = near.any(axis=1)
+    is_own[is_own] = np.isin(_written(history[is_own], columns), _written(known, columns))
     for name, rows in rows_of_tasks(history[task]).items():
-        old = history.iloc[rows[may_agree[rows]]]
-        if len(old) < ENOUGH_SAME:
-            continue
-        same = old[old[columns].map(_written).agg("|".join, axis=1).isin(own)]
+        same = history.iloc[rows[is_own[rows]]]
         different = same.drop_duplicates(columns)
+        if len(different) < ENOUGH_SAME:
+            continue
         levels = max(different[column].nunique() for column in names)
         # On a grid, runs whose outcome has few levels may agree by chance.
         count = history.iloc[rows][names].notna().any(axis=1).sum()
         is_all = levels > 1 and len(same) >= MOST * count
-        if len(different) >= ENOUGH_SAME and (is_all or levels == len(different)):
-            logger.warning(
-                "Task %r of the history has %d of this study's own runs: the task is left out",
-                name,
-                len(same),
-            )
+        if is_all or levels == len(different):
+            text = "Task %r of the history has %d of this study's own runs: the task is left out"
+            logger.warning(text, name, len(same))
             kept[rows] = False
     return history[kept]
 
 
-def _written(cell: Any) -> str:
-    """Converts a cell to text, so that 3, 3.0 and "3" are equal."""
-    try:
-        return str(cell) if isinstance(cell, bool) else f"{float(cell):.12g}"
-    except (TypeError, ValueError):
-        return str(cell)
+def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
+    """Converts rows to text, so that 3, 3.0 and "3" are equal."""
+
+    def written(cell: Any) -> str:
+        try:
+            return str(cell) if isinstance(cell, bool) else f"{float(cell):.12g}"
+        except (TypeError, ValueError):
+            return str(cell)
+
+    return ["|".join(map(written, row)) for row in table[columns].to_numpy(dtype=object)]
 
 
 def limit_task(
@@ -456,15 +429,7 @@ def limit_task(
     lowest = robust_limit(task.Y, limit=limit)
     Y, Yvar = limit_outcomes(task.Y, lowest, task.Yvar)
     Y = raise_worse_half(Y) if by_rank else Y
-    if bool((Y == task.Y).all()):
-        return task
-    return SupervisedDataset(
-        task.X,
-        Y,
-        Yvar=Yvar,
-        feature_names=task.feature_names,
-        outcome_names=task.outcome_names,
-    )
+    return task if bool((Y == task.Y).all()) else with_outcomes(task, Y, Yvar)
 
 
 def modelled(
@@ -483,16 +448,16 @@ def modelled(
     Raises:
         InputDataError: If an outcome has no logarithm.
     """
-    columns, squares = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
-    for outcome in outcomes:
+    Y, variance = np.empty((2, len(frame), len(outcomes)))
+    for i, outcome in enumerate(outcomes):
         noise = outcome.noise or error_column(outcome.name)
         values, errors = numbers(frame, outcome.name), numbers(frame, noise)
         if outcome.log:
             logs = logarithms(values, frame, outcome.name)
             errors, values = errors / np.where(np.isfinite(values), values, 1.0), logs
-        columns.append(outcome.sign * values)
-        squares.append(np.where(np.isfinite(values), errors**2, np.nan))
-    return np.stack(columns, axis=1), np.stack(squares, axis=1)
+        Y[:, i] = outcome.sign * values
+        variance[:, i] = np.where(np.isfinite(values), errors**2, np.nan)
+    return Y, variance
 
 
 def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -540,36 +505,26 @@ def _fill(
         if missing.get(column) is not None:
             runs[column] = missing[column]
         elif column in missing or changed:
-            values = unknown_values(parameter, len(runs), seed=f"{name}/{column}")
-            runs[column] = values[column].to_numpy()
+            runs[column] = _unknown_values(parameter, len(runs), seed=f"{name}/{column}")
         elif parameter.active_if is None:
             raise InputDataError(
                 f"Task {name!r} has no values of parameter {column!r}: give the value that the "
-                f"parameter had by missing={{{column!r}: ...}}, drop the task, or take the "
-                "parameter out of the search space."
+                f"parameter had by missing={{{column!r}: ...}}, or drop the task."
             )
     return runs
 
 
-def unknown_values(parameter: Parameter, n: int, seed: str) -> DataFrame:
-    """Draws values of a parameter for runs that do not record it.
+def _unknown_values(parameter: Parameter, n: int, seed: str) -> NDArray[Any]:
+    """Draws values of a parameter for ``n`` runs that do not record it.
 
     Each run gets another value, spread over the range. A model of such runs then does not depend on
     the parameter.
-
-    Args:
-        parameter: The parameter.
-        n: The number of runs.
-        seed: Text that seeds the random numbers.
-
-    Returns:
-        A table with ``n`` rows and the columns of the parameter.
     """
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     unit = parameter.sample(n, rng)
     if unit.shape[1] == 1:  # one value in each of n equal parts of the range
         unit = ((rng.permutation(n) + rng.random(n)) / n)[:, None]
-    return parameter.decode(unit)
+    return parameter.decode(unit)[parameter.name].to_numpy()
 
 
 def _counted(values: Iterable[Any]) -> str:
@@ -585,32 +540,20 @@ def _some(runs: Sequence[tuple[str, Any]]) -> str:
     return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
 
-def _differ_by_factors(losses: Sequence[NDArray[np.float64]]) -> bool:
-    """Returns whether best losses are much smaller than median losses in half of the tasks."""
-    if min(map(np.min, losses), default=0.0) <= 0:
-        return False
-    return bool(np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES)
-
-
-def _log_outcomes(
-    is_finite: NDArray[np.bool_],
-    outcome: Outcome,
-    keep: bool,
-    without: Sequence[str],
-    tasks: Mapping[str, SupervisedDataset],
-) -> None:
-    """Logs runs without an outcome; recommends logarithms if losses differ by large factors."""
+def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: list[str]) -> None:
+    """Logs runs without an outcome; warns of tasks without any outcome."""
     if count := int((~is_finite).sum()):
         treatment = "failed runs get the worst outcome of their task" if keep else "left out"
-        message = f"{count:,} of {len(is_finite):,} runs have no finite outcome {outcome.name!r}"
-        message += f": {treatment}"
+        text = f"{count:,} of {len(is_finite):,} runs have no finite outcome {name!r}: {treatment}"
         if without:
-            message += f"; tasks without any, left out: {', '.join(map(repr, without))}"
-        logger.log(logging.WARNING if without else logging.INFO, message)
+            text += f"; tasks without any, left out: {', '.join(map(repr, without))}"
+        logger.log(logging.WARNING if without else logging.INFO, text)
+
+
+def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
+    """Recommends logarithms if the losses of old tasks differ by large factors."""
     losses = [-data.Y[:, 0].numpy() for data in tasks.values()]
-    if outcome.goal == "min" and not outcome.log and _differ_by_factors(losses):
-        logger.info(
-            "The best %r of old tasks is less than a tenth of the median: consider log=True "
-            "(--log)",
-            outcome.name,
-        )
+    is_loss = outcome.goal == "min" and not outcome.log and min(map(np.min, losses), default=0) > 0
+    if is_loss and np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES:
+        text = "The best %r of old tasks is less than a tenth of the median: consider log=True "
+        logger.info(text + "(--log)", outcome.name)

@@ -7,7 +7,7 @@ The datasheet is `README.md` in this folder. `benchmarks/measure_history.py` mea
 from __future__ import annotations
 
 import json
-from importlib.resources import as_file, files
+from importlib.resources import files
 
 import pandas as pd
 
@@ -71,8 +71,7 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
         ['space', 'task', 'C', 'gamma', 'log_loss', 'accuracy', 'fit_seconds']
     """
     known = tuning_search_space(space) if space is not None else None
-    with as_file(files(__package__) / "tuning_history.csv.gz") as path:
-        history = pd.read_csv(path)
+    history = pd.read_csv(str(files(__package__) / "tuning_history.csv.gz"))
     if known is None:
         return history
     history = history[history["space"] == space].reset_index(drop=True)
@@ -110,8 +109,8 @@ def load_learning_curves(space: str) -> pd.DataFrame:
     """
     if space not in ("gbm", "mlp"):
         raise ValueError(f"There are no curves of the space {space!r}: choose 'mlp' or 'gbm'.")
-    with as_file(files(__package__) / "learning_curves.csv.gz") as path:
-        runs = pd.read_csv(path, low_memory=False).query("space == @space")
+    runs = pd.read_csv(str(files(__package__) / "learning_curves.csv.gz"), low_memory=False)
+    runs = runs.query("space == @space")
     runs = runs.assign(log_loss=runs["losses"].str.split())
     curves = runs.explode("log_loss").astype({"log_loss": float}).reset_index(drop=True)
     curves["step"] = curves["every"] * (curves.groupby(["task", "run"]).cumcount() + 1)

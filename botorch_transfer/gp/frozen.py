@@ -379,8 +379,7 @@ class FrozenPosterior:
         return (Y - values - noise.sqrt() * torch.randn_like(values)) @ whitening
 
     def _evaluate(self, x: Tensor) -> Tensor:
-        value: Any = _Value.apply(self._transform(x), self.expansion, self.num_points)
-        return value
+        return _Value.apply(self._transform(x), self.expansion, self.num_points)
 
 
 class _Value(torch.autograd.Function):

@@ -217,8 +217,7 @@ def draw_prior(
     model, paths = prior.model, dict[str, SamplePath]()
     for term in (term for kernel in kernels for term in terms_of(kernel)):
         if isinstance(term, PriorKernel):
-            shapes = sample_shape, model.batch_shape
-            path = term.draw(*shapes, num_features, **kwargs)
+            path = term.draw(sample_shape, model.batch_shape, num_features, **kwargs)
         else:
             path = draw_kernel_feature_paths_fallback(
                 num_inputs=model.num_inputs,
@@ -249,16 +248,14 @@ def condition_paths(
     Returns:
         Paths of transformed inputs, in the model's own units.
     """
-    (X,), frozen = model.train_inputs, model.strategy.frozen
+    (X,), Y, frozen = model.train_inputs, model.train_targets, model.strategy.frozen
     if frozen is not None and update_strategy is gaussian_update:
         return FrozenPath(frozen, prior, X)
     model = deepcopy(model)  # later changes of the model must not change the path
     # The training inputs of an ensemble have a dimension of members, unlike the inputs of a path.
     prior.set_ensemble_as_batch(True)
     with delattr_ctx(model, "outcome_transform", "input_transform"):
-        update = update_strategy(
-            model=model, sample_values=prior(X), target_values=model.train_targets
-        )
+        update = update_strategy(model=model, sample_values=prior(X), target_values=Y)
     path = MatheronPath(prior, update)
     path.set_ensemble_as_batch(False)
     return path
@@ -285,11 +282,7 @@ class SourcePath(ModelPath):
     correction: Tensor
 
     def __init__(
-        self,
-        gps: ConditionedBatch,
-        weights: Tensor | None,
-        shape: torch.Size,
-        num_features: int,
+        self, gps: ConditionedBatch, weights: Tensor | None, shape: torch.Size, num_features: int
     ) -> None:
         super().__init__()
         weights = gps.alpha.new_ones(len(gps.alpha)) if weights is None else weights

@@ -8,7 +8,7 @@ prediction needs the same source quantities at the model's training inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
@@ -20,33 +20,26 @@ C = TypeVar("C")
 M = TypeVar("M", bound=Module)
 
 
-def shallow_copy(module: M, memo: dict[int, Module] | None = None) -> M:
+def shallow_copy(module: M) -> M:
     """Copies a module and its submodules, but shares their tensors.
 
     Moving the copy to a device, or loading a state into it, does not change the original.
 
     Args:
-        module: The module.
-        memo: The copies made so far, by the ``id`` of their originals. A module that is registered
-            twice is copied once.
+        module: The module. A submodule that is registered twice is copied once.
 
     Returns:
         A module that shares the tensors but has its own parameter and buffer dictionaries.
     """
-    memo = {} if memo is None else memo
-    if id(module) in memo:
-        return cast(M, memo[id(module)])
-    # Not copy(): two copies of a GPyTorch kernel would share the dictionary of their attributes.
-    twin = type(module).__new__(type(module))
-    twin.__dict__ = dict(module.__dict__)
-    memo[id(module)] = twin
-    twin._parameters = dict(module._parameters)
-    twin._buffers = dict(module._buffers)
-    twin._modules = {
-        name: None if child is None else shallow_copy(child, memo)
-        for name, child in module._modules.items()
-    }
-    return twin
+    twins: dict[Module | None, Any] = {}
+    for part in module.modules():
+        # Not copy(): copies of a GPyTorch kernel would share the dictionary of their attributes.
+        twin = twins[part] = type(part).__new__(type(part))
+        twin.__dict__ = dict(part.__dict__)
+        twin._parameters, twin._buffers = dict(part._parameters), dict(part._buffers)
+    for twin in twins.values():
+        twin._modules = {name: twins.get(child) for name, child in twin._modules.items()}
+    return cast(M, twins[module])
 
 
 def select_batch(module: M, index: Any) -> M:
@@ -110,16 +103,6 @@ def _owners(module: Module, names: Iterable[str]) -> Iterator[tuple[str, Module,
         yield name, module.get_submodule(path), leaf
 
 
-def own_buffers(module: Module) -> None:
-    """Replaces a module's buffers by copies, so that they can be written in place.
-
-    Args:
-        module: A module that may share its buffers with a :func:`shallow_copy`.
-    """
-    for name, buffer in module._buffers.items():
-        module._buffers[name] = None if buffer is None else buffer.clone()
-
-
 #: Classes whose instances the file of a prior may contain, by name.
 SAVABLE: dict[str, type] = {}
 
@@ -165,25 +148,16 @@ class NamedState(Module):
             metadata["names"] = list(self.task_names)
 
     def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Tensor],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
+        self, state_dict: dict[str, Tensor], prefix: str, metadata: dict[str, Any], *args: Any
     ) -> None:
-        pairs = zip(local_metadata.get("names", ()), self.task_names, strict=False)
+        pairs = zip(metadata.get("names", ()), self.task_names, strict=False)
         for number, (theirs, ours) in enumerate(pairs):
             counts = {f"{word}{number}" for word in ("", "source task ", "model ", "domain ")}
             if theirs != ours and not counts & {theirs, ours}:
-                # PyTorch raises one error with all messages.
-                error_msgs.append(
+                raise RuntimeError(  # as PyTorch does for other states that do not match
                     f"The state_dict has the name {theirs!r} where this {type(self).__name__} has "
                     f"{ours!r}: load it into an object with the same tasks in the same order."
                 )
-                return
         for name, words in self._facts:
             ours = getattr(self, name)
             theirs = state_dict.get(f"{prefix}{name}", ours)
@@ -195,9 +169,9 @@ class NamedState(Module):
                 )
         # Copies and views may share the buffers, so the state is loaded into new tensors.
         for module in self.modules():
-            own_buffers(module)
-        messages = missing_keys, unexpected_keys, error_msgs
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *messages)
+            for name, buffer in module._buffers.items():
+                module._buffers[name] = None if buffer is None else buffer.clone()
+        super()._load_from_state_dict(state_dict, prefix, metadata, *args)
 
 
 class DoubleState(NamedState):
@@ -239,19 +213,14 @@ def collapse_batch(x: Tensor) -> Tensor:
 
 def same_inputs(x1: Tensor, x2: Tensor) -> bool:
     """Returns whether two tensors of inputs are interchangeable, for values and gradients."""
-    if x1 is x2:
-        return True
     has_graph = x1.requires_grad or x2.requires_grad
-    return not has_graph and x1.shape == x2.shape and torch.equal(x1, x2)
+    return x1 is x2 or (not has_graph and _equal(x1, x2))
 
 
-@dataclass(frozen=True)
-class _Memory:
-    state: tuple[Tensor, ...] = ()
-    version: tuple[tuple[int, int], ...] = ()
-    entries: tuple[tuple[Tensor, Any], ...] = ()
+_EMPTY: tuple[Any, ...] = (), (), ()
 
 
+@dataclass(eq=False)
 class Cache:
     """Cache of the values of one function, without their graph, at the most recent inputs.
 
@@ -271,23 +240,22 @@ class Cache:
         True
     """
 
-    def __init__(self, size: int = 2, max_elements: float = 2**22) -> None:
-        self._size = size
-        self._max_elements = max_elements
-        self._memory = _Memory()
+    # Fields are a cache's content: two caches are equal for any cached values.
+    size: int = 2
+    max_elements: float = 2**22
+
+    def __post_init__(self) -> None:
+        # The state, the version of the state, and pairs of inputs and values.
+        self._memory = _EMPTY
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
         # Copies share the cached values: no code writes into them.
-        twin = Cache(self._size, self._max_elements)
+        twin = replace(self)
         twin._memory = self._memory
         return twin
 
-    def content(self) -> tuple[Any, ...]:
-        """Returns an empty tuple, so that two caches are equal for any cached values."""
-        return ()
-
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_memory": _Memory()}
+        return vars(self) | {"_memory": _EMPTY}
 
     def __call__(self, function: Callable[[Tensor], T], x: Tensor, *state: Tensor) -> T:
         """Evaluates the function, or returns the cached value.
@@ -304,20 +272,19 @@ class Cache:
             return function(x)
         # Inference tensors have no version counter: the cache assumes that they do not change.
         version = tuple((id(t), 0 if t.is_inference() else t._version) for t in state)
-        memory = self._memory
-        if memory.version != version:
-            memory = _Memory(state, version)
-        found = next((entry for entry in memory.entries if _equal(entry[0], x)), None)
+        _, known, entries = self._memory
+        entries = entries if known == version else ()
+        found = next((entry for entry in entries if _equal(entry[0], x)), None)
         if found is None:
             # Inference tensors could not be used in a later fit.
             with torch.inference_mode(False), torch.no_grad():
                 found = x.clone(), function(x)
-            if isinstance(found[1], Tensor) and found[1].numel() > self._max_elements:
+            if isinstance(found[1], Tensor) and found[1].numel() > self.max_elements:
                 return found[1]
         # The least recently used value may be dropped.
-        entries = (*(entry for entry in memory.entries if entry is not found), found)
+        entries = (*(entry for entry in entries if entry is not found), found)
         # One assignment: another thread reads either the old memory or the new memory.
-        self._memory = replace(memory, entries=entries[-self._size :])
+        self._memory = state, version, entries[-self.size :]
         return found[1]
 
 

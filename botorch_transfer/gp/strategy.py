@@ -16,6 +16,7 @@ fantasies, which is faster.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -83,19 +84,16 @@ class LargeCovariance(SumLinearOperator):
             total[..., columns, rows] = block.mT
         return total
 
-    def evaluate_kernel(self) -> LinearOperator:
-        """Evaluates the sum; the base class would evaluate each summand first."""
-        return to_linear_operator(self.to_dense())
-
     def representation(self) -> tuple[Tensor, ...]:
-        """See :meth:`evaluate_kernel`."""
-        return self.evaluate_kernel().representation()
+        """Represents the evaluated sum; the base class would evaluate each summand first."""
+        return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
-        """See :meth:`evaluate_kernel`."""
-        return self.evaluate_kernel().representation_tree()
+        """See :meth:`representation`."""
+        return to_linear_operator(self.to_dense()).representation_tree()
 
 
+@dataclass(eq=False)
 class Strategy:
     """The posterior of an exact GP, with cached terms of its data and its hyperparameters.
 
@@ -109,22 +107,18 @@ class Strategy:
         kernel: The prior kernel.
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         Y: A ``[num_fantasies x] batch_shape x n`` tensor of transformed outcomes.
-        noise: Returns the noise variances of ``Y``, a tensor that broadcasts to the shape of ``Y``.
+        get_noise: Returns the noise variances of ``Y``, a tensor that broadcasts to the shape of
+            ``Y``. Priors do not call it: hyperparameters may change after they are evaluated.
         given: The closed form of the posterior given the first points, if :meth:`with_data` added
             the other points.
     """
 
-    def __init__(
-        self,
-        mean: Mean,
-        kernel: Kernel,
-        X: Tensor,
-        Y: Tensor,
-        noise: Callable[[], Tensor],
-        given: FrozenPosterior | None = None,
-    ) -> None:
-        self.mean, self.kernel, self._noise = mean, kernel, noise
-        self.X, self.Y, self.given = X, Y, given
+    mean: Mean
+    kernel: Kernel
+    X: Tensor
+    Y: Tensor
+    get_noise: Callable[[], Tensor]
+    given: FrozenPosterior | None = None
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
@@ -134,14 +128,15 @@ class Strategy:
     @cached_property
     def noise(self) -> Tensor:
         """The noise variances of the data."""
-        return self._noise().detach()
+        return self.get_noise().detach()
 
     @property
     def _has_graph(self) -> bool:
         return self.X.requires_grad or self.Y.requires_grad
 
     @cached_property
-    def _solution(self) -> tuple[Tensor, Tensor]:
+    def root(self) -> Tensor:
+        """``L⁻ᵀ``, a ``batch_shape x n x n`` tensor."""
         # The graph of fantasies must be kept even if the first prediction needs no gradient.
         with torch.set_grad_enabled(self._has_graph):
             covariance = evaluate(self.kernel, self.X, self.X) + self.noise.diag_embed()
@@ -153,19 +148,14 @@ class Strategy:
                     "inputs in the unit cube, and outcomes in the units of the source outcomes."
                 ) from error
             eye = torch.eye(root.shape[-1]).to(root).expand_as(root)
-            inverse = torch.linalg.solve_triangular(root, eye, upper=False)
-            residual = (self.Y - self.mean(self.X)).unsqueeze(-1)
-            return inverse.mT, (inverse.mT @ (inverse @ residual)).squeeze(-1)
+            return torch.linalg.solve_triangular(root, eye, upper=False).mT
 
-    @property
-    def root(self) -> Tensor:
-        """``L⁻ᵀ``, a ``batch_shape x n x n`` tensor."""
-        return self._solution[0]
-
-    @property
+    @cached_property
     def weights(self) -> Tensor:
         """``K⁻¹ (y - m(X))``, a ``[num_fantasies x] batch_shape x n`` tensor."""
-        return self._solution[1]
+        with torch.set_grad_enabled(self._has_graph):
+            residual = (self.Y - self.mean(self.X)).unsqueeze(-1)
+            return (self.root @ (self.root.mT @ residual)).squeeze(-1)
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
@@ -197,8 +187,7 @@ class Strategy:
         if self.given is None:
             return None
         added = slice(self.given.num_points, None)
-        X, Y, noise = self.X[..., added, :], self.Y[..., added], self.noise[..., added]
-        return self.given.further(X, Y, noise)
+        return self.given.further(self.X[..., added, :], self.Y[..., added], self.noise[..., added])
 
     # ------------------------------------------------------------------------------ predictions
 
@@ -286,15 +275,13 @@ class Strategy:
         Returns:
             The posterior given all data.
         """
-        given = self.frozen if self.given is None else self.given
         of_all = joined(self.noise, noise, event_dims=1)
-        return Strategy(
-            self.mean,
-            self.kernel,
-            joined(self.X, X, event_dims=2),
-            joined(self.Y, Y, event_dims=1),
-            lambda: of_all,
-            given,
+        return replace(
+            self,
+            X=joined(self.X, X, event_dims=2),
+            Y=joined(self.Y, Y, event_dims=1),
+            get_noise=lambda: of_all,
+            given=self.frozen if self.given is None else self.given,
         )
 
     def without_each(self) -> Strategy:
@@ -305,7 +292,7 @@ class Strategy:
         X = self.X[..., others, :].movedim(-3, 0)
         both = self.Y, self.noise.expand_as(self.Y)
         Y, noise = (values[..., others].movedim(-2, 0) for values in both)
-        return Strategy(self.mean, self.kernel, X, Y, lambda: noise)
+        return replace(self, X=X, Y=Y, get_noise=lambda: noise, given=None)
 
 
 def joined(first: Tensor, second: Tensor, event_dims: int) -> Tensor:

@@ -28,7 +28,7 @@ points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -86,19 +86,17 @@ class HierarchicalGP(SourcePosteriorGP):
         task_feature: int | None = None,
         hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
-        self._hyperparameters = hyperparameters
-        modules = (likelihood, covar_module, outcome_transform, input_transform)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
-
-    @classmethod
-    def _resolve(cls, prior: PriorOrData, *transforms: Any) -> SourceHierarchy:
-        stack = resolve_prior(SourceHierarchy, prior, *transforms, propagate=cls.propagate)
-        if stack.propagate != cls.propagate:
+        self._hyperparameters, needed = hyperparameters, self.propagate
+        stack = resolve_prior(
+            SourceHierarchy, prior, input_transform, outcome_transform, propagate=needed
+        )
+        if stack.propagate != needed:
             raise ValueError(
-                f"{cls.__name__} needs propagate={cls.propagate!r}, but the SourceHierarchy has "
-                f"{stack.propagate!r}: fit a hierarchy with propagate={cls.propagate!r}."
+                f"{type(self).__name__} needs propagate={needed!r}, but the SourceHierarchy has "
+                f"{stack.propagate!r}: fit a hierarchy with propagate={needed!r}."
             )
-        return stack
+        modules = (likelihood, covar_module, outcome_transform, input_transform)
+        super().__init__(train_X, train_Y, stack, train_Yvar, *modules, task_feature)
 
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
@@ -210,7 +208,14 @@ class MeanHierarchicalGP(HierarchicalGP):
         mvn = self.exact_gp(X)
         if self.deviation_weight is None:
             return mvn
-        combined = self._combined_variance(mvn.variance, X, self.num_target_points)
+        sizes = [*self.prior.num_points.tolist(), self.num_target_points]
+        gps = cast(BoostedHierarchy, self.prior.gps)
+        variances = (*gps.level_variances(X).unbind(dim=-2), mvn.variance)
+        # Clipped, because a power of zero has no gradient.
+        combined, *others = (variance.clamp_min(1e-12) for variance in variances)
+        for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
+            beta = self.deviation_weight * above / (self.deviation_weight * above + below)
+            combined = variance**beta * combined ** (1 - beta)
         scale = (combined / mvn.variance).sqrt()
         covariance = mvn.covariance_matrix * scale.unsqueeze(-1) * scale.unsqueeze(-2)
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
@@ -218,27 +223,6 @@ class MeanHierarchicalGP(HierarchicalGP):
     @property
     def _predicts_otherwise(self) -> bool:
         return self.deviation_weight is not None
-
-    def _combined_variance(self, residual: Tensor, X: Tensor, num_points: int) -> Tensor:
-        """Combines the variances of all levels' differences, and finally of the target's residual.
-
-        Args:
-            residual: A ``batch_shape x q`` tensor: the variances of the target's residual.
-            X: A ``batch_shape x q x d`` tensor of inputs.
-            num_points: The number of target points that the residual GP is conditioned on.
-
-        Returns:
-            A ``batch_shape x q`` tensor.
-        """
-        sizes = [*self.prior.num_points.tolist(), num_points]
-        gps = cast(BoostedHierarchy, self.prior.gps)
-        variances = (*gps.level_variances(X).unbind(dim=-2), residual)
-        # Clipped, because a power of zero has no gradient.
-        combined, *others = (variance.clamp_min(1e-12) for variance in variances)
-        for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
-            beta = self.deviation_weight * above / (self.deviation_weight * above + below)
-            combined = variance**beta * combined ** (1 - beta)
-        return combined
 
 
 class BoostedHierarchicalGP(HierarchicalGP):

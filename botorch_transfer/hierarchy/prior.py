@@ -46,6 +46,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from torch import Tensor
+from torch.nn.functional import pad
 
 from botorch_transfer.data import SourceData, check_joint_size
 from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
@@ -121,16 +122,10 @@ class ConditionedHierarchy(ConditionedBatch):
             raise ValueError("The rows must be in ascending order of their levels.")
         level_means = torch.zeros_like(outputscale) if level_means is None else level_means
         levels = torch.arange(len(outputscale), device=level.device)
-        self.register(
-            points=points,
-            alpha=alpha,
-            level=level,
-            noise=noise,
-            level_means=level_means,
-            prior_mean=level_means.sum().unsqueeze(0),
-            # M x N flags: whether a row's function includes a level's difference.
-            includes=levels.unsqueeze(-1) <= level,
-        )
+        self.register(points=points, alpha=alpha, level=level, noise=noise, level_means=level_means)
+        # M x N flags: whether a row's function includes a level's difference.
+        self.register(includes=levels.unsqueeze(-1) <= level)
+        self.register(prior_mean=level_means.sum().unsqueeze(0))
         self._rows = self._rows_of_levels()
         with torch.no_grad():
             self._factorize()
@@ -224,12 +219,8 @@ class ConditionedHierarchy(ConditionedBatch):
 
     def _joint(self, crosses: list[Tensor]) -> Tensor:
         """Sums the kernels of the levels that each row includes."""
-        blocks = []
-        for level, rows in enumerate(self._rows):
-            included = zip(crosses[: level + 1], self._rows, strict=False)
-            parts = [x[:, rows.start - r.start : rows.stop - r.start] for x, r in included]
-            blocks.append(torch.stack(parts).sum(dim=0))
-        return torch.cat(blocks, dim=-1).unsqueeze(0)
+        first, *others = zip(crosses, self._rows, strict=True)
+        return sum((pad(x, (rows.start, 0)) for x, rows in others), start=first[0]).unsqueeze(0)
 
 
 @savable
@@ -423,16 +414,33 @@ class SourceHierarchy(ConditionedPrior):
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
         if hyperparameters is None:
             hyperparameters = SOURCE_HYPERPARAMETERS.without_priors()
-        both = (
-            2 * (hyperparameters,)
-            if isinstance(hyperparameters, GPHyperparameters)
-            else hyperparameters
-        )
-        first, others = both
-        gps, noise, log_posterior = _fit_levels(
-            tasks, units.names, _HIERARCHIES[propagate], kernel, first, others, map_options
-        )
-        return cls(gps, units, Observations.of(tasks, noise), log_posterior)
+        if isinstance(hyperparameters, GPHyperparameters):
+            hyperparameters = hyperparameters, hyperparameters
+        results, noise = list[MAPResult](), torch.zeros_like(tasks.Yvar)
+
+        def condition() -> ConditionedHierarchy:
+            """Conditions the fitted levels on their data."""
+            return _HIERARCHIES[propagate].from_data(
+                Observations.of(tasks, noise).select(torch.arange(len(results))),
+                lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
+                outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
+                kernel=kernel,
+                task_names=units.names[: len(results)],
+            )
+
+        # One progress bar over the levels, not one for each level.
+        quiet, num_levels = replace(map_options, progress=False), len(tasks.X)
+        for level in track(range(num_levels), "levels", num_levels, map_options.progress):
+            own = tasks[torch.tensor([level], device=tasks.X.device)]
+            if level > 0:
+                # Subtracts the mean of the level below, and adds its covariance for SHGP.
+                below, X = condition(), own.X[0]
+                covariance = below.covariance(X) if propagate == "covariance" else None
+                own = replace(own, Y=(own.Y - below.mean(X)) * own.mask, covariance=covariance)
+            results.append(fit_map(own, kernel, hyperparameters[min(level, 1)], quiet))
+            noise[level, : own.Yvar.shape[-1]] = own.known_or(results[-1].noise)
+        log_posterior = torch.cat([result.log_posterior for result in results]).to(tasks.X)
+        return cls(condition(), units, Observations.of(tasks, noise), log_posterior)
 
     @classmethod
     def from_models(
@@ -478,45 +486,4 @@ class SourceHierarchy(ConditionedPrior):
         return super()._statistics() | {"differences": self.gps.outputscale[1:]}
 
 
-_HIERARCHIES: dict[str, type[ConditionedHierarchy]] = {
-    "covariance": ConditionedHierarchy,
-    "mean": BoostedHierarchy,
-}
-
-
-def _fit_levels(
-    tasks: PaddedTasks,
-    names: Sequence[str],
-    hierarchy: type[ConditionedHierarchy],
-    kernel: str,
-    first: GPHyperparameters,
-    others: GPHyperparameters,
-    options: MAPOptions,
-) -> tuple[ConditionedHierarchy, Tensor, Tensor]:
-    """Fits each level to the residuals of the levels below; also returns the noise."""
-    results: list[MAPResult] = []
-    noise = torch.zeros_like(tasks.Yvar)
-
-    def condition() -> ConditionedHierarchy:
-        """Conditions the fitted levels on their data."""
-        return hierarchy.from_data(
-            Observations.of(tasks, noise).select(torch.arange(len(results))),
-            lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
-            outputscale=torch.cat([result.outputscale for result in results]).to(tasks.X),
-            kernel=kernel,
-            task_names=names[: len(results)],
-        )
-
-    # One progress bar over the levels, not one for each level.
-    quiet = replace(options, progress=False)
-    for level in track(range(len(tasks.X)), "levels", len(tasks.X), options.progress):
-        own = tasks[torch.tensor([level], device=tasks.X.device)]
-        if level > 0:
-            # Subtracts the mean of the level below, and adds its covariance for SHGP.
-            below, X = condition(), own.X[0]
-            covariance = below.covariance(X) if hierarchy is ConditionedHierarchy else None
-            own = replace(own, Y=(own.Y - below.mean(X)) * own.mask, covariance=covariance)
-        results.append(fit_map(own, kernel, others if level else first, quiet))
-        noise[level, : own.Yvar.shape[-1]] = own.known_or(results[-1].noise)
-    log_posterior = torch.cat([result.log_posterior for result in results])
-    return condition(), noise, log_posterior.to(tasks.X)
+_HIERARCHIES = {"covariance": ConditionedHierarchy, "mean": BoostedHierarchy}

@@ -175,8 +175,6 @@ class FeatureMean(Mean):
 
     def of_features(self, z: Tensor) -> Tensor:
         """Evaluates the mean from ``... x n x f`` features that are computed already."""
-        if self.weight.dim() == 1:
-            return linear(z, self.weight) + self.bias
         return (z @ self.weight.unsqueeze(-1)).squeeze(-1) + self.bias.unsqueeze(-1)
 
 
@@ -238,18 +236,12 @@ class GPParts(Module):
         self.likelihood = GaussianLikelihood(noise_constraint=constraint)
         self.double()
         self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # in double precision
-        self._drop_hyperpriors()
-
-    def _drop_hyperpriors(self) -> None:
         # A hyperprior would shift the marginal likelihood of every model that uses the prior.
         for module in self.modules():
             if hyperpriors := getattr(module, "_priors", None):
-                logger.info(
-                    "Pre-training ignores the hyperpriors %s of %s.",
-                    sorted(hyperpriors),
-                    type(module).__name__,
-                )
-                for name in list(hyperpriors):
+                names, owner = sorted(hyperpriors), type(module).__name__
+                logger.info("Pre-training ignores the hyperpriors %s of %s.", names, owner)
+                for name in names:
                     del module._modules[name], hyperpriors[name]
 
     @property
@@ -267,17 +259,13 @@ class GPParts(Module):
             A ``... x n`` and a ``... x n x n`` tensor. Features that mean and kernel share are
             computed only once.
         """
-        mean, kernel, x = self._on_features(X)
-        return mean, dense_covariance(kernel, x)
-
-    def _on_features(self, X: Tensor) -> tuple[Tensor, Kernel, Tensor]:
-        """Returns the mean, the kernel (or its base kernel), and the inputs (or their features)."""
         mean, kernel = self.mean_module, self.covar_module
         if type(kernel) is not FeatureKernel or kernel.active_dims is not None:
-            return mean(X), kernel, X
+            return mean(X), dense_covariance(kernel, X)
         z = kernel.network(X)
         shared = isinstance(mean, FeatureMean) and mean.network is kernel.network
-        return mean.of_features(z) if shared else mean(X), kernel.base_kernel, z
+        of_mean = mean.of_features(z) if shared else mean(X)
+        return of_mean, dense_covariance(kernel.base_kernel, z)
 
     def nll(
         self, X: Tensor, Y: Tensor, mask: Tensor | None = None, noise: Tensor | None = None
@@ -294,9 +282,8 @@ class GPParts(Module):
         Returns:
             A ``...`` tensor with a value for each task, differentiable in the parameters.
         """
-        noise = self.noise if noise is None else noise
-        mean, kernel, x = self._on_features(X)
-        return nll(mean, dense_covariance(kernel, x), Y, mask, noise)
+        mean, covariance = self(X)
+        return nll(mean, covariance, Y, mask, self.noise if noise is None else noise)
 
 
 def structure(module: Module) -> list[str]:
@@ -308,19 +295,14 @@ def structure(module: Module) -> list[str]:
     Returns:
         A line for each mean and kernel, without private attributes.
     """
-    parts = module.named_modules()
-    return [f"{name}: {_settings(part)}" for name, part in parts if isinstance(part, Mean | Kernel)]
-
-
-def _settings(module: Module) -> str:
-    plain = {
-        name: value
-        for name, value in sorted(vars(module).items())
-        if isinstance(value, bool | int | float | str)
-        and not name.startswith("_")
-        and name != "training"
-    }
-    return f"{type(module).__qualname__} {plain}"
+    lines = []
+    for name, part in module.named_modules():
+        if isinstance(part, Mean | Kernel):
+            public = {key: value for key, value in sorted(vars(part).items()) if key[0] != "_"}
+            public.pop("training")
+            plain = {k: v for k, v in public.items() if isinstance(v, bool | int | float | str)}
+            lines.append(f"{name}: {type(part).__qualname__} {plain}")
+    return lines
 
 
 def spread(module: Module, batch_shape: torch.Size) -> None:
@@ -351,7 +333,7 @@ def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -
     """
     base = stationary_function(kernel).make_kernel(ard_num_dims=dim).double()
     base.lengthscale = math.sqrt(dim) / 2 if lengthscale is None else lengthscale
-    return _scaled(base, 1.0)
+    return ScaleKernel(base).double().initialize(outputscale=1.0)
 
 
 def scaled_linear(dim: int) -> ScaleKernel:
@@ -366,10 +348,4 @@ def scaled_linear(dim: int) -> ScaleKernel:
     """
     base = PolynomialKernel(power=1).double()
     base.offset = float(dim)
-    return _scaled(base, 1.0 / dim)
-
-
-def _scaled(base: Kernel, outputscale: float) -> ScaleKernel:
-    scaled = ScaleKernel(base).double()
-    scaled.outputscale = outputscale
-    return scaled
+    return ScaleKernel(base).double().initialize(outputscale=1.0 / dim)

@@ -12,17 +12,15 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from botorch.optim.closures import NdarrayOptimizationClosure
 from botorch.optim.core import torch_minimize
 from botorch.optim.utils import get_parameters
 from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from botorch_transfer.gp.objective import (
     drop_gradients,
@@ -87,15 +85,13 @@ class PretrainingOptions:
     def __post_init__(self) -> None:
         if self.optimizer not in (None, "adam", "lbfgs"):
             raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose 'adam' or 'lbfgs'.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate={self.learning_rate} must be positive.")
-        for name in ("batch_size", "task_batch_size", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive.")
-        for name, least in (("steps", 0), ("validation_every", 1)):
+        sizes = "batch_size", "task_batch_size", "validation_every", "patience"
+        for name in ("learning_rate", *sizes):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name}={value} is out of range.")
+            if value is not None and not value > 0:
+                raise ValueError(f"{name}={value} must be positive.")
+        if self.steps is not None and self.steps < 0:
+            raise ValueError(f"steps={self.steps} must not be negative.")
 
 
 @dataclass
@@ -175,41 +171,37 @@ class GradientFit:
 
     def _run_adam(self) -> None:
         adam = partial(torch.optim.Adam, lr=self.options.learning_rate, fused=True)
-        schedule = partial(LambdaLR, lr_lambda=self._decay) if self.options.decay else None
+        cosine = partial(CosineAnnealingLR, T_max=self.num_steps)
         torch_minimize(
             gradient_closure(
-                lambda: self.loss.sampled(self.parts, len(self.curve.loss)), self.parameters
+                lambda: self.loss.evaluate(self.parts, len(self.curve.loss)), self.parameters
             ),
             self.parameters,
             optimizer=adam,
-            scheduler=schedule,
+            scheduler=cosine if self.options.decay else None,
             step_limit=self.stop,
             stopping_criterion=self,
         )
 
-    def _decay(self, step: int) -> float:
-        return 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
-
     def _run_lbfgs(self) -> None:
-        full = gradient_closure(lambda: self.loss.full(self.parts), self.parameters)
+        full = gradient_closure(lambda: self.loss.evaluate(self.parts), self.parameters)
         closure = NdarrayOptimizationClosure(full, self.parameters)
-        latest = torch.as_tensor(closure()[0]).reshape(1)
-        is_over = self(latest)
+        is_over = self(torch.as_tensor(closure()[0]))
 
-        def evaluate(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            nonlocal latest
-            latest, gradient = evaluate_rows(closure, theta)
-            return latest, gradient
-
-        def end_iteration(x: npt.NDArray[np.float64]) -> None:
+        def end_iteration(intermediate_result: Any) -> None:  # SciPy requires this name
             nonlocal is_over
-            closure.state, is_over = x, self(latest)
+            closure.state = intermediate_result.x
+            is_over = self(torch.as_tensor(intermediate_result.fun))
             if is_over:
                 raise StopIteration
 
-        start = torch.from_numpy(closure.state).unsqueeze(0)
-        infinite = torch.tensor([[-torch.inf], [torch.inf]]).expand(2, start.shape[-1])
-        theta, _ = minimize_batched(evaluate, start, infinite, self.stop, callback=end_iteration)
+        theta, _ = minimize_batched(
+            lambda theta, _: evaluate_rows(closure, theta),
+            torch.from_numpy(closure.state).unsqueeze(0),
+            torch.tensor([[-torch.inf], [torch.inf]]).expand(2, len(closure.state)),
+            self.stop,
+            callback=end_iteration,
+        )
         closure.state = theta[0].numpy()
         if not is_over:
             self.curve.loss.pop()  # the loss after the last iteration: the curve has losses before

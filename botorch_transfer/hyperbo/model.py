@@ -10,8 +10,6 @@ penalty on the distance from the pre-trained values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -21,13 +19,12 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import Likelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
-from torch.nn import Module
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
-from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
+from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
-from botorch_transfer.hyperbo.features import FeatureNetwork, GPParts
+from botorch_transfer.hyperbo.features import FeatureNetwork
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
 
@@ -109,10 +106,11 @@ class PretrainedGP(ModularTransferGP):
         if covar_module is not None:
             # Not `+`, which would flatten kernels that are sums themselves.
             kernel = AdditiveKernel(covar_module, kernel)
-        if likelihood is None:
-            likelihood = _likelihood(parts, train_Yvar)
+        if likelihood is None and train_Yvar is None:
+            likelihood = parts.likelihood
         elif isinstance(likelihood, AddedNoiseLikelihood) and likelihood.is_default:
             likelihood = AddedNoiseLikelihood(likelihood.added, parts.likelihood)
+        start = float(parts.noise.detach().flatten()[0])
         super().__init__(
             train_X,
             train_Y,
@@ -124,19 +122,15 @@ class PretrainedGP(ModularTransferGP):
             outcome_transform=outcome_transform,
             input_transform=input_transform,
             task_feature=task_feature,
+            noise=Hyperparameter(None, start, lower=start / 2, upper=2 * start),
         )
-        self.finetune = finetune
         self.unbiased = unbiased
         self._residual_kernel = (covar_module,)
-        if finetune:
+        fitted = [name for name, fit in pretrained.trainable.items() if fit and finetune]
+        if likelihood is not parts.likelihood and not isinstance(likelihood, AddedNoiseLikelihood):
             # Known noise and the user's own likelihood were not pre-trained.
-            added = isinstance(likelihood, AddedNoiseLikelihood)
-            fit_noise = added or likelihood is parts.likelihood
-            self._fitted = [
-                name
-                for name, fit in pretrained.trainable.items()
-                if fit and (fit_noise or not name.startswith("likelihood."))
-            ]
+            fitted = [name for name in fitted if not name.startswith("likelihood.")]
+        self._fitted = fitted
         self._covariance_factor(self.num_target_points)
 
     @property
@@ -148,18 +142,21 @@ class PretrainedGP(ModularTransferGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior at transformed inputs, and in a fit also sets the penalty."""
-        if self.training and self.finetune and self._fitted:
+        if self.training and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
         """Returns the log density of the parameters' changes, up to a constant."""
         parts = self.prior.parts
+        modules = parts.named_modules(remove_duplicate=False)
+        networks = tuple(f"{name}." for name, part in modules if isinstance(part, FeatureNetwork))
         own = {**dict(self.named_children()), "covar_module": self.pretrained_covar_module}
         terms = []
-        for name, std in standard_deviations(parts, self._fitted).items():
+        for name in self._fitted:
             part, _, path = name.partition(".")
             pretrained = parts.get_buffer(name)
+            std = WEIGHT_STD if name.startswith(networks) else HYPERPARAMETER_STD
             squares = ((own[part].get_parameter(path) - pretrained) / std).square()
             batch_shape = squares.shape[: squares.dim() - pretrained.dim()]
             terms.append(-0.5 * squares.reshape(*batch_shape, -1).sum(dim=-1))
@@ -207,30 +204,3 @@ class PretrainedGP(ModularTransferGP):
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance, noise = super()._leave_one_out()
         return mean, variance, noise * self._covariance_factor(self.num_target_points - 1)
-
-
-def _likelihood(parts: GPParts, train_Yvar: Tensor | None) -> Likelihood | None:
-    """Returns the default likelihood; ``None`` if BoTorch's likelihood of known noise applies."""
-    if train_Yvar is None:
-        return parts.likelihood
-    if train_Yvar.shape[-2] > 0:
-        return None
-    return UnseenNoiseLikelihood(train_Yvar.squeeze(-1), float(parts.noise.detach().flatten()[0]))
-
-
-def standard_deviations(module: Module, names: Sequence[str]) -> dict[str, float]:
-    """Returns the prior standard deviation of each parameter's change in fine-tuning.
-
-    Args:
-        module: The module.
-        names: The parameters' names.
-
-    Returns:
-        The standard deviations, by parameter name.
-    """
-    networks = tuple(
-        f"{name}."
-        for name, part in module.named_modules(remove_duplicate=False)
-        if isinstance(part, FeatureNetwork)
-    )
-    return {name: WEIGHT_STD if name.startswith(networks) else HYPERPARAMETER_STD for name in names}

@@ -51,12 +51,10 @@ class EmpiricalGaussian:
     Args:
         mean: A ``G x P`` tensor of means over tasks ``μ̃``.
         whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``, zero rows beyond the rank.
-        rank: A ``G`` tensor of ranks ``r``, each positive.
     """
 
     mean: Tensor
     whitening: Tensor
-    rank: Tensor
 
     @classmethod
     def of(cls, outcomes: Sequence[Tensor]) -> Self:
@@ -79,12 +77,11 @@ class EmpiricalGaussian:
         """
         means = [Y.mean(dim=-1) for Y in outcomes]
         whitenings = [_whiten(Y) for Y in outcomes]
-        rank = torch.tensor([len(W) for W in whitenings], device=means[0].device)
         mean = pad_sequence(means, batch_first=True)
-        whitening = mean.new_zeros(len(means), int(rank.max()), mean.shape[-1])
+        whitening = mean.new_zeros(len(means), max(map(len, whitenings)), mean.shape[-1])
         for padded, W in zip(whitening, whitenings, strict=True):
             padded[: W.shape[0], : W.shape[1]] = W
-        return cls(mean, whitening, rank)
+        return cls(mean, whitening)
 
 
 def _whiten(Y: Tensor) -> Tensor:
@@ -125,13 +122,12 @@ def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tenso
         tensor([0.])
     """
     W = empirical.whitening
-    R = W.shape[-2]
-    padding = torch.arange(R, device=W.device) >= empirical.rank.unsqueeze(-1)
+    padding = (W == 0).all(dim=-1)
     projected_mean = W @ (mean - empirical.mean).unsqueeze(-1)
     # A padded direction has mean zero and variance one, so its contribution is zero.
     projected = W @ covariance @ W.mT + torch.diag_embed(padding.to(W))
-    eye = torch.eye(R, dtype=W.dtype, device=W.device).expand_as(projected)
-    return gaussian_loss(torch.cat([eye, projected_mean], dim=-1), projected) - 0.5 * R
+    eye = torch.eye(W.shape[-2], dtype=W.dtype, device=W.device).expand_as(projected)
+    return gaussian_loss(torch.cat([eye, projected_mean], dim=-1), projected) - 0.5 * W.shape[-2]
 
 
 # --------------------------------------------------------------------------- matching inputs
@@ -230,18 +226,14 @@ def _given_groups(
     visited: npt.NDArray[np.bool_], groups: Sequence[Sequence[int]]
 ) -> list[tuple[Sequence[int], Sequence[int]]]:
     found: list[tuple[Sequence[int], Sequence[int]]] = []
-    for number, members in enumerate(groups):
+    for members in groups:
         tasks = sorted({int(task) for task in members})
-        if len(tasks) < 2 or tasks[0] < 0 or tasks[-1] >= visited.shape[1]:
-            raise InputDataError(
-                f"Group {number} is {list(members)}: give the indices of two or more source tasks, "
-                f"from 0 to {visited.shape[1] - 1}."
-            )
-        points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist()
+        is_group = len(tasks) > 1 and tasks[0] >= 0 and tasks[-1] < visited.shape[1]
+        points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist() if is_group else []
         if not points:
             raise InputDataError(
-                f"The tasks {list(members)} of group {number} share no input: leave the group out, "
-                "or use objective='nll'."
+                f"groups= has the group {list(members)}: give the indices of two or more source "
+                f"tasks, from 0 to {visited.shape[1] - 1}, that share an input."
             )
         found.append((tasks, points))
     return found
@@ -257,8 +249,8 @@ class RandomBatches:
 
     Args:
         tasks: The padded tasks.
-        batch_size: The number of points of a task in a batch. A smaller task contributes all its
-            points.
+        batch_size: The number of points of a task in a batch; all by default. A smaller task
+            contributes all its points.
         task_batch_size: The number of tasks in a batch; all by default.
         seed: The seed.
 
@@ -273,13 +265,13 @@ class RandomBatches:
     def __init__(
         self,
         tasks: PaddedTasks,
-        batch_size: int,
+        batch_size: int | None = None,
         task_batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
         self.tasks, self.seed = tasks, seed
         sizes: list[int] = tasks.num_points.tolist()
-        self.batch_size = min(batch_size, max(sizes))
+        self.batch_size = min(batch_size or max(sizes), max(sizes))
         self.task_batch_size = min(task_batch_size or len(sizes), len(sizes))
         self.is_padded = min(sizes) < self.batch_size
         self.block_size = max(1, RANDOM_NUMBERS // (self.task_batch_size * max(sizes)))
@@ -309,7 +301,7 @@ class RandomBatches:
             chosen = keys(S, M).topk(T, dim=-1, sorted=False).indices
         ranks = keys(S, T, N)
         if tasks.is_ragged:
-            ranks = torch.where(tasks.mask[chosen], ranks, ranks - 1.0)
+            ranks = torch.where(tasks.mask[chosen], ranks, -1.0)
         points = ranks.topk(self.batch_size, dim=-1, sorted=False).indices
         at = chosen.unsqueeze(-1), points
         of_points = tasks.X, tasks.Y, tasks.Yvar, tasks.mask
@@ -324,22 +316,12 @@ class TaskNLL:
 
     Args:
         tasks: The padded tasks, in the prior's units.
-        batch_size: The number of points of a task in a sub-sample; all by default.
-        task_batch_size: The number of tasks in a sub-sample; all by default.
-        seed: The seed of the sub-samples.
+        batches: The sub-samples; by default, each is all points.
     """
 
-    def __init__(
-        self,
-        tasks: PaddedTasks,
-        batch_size: int | None = None,
-        task_batch_size: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.tasks = tasks
+    def __init__(self, tasks: PaddedTasks, batches: RandomBatches | None = None) -> None:
+        self.tasks, self.batches = tasks, batches or RandomBatches(tasks)
         self.sizes = tasks.num_points
-        largest = int(self.sizes.max())
-        self.batches = RandomBatches(tasks, batch_size or largest, task_batch_size, seed)
         self._any_known_noise = bool(tasks.fixed_noise.any())
 
     def sampled(self, parts: GPParts, step: int) -> Tensor:
@@ -488,7 +470,7 @@ class SourceLoss:
             raise ValueError(f"nll_weight={nll_weight} must be positive. Or use objective='ekl'.")
         task_nll = None
         if "nll" in objective:
-            task_nll = TaskNLL(tasks, batch_size, task_batch_size, seed)
+            task_nll = TaskNLL(tasks, RandomBatches(tasks, batch_size, task_batch_size, seed))
         if "ekl" not in objective:
             return cls(task_nll, None)
         inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
@@ -500,27 +482,28 @@ class SourceLoss:
                 found[number] = group._replace(rows=group.rows[kept.sort().values])
         return cls(task_nll, GroupEKL.of(tasks, found), nll_weight)
 
-    def sampled(self, parts: GPParts, step: int) -> Tensor:
-        """Adds the gradient of a step's sampled loss to the parameters' own; returns the loss."""
-        total = parts.noise.new_zeros(())
-        if self.task_nll is not None:
-            total = total + self.nll_weight * self.task_nll.sampled(parts, step)
-        if self.group_ekl is not None:
-            total = total + self.group_ekl.full(parts)
-        total.backward()
-        return total.detach()
+    def evaluate(self, parts: GPParts, step: int | None = None) -> Tensor:
+        """Adds the loss's gradient to the gradients of the parameters.
 
-    def full(self, parts: GPParts) -> Tensor:
-        """Adds the gradient of the whole loss to the parameters' own; returns the loss."""
+        Args:
+            parts: The GP.
+            step: The number of the step whose sub-sample is used; by default all points.
+
+        Returns:
+            The loss, a tensor without dimensions.
+        """
         total = parts.noise.new_zeros(())
-        if self.task_nll is not None:
+        for summand in self._summands(parts, step):
+            summand.backward()  # one by one, because the graphs of all chunks need much memory
+            total = total + summand.detach()
+        return total
+
+    def _summands(self, parts: GPParts, step: int | None) -> Iterator[Tensor]:
+        if self.task_nll is not None and step is not None:
+            yield self.nll_weight * self.task_nll.sampled(parts, step)
+        elif self.task_nll is not None:
             weight = self.nll_weight / len(self.task_nll.sizes)
             for values in self.task_nll.of_tasks(parts):
-                part = weight * values.sum()
-                part.backward()
-                total = total + part.detach()
+                yield weight * values.sum()
         if self.group_ekl is not None:
-            part = self.group_ekl.full(parts)
-            part.backward()
-            total = total + part.detach()
-        return total
+            yield self.group_ekl.full(parts)

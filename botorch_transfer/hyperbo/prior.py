@@ -20,16 +20,14 @@ own mean and kernel. The presets are HyperBO [Wang2024hyperbo]_, FSBO [Wistuba20
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 from torch import Tensor
@@ -325,14 +323,18 @@ class PretrainedPrior(TransferPrior):
         chosen = PretrainingOptions(**options)
         if max_points < 1:
             raise ValueError(f"max_points={max_points} must be positive.")
-        datasets = self._checked(source_data)
+        datasets = as_datasets(source_data)
+        if datasets[0].X.shape[-1] != self.dim:
+            raise InputDataError(
+                f"The source tasks have {datasets[0].X.shape[-1]} inputs, but the prior was built "
+                f"for {self.dim}: build a prior for the source tasks' number of inputs."
+            )
         transform = frozen_input_transform(input_transform, datasets)
         if tolerance is None:  # depends on the precision of the data before their conversion
             tolerance = 1e-6 if datasets[0].X.dtype == torch.float32 else 1e-8
         tasks = PaddedTasks.from_datasets(datasets, transform).double()
         outcomes = tasks.Y[tasks.mask]
-        mean, std = outcome_scales(tasks, outcome_scale)
-        tasks = tasks.standardize(mean, std)
+        tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
         if self._preset is not None:  # the user's own modules may take any inputs
             warn_outside_unit_cube(tasks.X, "the source tasks")
         if outcome_scale == "raw":
@@ -359,17 +361,6 @@ class PretrainedPrior(TransferPrior):
         self.counts = torch.tensor([len(datasets), len(outcomes)], device=outcomes.device)
         self.outcome_mean, self.outcome_spread = outcomes.mean(), outcomes.std(correction=0)
         return self
-
-    def _checked(
-        self, data: Sequence[SourceData] | Mapping[str, SourceData]
-    ) -> list[SupervisedDataset]:
-        datasets = as_datasets(data)
-        if datasets[0].X.shape[-1] != self.dim:
-            raise InputDataError(
-                f"The source tasks have {datasets[0].X.shape[-1]} inputs, but the prior was built "
-                f"for {self.dim}: build a prior for the source tasks' number of inputs."
-            )
-        return datasets
 
     @classmethod
     def _content_and_options(
@@ -503,46 +494,6 @@ class PretrainedPrior(TransferPrior):
         }
 
     @classmethod
-    def load(  # type: ignore[override]  # these modules only
-        cls,
-        path: str | os.PathLike[str],
-        device: torch.device | str | None = None,
-        input_transform: InputTransform | None = None,
-        mean_module: Mean | None = None,
-        covar_module: Kernel | None = None,
-    ) -> Self:
-        """Loads a prior that :meth:`save` wrote. It never unpickles.
-
-        Args:
-            path: The file.
-            device: Where to put the prior; the CPU if omitted.
-            input_transform: The prior's input transform. Needed only if it is not a ``Normalize``,
-                which the file contains.
-            mean_module: The mean of a prior that was built from your own modules. Its parameters
-                are read from the file. If mean and kernel shared modules, they must share them
-                again.
-            covar_module: The kernel of a prior that was built from your own modules.
-
-        Returns:
-            The prior.
-
-        Raises:
-            FileNotFoundError: If the file does not exist.
-            ValueError: If the file is damaged, contains no prior, another class or an unknown
-                version, or if modules are missing, not needed, or have another structure.
-
-        Example:
-            >>> X = torch.rand(20, 2, dtype=torch.double)
-            >>> prior = PretrainedPrior.ablr(2).fit([(X, X.sum(-1, keepdim=True))], steps=5)
-            >>> prior.save("pretrained.safetensors")
-            >>> loaded = PretrainedPrior.load("pretrained.safetensors")
-            >>> torch.equal(loaded.noise, prior.noise)
-            True
-        """
-        modules = {"mean_module": mean_module, "covar_module": covar_module}
-        return super().load(path, device, input_transform, **modules)
-
-    @classmethod
     def _from_arguments(  # type: ignore[override]
         cls,
         arguments: dict[str, Any],
@@ -550,30 +501,25 @@ class PretrainedPrior(TransferPrior):
         covar_module: Kernel | None = None,
     ) -> Self:
         dim, preset, state = arguments["dim"], arguments["preset"], arguments["state"]
+        given: Any = [part for part in (mean_module, covar_module) if part is not None]
         if preset is not None:
-            if mean_module is not None or covar_module is not None:
-                raise ValueError(
-                    f"The saved prior is the preset {preset['name']!r}: leave out mean_module and "
-                    "covar_module."
-                )
-            presets: Any = {
-                p.__name__: p for p in (cls.hyperbo, cls.fsbo, cls.ablr, cls.stationary)
-            }
-            prior = presets[preset["name"]](dim, **preset["arguments"])
-        elif mean_module is None or covar_module is None:
+            presets = {p.__name__: p for p in (cls.hyperbo, cls.fsbo, cls.ablr, cls.stationary)}
+            prior = cast(Any, presets[preset["name"]])(dim, **preset["arguments"])
+        elif len(given) == 2:
+            prior = cls(given[0], given[1], dim)
+        else:
             raise ValueError(
                 "The saved prior has a mean and a kernel of your own, which the file does not "
                 f"contain ({'; '.join(arguments['structure'])}): pass them to "
                 "load(path, mean_module=..., covar_module=...)."
             )
-        else:
-            prior = cls(mean_module, covar_module, dim)
         own = dict(prior.named_buffers())
         shapes = [{name: tensor.shape for name, tensor in part.items()} for part in (own, state)]
-        if structure(prior.parts) != arguments["structure"] or shapes[0] != shapes[1]:
+        is_equal = structure(prior.parts) == arguments["structure"] and shapes[0] == shapes[1]
+        if not is_equal or (preset is not None and given):
             raise ValueError(
                 "mean_module= and covar_module= differ from the saved mean and kernel, or have "
-                "other parameters: build them as for the saved prior."
+                "other parameters: build them as for the saved prior, and omit them for a preset."
             )
         for name, tensor in state.items():
             own[name].copy_(tensor)

@@ -295,10 +295,9 @@ def _fit_domain(
     """Fits one domain: lengthscales, constant, outputscale, noise and log likelihood."""
     tasks = tasks.typical(options.fit_points)
     outcomes = tasks.Y[tasks.mask]
-    offset, scale = float(outcomes.mean()), float(outcomes.std(correction=0))
-    everywhere = torch.ones(len(tasks.X), dtype=torch.double, device=tasks.X.device)
-    scaled = tasks.standardize(offset * everywhere, scale * everywhere)
-    theta, value = _minimize(scaled, kernel, options)
+    moments = torch.stack([outcomes.mean(), outcomes.std(correction=0)])
+    theta, value = _minimize(tasks.standardize(*moments.unsqueeze(-1)), kernel, options)
+    offset, scale = moments.tolist()
     outputscale, noise = (theta[-3:-1].exp() * scale**2).tolist()
     if bool(tasks.fixed_noise.all()):
         noise = float(tasks.Yvar[tasks.mask].mean())
@@ -499,9 +498,6 @@ class ContextGammaPrior(GammaPrior):
         network: MPHD's network.
         context: A ``d x s`` tensor: the context of each input.
 
-    Raises:
-        ValueError: If the context differs in size from the network's contexts.
-
     Example:
         >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
         >>> network = ContextNetwork(contexts, base=torch.tensor([3.0, 6.0]))
@@ -510,12 +506,6 @@ class ContextGammaPrior(GammaPrior):
     """
 
     def __init__(self, network: ContextNetwork, context: Tensor) -> None:
-        if context.ndim != 2 or context.shape[-1] != network.context_size:
-            raise ValueError(
-                f"The context has shape {tuple(context.shape)}, but the network was trained on "
-                f"contexts of size {network.context_size}: give a d x {network.context_size} "
-                "tensor."
-            )
         with torch.no_grad():
             shape, rate = network(context.to(network.offset))
         if len(shape) == 1:
@@ -557,14 +547,12 @@ class NetworkOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive = min(self.num_steps, self.learning_rate, self.shape_spread) > 0
-        if not positive or self.weight_penalty < 0:
+        positive = self.num_steps, self.learning_rate, self.shape_spread, *self.hidden
+        if min(positive) <= 0 or self.weight_penalty < 0:
             raise ValueError(
-                "num_steps=, learning_rate= and shape_spread= must be positive, and "
-                "weight_penalty= must not be negative."
+                "num_steps=, learning_rate=, shape_spread= and the widths of hidden= must be "
+                "positive, and weight_penalty= must not be negative."
             )
-        if any(width < 1 for width in self.hidden):
-            raise ValueError("The widths of the hidden layers must be positive.")
 
 
 def context_shares(context: Tensor) -> Tensor:

@@ -300,12 +300,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         outcome_transform = outcome_transform_for(hyperprior, outcome_transform, train_Y)
         Y, Yvar = train_Y, train_Yvar
         if outcome_transform is not None:
-            transform = hyperprior.input_transform_for(dim, input_transform)
             outcome_transform = outcome_transform.to(train_X).train()
-            X = train_X
-            if transform is not None and task_feature is None:
-                X = transform.preprocess_transform(train_X)
-            Y, Yvar = outcome_transform(train_Y, train_Yvar, X=X)
+            Y, Yvar = outcome_transform(train_Y, train_Yvar, X=train_X)
         super().__init__(
             train_X.expand(*members, *train_X.shape),
             Y.expand(*members, *Y.shape),
@@ -318,9 +314,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             outcome_transform=None,
             input_transform=input_transform,
             task_feature=task_feature,
-            noise=replace(
-                hyperprior_noise(hyperprior), make_prior=None, lower=_TINY, upper=1 / _TINY
-            ),
+            noise=replace(_DRAWN.noise, start=hyperprior_noise(hyperprior).start),
         )
         if outcome_transform is not None:
             self.outcome_transform = outcome_transform
@@ -333,7 +327,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         """Weights the draws by the likelihood of the target's data, and resamples the members."""
         X = self.transform_inputs(train_X)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        noise = self.likelihood.noise[0] if known and self.num_target_points > 0 else None
+        noise = self.likelihood.noise[0] if known else None
         draws = _with_lower_bounds(draws)
         weights = log_likelihoods(draws, X, self.train_targets[0], noise, self.prior.kernel)
         # If every draw has zero likelihood, use equal weights and report an effective sample size

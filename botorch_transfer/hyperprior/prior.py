@@ -20,7 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -182,8 +182,10 @@ class Hyperprior(TransferPrior):
             >>> hyperprior.estimates.lengthscale.shape
             torch.Size([3])
         """
-        domains, kernel = check_domains(domains), kernel or _default_kernel(kind)
+        check_choice("kind", kind, Kind)
+        check_domains(domains)
         _check_units(outcome_scale)
+        kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
         estimates = fit_domains(domains, kernel, outcome_scale, DomainFitOptions(**options))
         broad = float(estimates.outputscale.mean().sqrt())
         priors: dict[str, Prior] = {}
@@ -308,12 +310,15 @@ class Hyperprior(TransferPrior):
         Raises:
             InputDataError: If the context is of another shape, or needed and not given.
         """
-        if context is not None and (context.ndim != 2 or len(context) != dim):
-            raise InputDataError(
-                f"The context has shape {tuple(context.shape)}, but the target has {dim} inputs: "
-                "give a d x s tensor with a row for each input."
-            )
-        if self.network is None:
+        network = self.network
+        if context is not None:
+            shape = dim, context.shape[-1] if network is None else network.context_size
+            if context.shape != shape:
+                raise InputDataError(
+                    f"The context has shape {tuple(context.shape)}, but the target has {dim} "
+                    f"inputs with contexts of size {shape[1]}: give a tensor of shape {shape}."
+                )
+        if network is None:
             return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
         if context is None:
             if not self.default_contexts:
@@ -322,7 +327,7 @@ class Hyperprior(TransferPrior):
                     "target's context as context=, a d x s tensor."
                 )
             context = default_context(dim)
-        return ContextGammaPrior(self.network, context)
+        return ContextGammaPrior(network, context)
 
     def gp_hyperparameters(self, dim: int, context: Tensor | None = None) -> GPHyperparameters:
         """Returns the hyperpriors of kernel and noise of a GP in another search space.
@@ -517,12 +522,6 @@ def _copy_for_fit(prior: Prior) -> Prior:
     return log_density_prior(deepcopy(prior))
 
 
-def _default_kernel(kind: Kind) -> str:
-    """Returns the kernel of the method's paper."""
-    check_choice("kind", kind, Kind)
-    return "matern52" if kind == "mphd" else "matern32"
-
-
 def _check_units(outcome_scale: str) -> None:
     if outcome_scale == "pooled":
         raise ValueError(
@@ -531,14 +530,11 @@ def _check_units(outcome_scale: str) -> None:
         )
 
 
-def check_domains(domains: Sequence[Domain]) -> list[Domain]:
+def check_domains(domains: Sequence[Domain]) -> None:
     """Checks that domains can be used to learn a hyperprior.
 
     Args:
         domains: The domains.
-
-    Returns:
-        The domains as a list.
 
     Raises:
         InputDataError: If there are no domains, or if the contexts differ in size.
@@ -550,14 +546,12 @@ def check_domains(domains: Sequence[Domain]) -> list[Domain]:
         )
     if not domains:
         raise InputDataError("There are no domains: pass at least one.")
-    sizes = {domain.context.shape[-1] for domain in domains if domain.context is not None}
-    defaults = {domain.has_default_context for domain in domains}
-    if len(sizes) > 1 or len(defaults) > 1:
+    kinds = {(d.has_default_context, cast(Tensor, d.context).shape[-1]) for d in domains}
+    if len(kinds) > 1:
         raise InputDataError(
             "The domains' contexts differ in size, or only some domains have contexts: give all "
             "domains contexts of the same size, or no contexts."
         )
-    return list(domains)
 
 
 # ---------------------------------------------------------------------------- predictive metric

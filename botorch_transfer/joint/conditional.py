@@ -14,7 +14,7 @@ its factor are block diagonal, and the factor of all data has the shape of an ar
 
 A fit evaluates the likelihood of all tasks from the hyperparameters, for all starts at once, and
 differentiates it automatically. Stationary kernels and the last factorization have closed-form
-gradients (:meth:`.Stationary.covariance`, :func:`~.gp.likelihood.gaussian_loss`). Each independent
+gradients (:meth:`.Stationary.covariance`, :func:`~.gp.likelihood.nll`). Each independent
 source task ``m`` has a block ``D_m``, and the whole matrix is never formed. With the covariances
 ``C_m`` of source and target points and the covariances ``T`` of target points,
 
@@ -25,8 +25,6 @@ source task ``m`` has a block ``D_m``, and the whole matrix is never formed. Wit
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -35,26 +33,20 @@ from typing import Any, Self, cast
 
 import torch
 from botorch.sampling.pathwise.features import gen_kernel_features
-from gpytorch.constraints import Interval
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import MultitaskHomoskedasticNoise
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.module import Module as GPyTorchModule
-from gpytorch.priors import Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn import ModuleList
 from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import Conditioned, name_task_in_errors
-from botorch_transfer.gp.likelihood import gaussian_loss, log_density
-from botorch_transfer.gp.objective import (
-    ClosedFormObjective,
-    Part,
-    is_gaussian_or_known,
-    kernel_parts,
-)
+from botorch_transfer.gp.hyperpriors import Hyperparameter
+from botorch_transfer.gp.likelihood import log_density, nll
+from botorch_transfer.gp.objective import ClosedFormObjective, Part, kernel_parts
 from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
 from botorch_transfer.gp.state import (
     Cache,
@@ -65,7 +57,13 @@ from botorch_transfer.gp.state import (
     shallow_copy,
 )
 from botorch_transfer.gp.stationary import PriorKernel, Stationary
-from botorch_transfer.joint.kernels import CoregionalizationKernel, TaskPoints, rows_of_tasks
+from botorch_transfer.joint.kernels import (
+    CoregionalizationKernel,
+    IndependentSourcesKernel,
+    TaskPoints,
+    rows_of_tasks,
+)
+from botorch_transfer.progress import announce
 
 
 class SourcePoints(NamedState):
@@ -99,6 +97,11 @@ class SourcePoints(NamedState):
         # The tensors never change, so copies of a model, such as fantasy models, share them.
         return shallow_copy(self)
 
+    @property
+    def every(self) -> TaskPoints:
+        """The points of all tasks."""
+        return TaskPoints(self.X, tuple(range(len(self.sizes))), self.sizes)
+
     def groups(self, one_a_task: bool) -> list[tuple[TaskPoints, slice]]:
         """Splits the points into groups, each with its own Cholesky factor.
 
@@ -108,12 +111,10 @@ class SourcePoints(NamedState):
         Returns:
             Each group's points, and the rows of these points among all points.
         """
-        tasks = range(len(self.sizes))
         if not one_a_task:
-            return [(TaskPoints(self.X, tuple(tasks), self.sizes), slice(0, len(self.X)))]
-        rows = rows_of_tasks(self.sizes)
-        points = [TaskPoints(self.X[rows[task]], (task,), (self.sizes[task],)) for task in tasks]
-        return list(zip(points, rows, strict=True))
+            return [(self.every, slice(0, len(self.X)))]
+        tasks = enumerate(zip(self.sizes, rows_of_tasks(self.sizes), strict=True))
+        return [(TaskPoints(self.X[own], (task,), (size,)), own) for task, (size, own) in tasks]
 
 
 class SourceNoise(MultitaskHomoskedasticNoise):
@@ -123,20 +124,18 @@ class SourceNoise(MultitaskHomoskedasticNoise):
 
     Args:
         known: A flag for each task: whether its noise is known.
-        constraint: The start and the bounds of an inferred noise variance.
-        prior: The hyperprior of an inferred noise variance; none if omitted.
+        own: Hyperprior, start and bounds of an inferred noise variance.
         batch_shape: The batch shape of the model.
     """
 
     def __init__(
         self,
         known: Sequence[bool],
-        constraint: Interval,
-        prior: Prior | None = None,
+        own: Hyperparameter,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> None:
         count = list(known).count(False)
-        super().__init__(count, prior if count > 0 else None, constraint, batch_shape)
+        super().__init__(count, own.prior() if count > 0 else None, own.constraint(), batch_shape)
         self.known = tuple(known)
         self.raw_noise.requires_grad_(count > 0)
 
@@ -149,13 +148,8 @@ class SourceNoise(MultitaskHomoskedasticNoise):
         Returns:
             A ``batch_shape x N_s`` tensor.
         """
-        noise, batch_shape = self.noise, self.raw_noise.shape[:-1]
-        pieces, inferred = [], 0
-        for known, Yvar in zip(self.known, points.Yvar.split(points.sizes), strict=True):
-            value = Yvar if known else noise[..., inferred, None]
-            pieces.append(value.expand(*batch_shape, len(Yvar)))
-            inferred += not known
-        return torch.cat(pieces, dim=-1)
+        inferred = [task for task, is_known in enumerate(self.known) if not is_known]
+        return points.Yvar + self.noise @ points.every.one_hot(len(self.known))[:, inferred].mT
 
     def __getitem__(self, index: Any) -> Self:
         """Selects from the batch."""
@@ -183,7 +177,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     In evaluation mode, the factorized covariance of the source data is cached, without graph, until
     a hyperparameter or the data change; copies share the cache. In training mode, the covariance is
-    factorized at each use, with its graph, except inside :meth:`factorized`.
+    factorized at each use, with its graph, except inside :meth:`sharing`.
 
     Args:
         kernel: The kernel over inputs and tasks.
@@ -191,13 +185,14 @@ class SourceConditional(Conditioned, GPyTorchModule):
         noise: The noise variances of the source data.
 
     Example:
-        >>> from gpytorch.constraints import Positive
         >>> from gpytorch.kernels import RBFKernel
+        >>> from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS
         >>> from botorch_transfer.kernels import HierarchicalKernel
         >>> X = torch.rand(5, 2)
         >>> points = SourcePoints(X, X.sum(-1), 0.1 * torch.ones(5), [5], ["monday"])
         >>> kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
-        >>> conditional = SourceConditional(kernel, points, SourceNoise([True], Positive())).eval()
+        >>> noise = SourceNoise([True], SOURCE_HYPERPARAMETERS.noise)
+        >>> conditional = SourceConditional(kernel, points, noise).eval()
         >>> conditional.mean(torch.rand(3, 2)).shape
         torch.Size([3])
     """
@@ -250,58 +245,37 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return self._memory(lambda _: self._factorize(), hyperparameters, *self.points.buffers())
 
     @contextmanager
-    def factorized(self) -> Iterator[SourceFactor]:
-        """Factorizes only once for all evaluations inside a ``with`` block.
-
-        Yields:
-            The factor.
-        """
-        before = self._factor
-        self._factor = self.factor()
-        try:
-            yield self._factor
-        finally:
-            self._factor = before
-
-    @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
         """Factorizes only once, and evaluates the covariances of inputs and data only once.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs, see :meth:`.Conditioned.sharing`.
         """
-        with self.factorized(), super().sharing(x):
-            yield
+        self._factor = self.factor()
+        try:
+            with super().sharing(x):
+                yield
+        finally:
+            self._factor = None
 
     def _factorize(self) -> SourceFactor:
         variances = self.noise.variances(self.points)
-        covariances = []
+        roots, alphas, log_likelihood = [], [], []
         for points, rows in self.groups:
             # In double precision for any data, because the noise may be tiny.
             covariance = self.kernel.covariance(points, points).double()
-            covariances.append(covariance + torch.diag_embed(variances[..., rows].double()))
-        roots = self._cholesky(covariances)
-        alphas, log_likelihood = [], []
-        for (_, rows), root in zip(self.groups, roots, strict=True):
+            covariance = covariance + variances[..., rows].double().diag_embed()
+            names = [self.points.task_names[task] for task in points.tasks]
+            with nullcontext() if self._has_graph else name_task_in_errors(*names):
+                root = psd_safe_cholesky(covariance)
             Y = self.points.Y[rows].double().unsqueeze(-1).expand(*root.shape[:-1], 1)
             whitened = torch.linalg.solve_triangular(root, Y, upper=False)
             alpha = torch.linalg.solve_triangular(root.mT, whitened, upper=True)
+            roots.append(root)
             alphas.append(alpha.squeeze(-1).to(variances))
             log_likelihood.append(log_density(root, whitened))
         total = torch.stack(log_likelihood).sum(dim=0).to(variances)
         return SourceFactor(tuple(roots), torch.cat(alphas, dim=-1), total)
-
-    def _cholesky(self, covariances: Sequence[Tensor]) -> list[Tensor]:
-        """Factorizes the groups' matrices; if a matrix fails, factorizes each with jitter."""
-        factors = [torch.linalg.cholesky_ex(covariance) for covariance in covariances]
-        if not bool(torch.stack([info.any() for _, info in factors]).any()):  # one GPU sync
-            return [root for root, _ in factors]
-        roots = []
-        for (points, _), covariance in zip(self.groups, covariances, strict=True):
-            names = [self.points.task_names[task] for task in points.tasks]
-            with nullcontext() if self._has_graph else name_task_in_errors(*names):
-                roots.append(psd_safe_cholesky(covariance))
-        return roots
 
     @property
     def alpha(self) -> Tensor:  # type: ignore[override]
@@ -477,9 +451,8 @@ class JointPath(ModelPath):
     def _correct(self, loadings: Tensor) -> Tensor:
         """Computes ``-K⁻¹ (f(X_s) + ε)``, a ``sample_shape x batch_shape x N_s`` tensor."""
         points, factor = self.conditional.points, self.conditional.factor()
-        ((everything, _),) = points.groups(one_a_task=False)
         of_all_tasks = self._combine(points.X, loadings)
-        values = (of_all_tasks * everything.one_hot(of_all_tasks.shape[-1])).sum(dim=-1)
+        values = (of_all_tasks * points.every.one_hot(of_all_tasks.shape[-1])).sum(dim=-1)
         noise = self.conditional.noise.variances(points).sqrt() * torch.randn_like(values)
         residual = -(values + noise).unsqueeze(-1).double()
         solved = [
@@ -508,11 +481,6 @@ class JointPath(ModelPath):
         return (values + update).squeeze(-1)
 
 
-logger = logging.getLogger(__name__)
-
-#: Minimum expected duration, in seconds, at which a fit logs the duration in advance.
-LONG = 10.0
-
 #: Typical number of evaluations of each start in a fit.
 TYPICAL_EVALUATIONS = 100
 
@@ -521,55 +489,37 @@ class JointObjective(ClosedFormObjective):
     """The objective of a joint model: the likelihood of all tasks.
 
     Args:
-        mll: The marginal log likelihood of a joint model, in training mode.
+        mll: The marginal log likelihood of a joint model, in training mode. All data kernels must
+            be RBF or Matérn, and the target's noise Gaussian or known.
     """
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
         super().__init__(mll)
         model: Any = mll.model
-        points, B = model.conditional.points, self.num_members
-        self.kernel = model.conditional.kernel
-        self._names = [
-            cast(Stationary, Stationary.of(each)).name for each in self.kernel.data_kernels
-        ]
-        tasks, sizes = range(self.kernel.num_tasks), (*points.sizes, self._Y.shape[-1])
-        if self.kernel.fitted_part is not None:
-            value = Part(*self.kernel.fitted_part).value
-            self._shape = value.shape[len(self.batch_shape) :]
-        # Each member's own data follow the data of the sources.
-        self._all_X = torch.cat([points.X.double().expand(B, -1, -1), self._X], dim=-2)
-        self._all_Y = torch.cat([points.Y.double().expand(B, -1), self._Y], dim=-1)
-        known = points.Yvar.double().expand(B, -1)
-        self._known_noise = torch.cat([known, self._known_noise], dim=-1)
-        self._points = TaskPoints(self._all_X[0], tuple(tasks), sizes)
-        self._one_hot = self._points.one_hot(len(tasks))
-        # Indicators of each point's inferred noise variance, one for each task without known noise.
-        inferred = [
-            *(not each for each in model.conditional.noise.known),
-            isinstance(model.likelihood, GaussianLikelihood),
-        ]
-        self._noise_of = self._one_hot[:, torch.tensor(inferred)].mT
-        arrow = [[task in (index, tasks[-1]) for task in tasks] for index in tasks]
-        self._is_arrow = self.kernel.support == arrow
+        points, kernel = model.conditional.points, model.conditional.kernel
+        sizes = *points.sizes, self._Y.shape[-1]
         if sizes[-1] == 0:
             self._set_count(sum(sizes))
-
-    @classmethod
-    def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
-        """Reads a model.
-
-        Args:
-            mll: The marginal log likelihood of a joint model, in training mode.
-
-        Returns:
-            The objective. ``None`` unless all data kernels are RBF or Matérn, and the target's
-            noise is Gaussian or known.
-        """
-        model: Any = mll.model
-        kernels = model.conditional.kernel.data_kernels
-        if any(Stationary.of(kernel) is None for kernel in kernels):
-            return None
-        return cls(mll) if is_gaussian_or_known(model.likelihood) and cls.is_served(mll) else None
+        # Each member's own data follow the data of the sources.
+        of_sources = (
+            part.double().expand(self.num_members, *part.shape)
+            for part in (points.X, points.Y, points.Yvar)
+        )
+        own = self._X, self._Y, self._known_noise
+        self._X, self._Y, self._known_noise = (
+            torch.cat(parts, dim=1) for parts in zip(of_sources, own, strict=True)
+        )
+        self._points = TaskPoints(self._X[0], tuple(range(kernel.num_tasks)), sizes)
+        self._one_hot = self._points.one_hot(kernel.num_tasks)
+        # Indicators of each point's inferred noise variance, one for each task without known noise.
+        is_known = *model.conditional.noise.known, "noise" not in self._sizes
+        inferred = [task for task, known in enumerate(is_known) if not known]
+        self._noise_of = self._one_hot[:, inferred].mT
+        self.kernel = kernel
+        self._names = [cast(Stationary, Stationary.of(each)).name for each in kernel.data_kernels]
+        if kernel.fitted_part is not None:
+            value = Part(*kernel.fitted_part).value
+            self._shape = value.shape[len(self.batch_shape) :]
 
     @classmethod
     def parts(cls, model: Any) -> dict[str, Part]:
@@ -588,79 +538,59 @@ class JointObjective(ClosedFormObjective):
     def minimize(
         self, starts: Tensor, max_iter: int, callback: Callable[[Any], None] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Minimizes the objective from all starts; logs the expected duration if it is long."""
+        """Minimizes the objective from all starts; announces the expected time if it is long."""
         start = perf_counter()
         self(starts, torch.arange(len(starts), device=starts.device))
         seconds = TYPICAL_EVALUATIONS * (perf_counter() - start)
-        if seconds > LONG:
-            logger.info(
-                "The fit of %s to %d points will take about %.2g seconds: to save time, use fewer "
-                "source points by max_points=, or one start by num_restarts=0.",
-                type(self.mll.model).__name__,
-                len(self._one_hot),
-                seconds,
-            )
+        announce(f"one GP of {len(self._one_hot)} points; max_points= limits them", seconds)
         return super().minimize(starts, max_iter, callback)
 
+    @torch.enable_grad()
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of all tasks' points."""
-        with torch.enable_grad():
-            values = values.detach().requires_grad_()
-            value = self._negative_log_likelihood(values, rows % self.num_members)
-            (slope,) = torch.autograd.grad(value.sum(), values)
-        return value.detach(), slope
-
-    def _negative_log_likelihood(self, values: Tensor, member: Tensor) -> Tensor:
+        values, member = values.detach().requires_grad_(), rows % self.num_members
         given = self._split(values)
         inferred = [given[name] for name in ("source noise", "noise") if name in given]
         noise = self._known_noise[member] + torch.cat(inferred, dim=-1) @ self._noise_of
         fitted = [given["matrices"].unflatten(-1, self._shape)] if "matrices" in given else []
         matrices = self.kernel.task_covariances(*fitted).double()
-        one = torch.ones_like(values[:, :1])
-        kernels = [
-            Stationary(
-                name,
-                given[f"lengthscale {index}"].unsqueeze(-2),
-                given.get(f"outputscale {index}", one).squeeze(-1),
-            )
-            for index, name in enumerate(self._names)
-        ]
-        X, Y, N = self._all_X[member], self._all_Y[member].unsqueeze(-1), len(self._one_hot)
+        X, Y, one = self._X[member], self._Y[member], torch.ones_like(values[:, 0])
 
         def part(index: int, rows: Tensor | slice) -> Tensor:
-            tasks = self._one_hot[rows]
+            tasks, lengthscale = self._one_hot[rows], given[f"lengthscale {index}"].unsqueeze(-2)
+            scale = given.get(f"outputscale {index}", one).reshape(one.shape)
+            kernel = Stationary(self._names[index], lengthscale, scale)
             weights = tasks @ matrices[..., index, :, :] @ tasks.mT
-            return weights * kernels[index].covariance(X[:, rows])
+            return weights * kernel.covariance(X[:, rows])
 
-        constant = 0.5 * math.log(2 * math.pi) * N
-        if self._is_arrow:
-            return constant + self._of_blocks(part, Y, noise)
-        total = values.new_zeros(())
-        for index, support in enumerate(self.kernel.support):
-            rows = self._points.rows(support)
-            margins = rows.start, N - rows.stop
-            total = total + pad(part(index, rows), (*margins, *margins))
-        return constant + gaussian_loss(Y, total, noise)
+        if isinstance(self.kernel, IndependentSourcesKernel):
+            value = self._of_blocks(part, Y, noise)
+        else:
+            total: Any = 0.0
+            for index, support in enumerate(self.kernel.support):
+                shared = self._points.rows(support)
+                margins = shared.start, Y.shape[-1] - shared.stop
+                total = total + pad(part(index, shared), (*margins, *margins))
+            value = nll(torch.zeros_like(Y), total, Y, noise=noise)
+        (slope,) = torch.autograd.grad(value.sum(), values)
+        return value.detach(), slope
 
     def _of_blocks(self, part: Callable[[int, Tensor], Tensor], Y: Tensor, noise: Tensor) -> Tensor:
-        """Evaluates the negative log likelihood up to a constant, source by source."""
-        every = torch.arange(Y.shape[-2], device=Y.device)
+        """Evaluates the negative log likelihood, source by source; NaN if a block fails."""
+        every = torch.arange(Y.shape[-1], device=Y.device)
         *groups, target = every.split(self._points.sizes)
-        schur, residual = part(len(groups), target), Y[:, target]
-        value, failed = Y.new_zeros(len(Y)), Y.new_zeros(len(Y), dtype=torch.bool)
+        mean, schur = torch.zeros_like(Y[:, target]), part(len(groups), target)
+        value = Y.new_zeros(len(Y))
         for index, own in enumerate(groups):
             n = len(own)
             covariance = part(index, torch.cat([own, target]))
-            root, info = torch.linalg.cholesky_ex(
-                covariance[:, :n, :n] + noise[:, own].diag_embed()
-            )
-            beside = torch.cat([covariance[:, :n, n:], Y[:, own]], dim=-1)
+            block = covariance[:, :n, :n] + noise[:, own].diag_embed()
+            root, info = torch.linalg.cholesky_ex(block)
+            root = root.masked_fill(info[:, None, None] > 0, torch.nan)
+            beside = torch.cat([covariance[:, :n, n:], Y[:, own].unsqueeze(-1)], dim=-1)
             whitened = torch.linalg.solve_triangular(root, beside, upper=False)
             explained = whitened.mT @ whitened
+            mean = mean + explained[:, :-1, -1]
             schur = schur + covariance[:, n:, n:] - explained[:, :-1, :-1]
-            residual = residual - explained[:, :-1, -1:]
-            log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-            value = value + 0.5 * explained[:, -1, -1] + log_det
-            failed = failed | (info > 0)
-        value = value + gaussian_loss(residual, schur, noise[:, target])
-        return value.masked_fill(failed, torch.nan)
+            value = value - log_density(root, whitened[..., -1:])
+        return value + nll(mean, schur, Y[:, target], noise=noise[:, target])

@@ -28,7 +28,7 @@ from itertools import accumulate
 from typing import Any, Self, cast
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter
 
@@ -39,11 +39,6 @@ from botorch_transfer.gp.stationary import evaluate
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
     """Returns the rows of each task, given the numbers of points of consecutive tasks."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
-
-
-def rows_from_first_to_last(rows: Sequence[slice]) -> slice:
-    """Joins ascending slices of rows to one slice, from the first to the last row."""
-    return slice(rows[0].start, rows[-1].stop) if rows else slice(0, 0)
 
 
 @dataclass(frozen=True)
@@ -63,22 +58,14 @@ class TaskPoints:
     def rows(self, support: Sequence[bool]) -> slice:
         """Returns the rows from the first to the last point whose task is in the support."""
         rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
-        return rows_from_first_to_last([own for task, own in rows if support[task]])
+        inside = [own for task, own in rows if support[task]]
+        return slice(inside[0].start, inside[-1].stop) if inside else slice(0, 0)
 
     def one_hot(self, num_tasks: int) -> Tensor:
         """Returns indicators of each point's task, an ``n x num_tasks`` tensor."""
         eye = torch.eye(num_tasks, dtype=self.X.dtype, device=self.X.device)
         tasks = zip(self.tasks, self.sizes, strict=True)
         return torch.cat([eye[task].expand(size, -1) for task, size in tasks])
-
-
-def _batch_shapes(kernel: Any) -> list[torch.Size]:
-    """Returns the batch shapes of a kernel and of the base kernel that it scales."""
-    if type(kernel) is ScaleKernel:
-        return [kernel._batch_shape, *_batch_shapes(kernel.base_kernel)]
-    return [
-        kernel._batch_shape if type(kernel) in (RBFKernel, MaternKernel) else kernel.batch_shape
-    ]
 
 
 class CoregionalizationKernel(Kernel):
@@ -90,8 +77,8 @@ class CoregionalizationKernel(Kernel):
     Args:
         data_kernels: The ``Q`` kernels ``k_ν`` over the inputs, without the task column.
         num_tasks: The number of tasks ``T``, target included.
-        **kwargs: ``batch_shape``, the factors' batch shape; and ``active_dims``, the columns that
-            the kernel looks at, task column last.
+        **kwargs: ``batch_shape``, the batch shape of the factors and of the data kernels; and
+            ``active_dims``, the columns that the kernel looks at, task column last.
 
     Example:
         >>> class SharedKernel(CoregionalizationKernel):
@@ -117,9 +104,7 @@ class CoregionalizationKernel(Kernel):
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
         """The batch shape. GPyTorch's property visits all modules, which slows small fits."""
-        parts = [part for kernel in self.data_kernels for part in _batch_shapes(kernel)]
-        shapes = {self._batch_shape, *parts}
-        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
+        return self._batch_shape
 
     @property
     @abstractmethod
@@ -173,20 +158,18 @@ class CoregionalizationKernel(Kernel):
         """
         covariances = self.task_covariances()
         tasks1, tasks2 = (points.one_hot(self.num_tasks) for points in (points1, points2))
-        batch_shape = torch.broadcast_shapes(
-            points1.X.shape[:-2], points2.X.shape[:-2], self.batch_shape
-        )
+        shapes = (points.X.shape[:-2] for points in (points1, points2))
+        batch_shape = torch.broadcast_shapes(*shapes, self.batch_shape)
         total = points1.X.new_zeros(*batch_shape, len(tasks1), len(tasks2))
-        for index, (kernel, support) in enumerate(
-            zip(self.data_kernels, self.support, strict=True)
-        ):
+        parts = zip(self.data_kernels, self.support, covariances.unbind(dim=-3), strict=True)
+        for kernel, support, matrix in parts:
             rows, columns = points1.rows(support), points2.rows(support)
             if rows.start == rows.stop or columns.start == columns.stop:
                 continue
             # The same object for the same points, so that zero distances are exact.
             x1 = points1.X[..., rows, :]
             x2 = x1 if points1 is points2 else points2.X[..., columns, :]
-            weights = tasks1[rows] @ covariances[..., index, :, :] @ tasks2[columns].mT
+            weights = tasks1[rows] @ matrix @ tasks2[columns].mT
             total[..., rows, columns] += weights * evaluate(kernel, x1, x2)
         return total
 
@@ -208,8 +191,8 @@ class CoregionalizationKernel(Kernel):
         if x1 is x2:
             inputs2 = inputs1
         total = inputs1.new_zeros(())
-        for index, kernel in enumerate(self.data_kernels):
-            rows = one_hot1 @ covariances[..., index, :, :]
+        for kernel, matrix in zip(self.data_kernels, covariances.unbind(dim=-3), strict=True):
+            rows = one_hot1 @ matrix
             weights = (rows * one_hot2).sum(dim=-1) if diag else rows @ one_hot2.mT
             total = total + weights * evaluate(kernel, inputs1, inputs2, diag)
         return total
@@ -222,7 +205,6 @@ class CoregionalizationKernel(Kernel):
         """Selects from the batch."""
         if len(self.batch_shape) == 0:
             return self
-        index = index if isinstance(index, tuple) else (index,)
         kernels = [cast(Kernel, kernel)[index] for kernel in self.data_kernels]
         return self._with_kernels(kernels, lambda tensor: tensor[index])
 
@@ -257,8 +239,32 @@ class CoregionalizationKernel(Kernel):
 INDEPENDENCE = 0.1
 
 
-class _FreeCoregionalizationKernel(CoregionalizationKernel):
-    """Base class of kernels with a free positive semi-definite matrix for each data kernel."""
+class LinearCoregionalizationKernel(CoregionalizationKernel):
+    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
+
+    This is the kernel of MTGP, the most flexible kernel of the family, with ``O(T³)``
+    hyperparameters. With a single data kernel, it is the kernel of MTKGP and of BoTorch's
+    ``MultiTaskGP``. The matrices start at ``(11ᵀ + εI) / Q``: all tasks are similar, and have about
+    unit variance.
+
+    Args:
+        data_kernels: ``Q`` kernels of unit variance.
+        num_tasks: The number of tasks ``T``, target included.
+        rank: The number of columns of each factor; ``T`` if omitted.
+        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
+            column last.
+
+    Raises:
+        ValueError: If the rank is not between 1 and the number of tasks.
+
+    Example:
+        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
+        >>> kernel.task_covariances().shape
+        torch.Size([2, 2, 2])
+        >>> LinearCoregionalizationKernel([RBFKernel()], num_tasks=2).task_covariances()
+        tensor([[[1.1000, 1.0000],
+                 [1.0000, 1.1000]]], grad_fn=<...>)
+    """
 
     raw_factors: Parameter
 
@@ -293,58 +299,6 @@ class _FreeCoregionalizationKernel(CoregionalizationKernel):
     def task_factors(self, *fitted: Tensor) -> Tensor:
         """Returns the factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
         return fitted[0] if fitted else self.factors
-
-
-class LinearCoregionalizationKernel(_FreeCoregionalizationKernel):
-    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
-
-    This is the kernel of MTGP, the most flexible kernel of the family, with ``O(T³)``
-    hyperparameters. The matrices start at ``(11ᵀ + εI) / Q``: all tasks are similar, and have about
-    unit variance.
-
-    Args:
-        data_kernels: ``Q`` kernels of unit variance.
-        num_tasks: The number of tasks ``T``, target included.
-        rank: The number of columns of each factor; ``T`` if omitted.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
-
-    Raises:
-        ValueError: If the rank is not between 1 and the number of tasks.
-
-    Example:
-        >>> kernel = LinearCoregionalizationKernel([RBFKernel(), MaternKernel()], num_tasks=2)
-        >>> kernel.task_covariances().shape
-        torch.Size([2, 2, 2])
-    """
-
-
-class IntrinsicCoregionalizationKernel(_FreeCoregionalizationKernel):
-    r"""``W_ij k(x, x')`` with one free positive semi-definite matrix.
-
-    This is the kernel of MTKGP, and of BoTorch's ``MultiTaskGP``. The matrix starts at
-    ``11ᵀ + εI``.
-
-    Args:
-        data_kernel: A kernel of unit variance.
-        num_tasks: The number of tasks ``T``, target included.
-        rank: The number of columns of the factor; ``T`` if omitted.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
-
-    Raises:
-        ValueError: If the rank is not between 1 and the number of tasks.
-
-    Example:
-        >>> IntrinsicCoregionalizationKernel(RBFKernel(), num_tasks=2).task_covariances()
-        tensor([[[1.1000, 1.0000],
-                 [1.0000, 1.1000]]], grad_fn=<...>)
-    """
-
-    def __init__(
-        self, data_kernel: Kernel, num_tasks: int, rank: int | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__([data_kernel], num_tasks, rank, **kwargs)
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
@@ -409,7 +363,7 @@ class HierarchicalKernel(CoregionalizationKernel):
         return ones.triu().unsqueeze(-1)
 
 
-class _IndependentSourcesKernel(CoregionalizationKernel):
+class IndependentSourcesKernel(CoregionalizationKernel):
     """Base class of kernels in which each source shares a kernel with the target only.
 
     Args:
@@ -457,7 +411,7 @@ class _IndependentSourcesKernel(CoregionalizationKernel):
         return factors
 
 
-class WeightedSourceKernel(_IndependentSourcesKernel):
+class WeightedSourceKernel(IndependentSourcesKernel):
     r"""``k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')``, the kernel of WSGP.
 
     Each source task is the sum of its own function and of ``√w_ν`` times a function that it shares
@@ -496,7 +450,7 @@ class WeightedSourceKernel(_IndependentSourcesKernel):
         return self._factors(own, torch.stack([torch.zeros_like(alone), shared], dim=-1))
 
 
-class ScaMLKernel(_IndependentSourcesKernel):
+class ScaMLKernel(IndependentSourcesKernel):
     r"""``Cov(f_i, f_j)`` of independent sources ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
 
     Conditioned on the sources, this kernel gives ScaML-GP, Eq. (3) to (5) of

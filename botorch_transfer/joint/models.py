@@ -53,6 +53,8 @@ from botorch_transfer.gp.hyperpriors import (
     target_hyperparameters,
     weight_prior,
 )
+from botorch_transfer.gp.objective import is_gaussian_or_known
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
@@ -154,22 +156,12 @@ class JointTransferGP(TargetGP):
         transform = resolve_transform(outcome_transform, steps, default, train_Y, old)
         X, Y, Yvar = (values[tasks.mask] for values in (tasks.X, tasks.Y, tasks.Yvar))
         points = SourcePoints(X, Y, Yvar, sizes, task_names(prior))
-        own_noise, known = SOURCE_HYPERPARAMETERS.noise, tasks.fixed_noise.tolist()
-        noise = SourceNoise(known, own_noise.constraint(), own_noise.prior(), batch_shape)
+        known: list[bool] = tasks.fixed_noise.tolist()
+        noise = SourceNoise(known, SOURCE_HYPERPARAMETERS.noise, batch_shape)
         conditional = SourceConditional(kernel, points, noise)
-        super().__init__(
-            train_X,
-            train_Y,
-            dim,
-            SourceConditionalMean(conditional),
-            SourceConditionalKernel(conditional),
-            train_Yvar,
-            likelihood,
-            transform,
-            input_transform,
-            task_feature,
-            own.noise,
-        )
+        mean, covariance = SourceConditionalMean(conditional), SourceConditionalKernel(conditional)
+        modules = train_Yvar, likelihood, transform, input_transform, task_feature
+        super().__init__(train_X, train_Y, dim, mean, covariance, *modules, own.noise)
 
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
@@ -218,8 +210,8 @@ class JointTransferGP(TargetGP):
         if not self.training:
             return super().forward(x)
         x = self.transform_inputs(x)
-        with self.conditional.factorized() as factor:
-            self._set_loss_term(factor.log_likelihood)
+        with self.conditional.sharing(x):
+            self._set_loss_term(self.conditional.factor().log_likelihood)
             mean = self.conditional.mean(x)
             # An operator, because GPyTorch factorizes a tensor at once, before the noise is added.
             covariance = to_linear_operator(self.conditional.covariance(x))
@@ -260,11 +252,17 @@ class JointTransferGP(TargetGP):
             mll: The marginal log likelihood of this model, in training mode.
 
         Returns:
-            The objective; ``None`` if it has no closed form.
+            The objective. ``None`` unless all data kernels are RBF or Matérn, and the target's
+            noise is Gaussian or known.
         """
-        known = type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
-        own = type(self).forward is JointTransferGP.forward
-        return JointObjective.of(mll) if known and own else None
+        has_closed_form = (
+            type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
+            and type(self).forward is JointTransferGP.forward
+            and all(Stationary.of(kernel) is not None for kernel in self.covar_modules)
+            and is_gaussian_or_known(self.likelihood)
+            and JointObjective.is_served(mll)
+        )
+        return JointObjective(mll) if has_closed_form else None
 
 
 class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
@@ -354,7 +352,7 @@ def _affordable_restarts(
 
 
 class _FreeCoregionalizationGP(JointTransferGP):
-    """Base class of the joint models with free matrices between tasks."""
+    """Base class of the joint models with a free matrix between tasks for each data kernel."""
 
     def __init__(
         self,
@@ -374,9 +372,14 @@ class _FreeCoregionalizationGP(JointTransferGP):
     ) -> None:
         self._rank = rank
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale)
-        super().__init__(
-            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
+        options = (task_feature, max_bytes, outcome_scale, "cautious", max_points)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
+
+    def _coregionalization(
+        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
+    ) -> CoregionalizationKernel:
+        return coregionalization.LinearCoregionalizationKernel(
+            data_kernels, num_tasks, self._rank, batch_shape=batch_shape
         )
 
 
@@ -423,13 +426,6 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
             kernel.lengthscale = kernel.lengthscale.detach() * 2**exponent
         return kernels
 
-    def _coregionalization(
-        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
-    ) -> CoregionalizationKernel:
-        return coregionalization.LinearCoregionalizationKernel(
-            data_kernels, num_tasks, self._rank, batch_shape=batch_shape
-        )
-
     @property
     def task_covariances(self) -> Tensor:
         """The matrices ``W_ν``, a ``batch_shape x Q x T x T`` tensor."""
@@ -474,13 +470,6 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
     ) -> list[Kernel]:
         return [_unit_kernel(dim, batch_shape)]
-
-    def _coregionalization(
-        self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
-    ) -> CoregionalizationKernel:
-        return coregionalization.IntrinsicCoregionalizationKernel(
-            data_kernels[0], num_tasks, self._rank, batch_shape=batch_shape
-        )
 
     @property
     def task_covariances(self) -> Tensor:
@@ -605,10 +594,8 @@ class WeightedSourceGP(_IndependentSourcesGP):
     ) -> None:
         self._normalize = normalize
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale, hyperparameters)
-        super().__init__(
-            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
-        )
+        options = (task_feature, max_bytes, outcome_scale, hyperparameters, max_points)
+        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size

@@ -17,7 +17,6 @@ from botorch_transfer.joint.conditional import (
 from botorch_transfer.joint.kernels import (
     CoregionalizationKernel,
     HierarchicalKernel,
-    IntrinsicCoregionalizationKernel,
     LinearCoregionalizationKernel,
     ScaMLKernel,
     WeightedSourceKernel,
@@ -33,7 +32,6 @@ __all__ = [
     "FeatureMean",
     "FeatureNetwork",
     "HierarchicalKernel",
-    "IntrinsicCoregionalizationKernel",
     "LinearCoregionalizationKernel",
     "ScaMLKernel",
     "SourceConditional",

@@ -8,8 +8,8 @@ replaces choices that a cell of a table cannot hold.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ class OptunaHistory(NamedTuple):
 
     Args:
         runs: A table with one row per finished trial: ``"task"`` (the study), the parameters, the
-            outcomes (:func:`outcome_names`), and for each constraint a column
+            outcomes (:func:`outcome_signs`), and for each constraint a column
             ``"constraint_<name>"``. Failed trials have no outcome.
         space: The search space of the studies; ``None`` if no parameter is usable. A usable
             parameter is in all trials of a study, or depends on another parameter.
@@ -87,16 +87,14 @@ class OptunaHistory(NamedTuple):
     @property
     def parameters(self) -> list[str]:
         """Names of all parameters of the table, including parameters that some studies lack."""
-        return self._columns[: -len(self.directions) - len(self.constraints)]
+        columns: list[Any] = list(self.runs)
+        first_outcome, *_ = outcome_signs(self.directions)
+        return columns[1 : columns.index(first_outcome)]
 
     @property
     def constraints(self) -> list[str]:
         """Names of the columns of constraints, which come last."""
-        return self._columns[self._columns.index(outcome_names(len(self.directions))[-1]) + 1 :]
-
-    @property
-    def _columns(self) -> list[str]:
-        return [str(name) for name in self.runs.columns if name != TASK]
+        return list[Any](self.runs)[1 + len(self.parameters) + len(self.directions) :]
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
         """Fits a prior to the curves of the other studies; ``None`` without a complete curve."""
@@ -188,11 +186,11 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
     return [load_study(study_name=name, storage=opened) for name in study_names]
 
 
-def history_of(studies: Sequence[Study], rename: Mapping[str, str] | None = None) -> OptunaHistory:
+def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) -> OptunaHistory:
     """Converts loaded studies; see :func:`history_from_optuna` for the rules.
 
     Args:
-        studies: The studies.
+        studies: Optuna studies and Ax experiments.
         rename: New names of parameters by old name.
 
     Returns:
@@ -200,78 +198,65 @@ def history_of(studies: Sequence[Study], rename: Mapping[str, str] | None = None
     """
     if not studies:
         raise ValueError("The history has no studies: give at least one.")
-    rename = dict(rename or {})
-    directions = tuple(studies[0].directions)
-    names = outcome_names(len(directions))
-    trials = {study: study.get_trials(deepcopy=False, states=FINISHED) for study in studies}
+    rename, old_studies = dict(rename or {}), [_finished(study) for study in studies]
+    directions = tuple(old_studies[0].directions)
+    names = list(outcome_signs(directions))
     curves = [
         curve
-        for study in (studies if len(directions) == 1 else ())
-        for curve in curves_of(trials[study], sign_of(study.directions[0]), study.study_name)
+        for study in (old_studies if len(directions) == 1 else ())
+        for curve in curves_of(study.trials, sign_of(study.directions[0]), study.name)
     ]
     prior = CurvePrior.of_curves(curves)
-    rows, complete = list[dict[str, Any]](), list[bool]()
-    found: dict[str, list[BaseDistribution]] = {}
-    for study, own in trials.items():
-        signs = direction_signs(study.study_name, study.directions, directions)
-        told = rows_of(own, study.directions, names, prior)
-        for trial, row in zip(own, told, strict=True):
-            failed = row.pop(STATUS) == "failed"
-            row.pop(variance_column(names[0]))
-            if trial.state == TrialState.PRUNED and not failed and np.isnan(row[names[0]]):
+    rows, found = list[dict[str, Any]](), dict[str, list[BaseDistribution]]()
+    for study in old_studies:
+        signs = direction_signs(study.name, study.directions, directions)
+        read = rows_of(study.trials, study.directions, names, prior)
+        for trial, row in zip(study.trials, read, strict=True):
+            if row[STATUS] == TrialState.PRUNED.name and np.isnan(row[names[0]]):
                 continue
-            cells = {rename.get(key, key): label(value) for key, value in trial.params.items()}
-            if len(cells) < len(trial.params):
-                raise ValueError(
-                    f"rename gives two parameters of the study {study.study_name!r} the same name: "
-                    "leave one of them out of rename."
-                )
-            if clash := cells.keys() & {TASK, *row}:
-                raise ValueError(
-                    f"The study {study.study_name!r} has a parameter {min(clash)!r}, which is the "
-                    "name of another column: give it another name by rename=."
-                )
-            row |= {name: sign * row[name] for name, sign in zip(names, signs, strict=True)}
-            rows.append({TASK: study.study_name, **row, **cells})
-            complete.append(trial.state == TrialState.COMPLETE)
-            for key, distribution in trial.distributions.items():
-                own_key = rename.get(key, key)
-                known = found.setdefault(own_key, [])
-                if distribution not in known:
-                    known.append(distribution)
-    if unknown := rename.keys() - {key for own in trials.values() for t in own for key in t.params}:
+            row |= {name: sign * row[name] for name, sign in signs.items()}
+            row[TASK] = study.name
+            for key, value in trial.params.items():
+                if (name := rename.get(key, key)) in row:
+                    raise ValueError(
+                        f"The study {study.name!r} has a parameter {name!r}, which is the name of "
+                        "another column: give it another name by rename=."
+                    )
+                row[name] = label(value)
+                if trial.distributions[key] not in (known := found.setdefault(name, [])):
+                    known.append(trial.distributions[key])
+            rows.append(row)
+    known_names = {name for study in old_studies for t in study.trials for name in t.params}
+    if unknown := rename.keys() - known_names:
         raise ValueError(
             f"rename has the parameter {min(unknown)!r}, which no old study has: correct the name."
         )
-    limits = sorted({key for row in rows for key in row} - {TASK, *found, *names})
+    others = {TASK, STATUS, variance_column(names[0]), *found, *names}
+    limits = sorted({key for row in rows for key in row} - others)
     frame = DataFrame(rows, columns=[TASK, *found, *names, *limits])
-    _warn_of_renames(frame, list(found))
-    space, distributions = _space(frame[np.array(complete, dtype=np.bool_)], found)
+    recorded = frame[[TASK, *found]].groupby(TASK, sort=False).count() > 0
+    for name in found:
+        with_it = recorded[recorded[name]].any()
+        for task, own in recorded[~recorded[name]].iterrows():
+            spare = [other for other in found if own[other] and not with_it[other]]
+            warn_of_rename(f"The study {task!r}", name, spare)
+    complete = np.array([row[STATUS] == TrialState.COMPLETE.name for row in rows], dtype=np.bool_)
+    space, distributions = _space(frame[complete], found)
     return OptunaHistory(frame, space, distributions, directions, tuple(curves))
 
 
-def _warn_of_renames(frame: DataFrame, parameters: Sequence[str]) -> None:
-    """Warns if a study lacks a parameter, but has a parameter with a similar name."""
-    recorded = frame[[TASK, *parameters]].groupby(TASK, sort=False).count() > 0
-    for name in parameters:
-        with_it = recorded[recorded[name]].any()
-        for study, own in recorded[~recorded[name]].iterrows():
-            spare = [other for other in parameters if own[other] and not with_it[other]]
-            if likely := likely_column(name, spare):
-                logger.warning(
-                    "The study %r lacks the parameter %r, but has %r: if they are the same, pass "
-                    "rename={%r: %r}",
-                    study,
-                    name,
-                    likely,
-                    likely,
-                    name,
-                )
+def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
+    """Warns if a history lacks a parameter, but has a spare column with a similar name."""
+    if likely := likely_column(name, spare):
+        logger.warning(
+            f"{where} lacks the parameter {name!r}, but has {likely!r}: if they are the same, pass "
+            f"rename={{{likely!r}: {name!r}}}"
+        )
 
 
 def direction_signs(
     name: str, old: Sequence[StudyDirection], new: Sequence[StudyDirection]
-) -> list[float]:
+) -> dict[str, float]:
     """Returns the factors that convert old values to the directions of a new study.
 
     Args:
@@ -280,7 +265,7 @@ def direction_signs(
         new: The directions of the new study.
 
     Returns:
-        For each objective, 1 if the directions agree and -1 if they are opposite.
+        For each column of outcomes, 1 if the directions agree and -1 if they are opposite.
 
     Raises:
         ValueError: If the numbers of objectives differ.
@@ -290,19 +275,16 @@ def direction_signs(
             f"The study {name!r} has {len(old)} objectives, and another study has {len(new)}: "
             "leave one of the studies out."
         )
-    return [sign_of(before) * sign_of(after) for before, after in zip(old, new, strict=True)]
+    signs = outcome_signs(new)
+    return {name: sign * signs[name] for name, sign in outcome_signs(old).items()}
 
 
-@dataclass(frozen=True, eq=False)
-class _Experiment:
-    """Ax experiment with the interface of an Optuna study."""
+class _Finished(NamedTuple):
+    """Finished trials of an Optuna study or of an Ax experiment."""
 
-    study_name: str
-    directions: list[StudyDirection]
-    trials: list[FrozenTrial]
-
-    def get_trials(self, deepcopy: bool, states: Sequence[TrialState]) -> list[FrozenTrial]:
-        return self.trials
+    name: str
+    directions: Sequence[StudyDirection]
+    trials: Sequence[FrozenTrial]
 
 
 #: Optuna's trial states by the names of Ax's trial statuses; other trials are left out.
@@ -318,7 +300,18 @@ def _is_of_ax(part: Any) -> bool:
     return kind.__module__.startswith("ax.") and kind.__name__ in ("Client", "Experiment")
 
 
-def _of_ax(client: Any) -> _Experiment:
+def _finished(study: Any) -> _Finished:
+    """Reads the finished trials of an Optuna study or of an Ax experiment."""
+    if _is_of_ax(study):
+        return _of_ax(study)
+    try:
+        trials = study.get_trials(deepcopy=False, states=FINISHED)
+        return _Finished(study.study_name, study.directions, trials)
+    except KeyError as error:
+        raise ValueError("An old study was deleted from its storage: leave it out.") from error
+
+
+def _of_ax(client: Any) -> _Finished:
     """Reads the finished arms of an Ax experiment as trials."""
     from botorch_transfer.ax.experiments import curves_of, directions, experiment_of
     from botorch_transfer.ax.history import own_space
@@ -326,34 +319,34 @@ def _of_ax(client: Any) -> _Experiment:
     experiment = experiment_of(client)
     if not (goals := directions(experiment.optimization_config)):
         raise ValueError(f"The old experiment {experiment.name!r} has no objective: leave it out.")
-    parameters = own_space(experiment.search_space).parameters
-    known, data = {p.name: distribution_of(p) for p in parameters}, experiment.lookup_data()
-    curves = curves_of(experiment, data, next(iter(goals)), 1.0)
-    columns = (data.df[name] for name in ("trial_index", "arm_name", "metric_signature", "mean"))
-    told = {tuple(place): value for *place, value in zip(*columns, strict=True)}
+    space = experiment.search_space
+    parameters = [p for p in own_space(space).parameters if p.name in space.tunable_parameters]
+    known = {parameter.name: distribution_of(parameter) for parameter in parameters}
+    curves = curves_of(experiment, next(iter(goals)), 1.0)
+    data = experiment.lookup_data().df.set_index(["trial_index", "arm_name", "metric_signature"])
+    means = data["mean"].to_dict()
     trials = []
     for index, trial in experiment.trials.items():
         if (state := AX_STATES.get(trial.status.name)) is None:
             continue
         for arm in trial.arms:
             params = {name: value for name, value in arm.parameters.items() if name in known}
-            values = [float(told.get((index, arm.name, goal), np.nan)) for goal in goals]
+            values = [float(means.get((index, arm.name, goal), np.nan)) for goal in goals]
             is_complete, curve = state == TrialState.COMPLETE, curves.get(index)
             empty = is_complete and np.isnan(values).all()
             if empty or not all(has_value(known[name], value) for name, value in params.items()):
                 continue
             points = {} if curve is None else dict(zip(curve.steps, curve.values, strict=True))
-            trials += [
-                create_trial(
-                    state=state,
-                    params=params,
-                    distributions={name: known[name] for name in params},
-                    values=values if is_complete else None,
-                    intermediate_values=points,
-                )
-            ]
+            found = create_trial(
+                state=state,
+                params=params,
+                distributions={name: known[name] for name in params},
+                values=values if is_complete else None,
+                intermediate_values=points,
+            )
+            trials.append(found)
     sides = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
-    return _Experiment(experiment.name, [sides[sign > 0] for sign in goals.values()], trials)
+    return _Finished(experiment.name, [sides[sign > 0] for sign in goals.values()], trials)
 
 
 def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
@@ -373,9 +366,7 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
     """
     if isinstance(history, OptunaHistory | TransferPrior | Mapping):
         if rename:
-            raise ValueError(
-                "rename is for studies and tables: rename before you read or fit them."
-            )
+            raise ValueError("rename is for studies and tables: rename the parameters before.")
         return history
     if isinstance(history, Study) or _is_of_ax(history):
         history = [history]
@@ -383,12 +374,9 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
         history = load(*history)
     is_list = isinstance(history, Sequence)
     if is_list and all(isinstance(part, Study) or _is_of_ax(part) for part in history):
-        history = [_of_ax(part) if _is_of_ax(part) else part for part in history]
-        try:
-            if any(study.get_trials(deepcopy=False, states=FINISHED) for study in history):
-                return history_of(history, rename)
-        except KeyError as error:
-            raise ValueError("An old study was deleted from its storage: leave it out.") from error
+        read = history_of(history, rename) if history else None
+        if read is not None and len(read.runs):
+            return read
         history = DataFrame(columns=[TASK])
     if isinstance(history, DataFrame):
         if history.empty:
@@ -428,14 +416,10 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
     return curves
 
 
-def outcome_names(number: int) -> list[str]:
-    """Returns the names of the columns of outcomes, as in ``Study.trials_dataframe``."""
-    return ["value"] if number == 1 else [f"values_{i}" for i in range(number)]
-
-
-def constraint_name(key: str) -> str:
-    """Returns the name of the column of a constraint."""
-    return f"constraint_{key}"
+def outcome_signs(directions: Sequence[StudyDirection]) -> dict[str, float]:
+    """Returns the signs of outcomes by their columns, named as in ``Study.trials_dataframe``."""
+    names = ["value"] if len(directions) == 1 else [f"values_{i}" for i in range(len(directions))]
+    return dict(zip(names, map(sign_of, directions), strict=True))
 
 
 def rows_of(
@@ -458,21 +442,17 @@ def rows_of(
 
     Returns:
         One row per trial: the constraints; the outcomes, NaN if unknown; the variance of a
-        predicted outcome, or zero; and the state, ``"failed"`` for failed trials.
+        predicted outcome, or zero; and the state. Pruned trials without a value have failed.
     """
     rows, variance = list[dict[str, Any]](), variance_column(names[0])
     for trial in trials:
-        is_complete, is_pruned = (
-            trial.state == s for s in (TrialState.COMPLETE, TrialState.PRUNED)
-        )
-        has_values = is_complete or (trial.state == TrialState.FAIL and trial.values is not None)
-        values = trial.values if has_values else [np.nan] * len(names)
-        limits = trial.constraints.items()
-        row: dict[str, Any] = {constraint_name(key): value for key, value in limits}
-        row |= {**dict(zip(names, values, strict=True)), variance: 0.0, status: trial.state.name}
-        if trial.state == TrialState.FAIL or (is_pruned and not trial.intermediate_values):
-            row[status] = "failed"
-        rows.append(row)
+        is_pruned = trial.state == TrialState.PRUNED
+        state = TrialState.FAIL if is_pruned and not trial.intermediate_values else trial.state
+        # Optuna gives a pruned trial its last intermediate value.
+        values = (None if is_pruned else trial.values) or [np.nan] * len(names)
+        row = {f"constraint_{key}": value for key, value in trial.constraints.items()}
+        row |= dict(zip(names, values, strict=True))
+        rows.append({**row, variance: 0.0, status: state.name})
     if len(names) == 1 and any(trial.state == TrialState.PRUNED for trial in trials):
         curves = curves_of(trials, sign := sign_of(directions[0]))
         curves = [curve.in_logarithms() for curve in curves] if log else curves
@@ -494,9 +474,7 @@ def _space(
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
         distribution = merged(found[name])
         if distribution is None:
-            logger.warning(
-                "%r is a number in some old studies and a choice in others: left out", name
-            )
+            logger.warning(f"Left out {name!r}: a number in some old studies, a choice in others")
             continue
         recorded = complete[name].index[complete[name] > 0]
         if distribution.single() or recorded.empty:
@@ -506,9 +484,7 @@ def _space(
             rows = frame[frame[TASK].isin(recorded)]
             condition = find_condition(rows, name, list(parameters.values()))
             if condition is None:
-                logger.info(
-                    "Left out %r: some trials lack it, and no parameter predicts which", name
-                )
+                logger.info(f"Left out {name!r}: some trials lack it, which no parameter predicts")
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
         distributions[name] = distribution
@@ -541,11 +517,7 @@ def parameter_of(
     """
     if isinstance(distribution, CategoricalDistribution):
         return CategoricalParameter(name, [label(c) for c in distribution.choices], active_if)
-    if not isinstance(distribution, FloatDistribution | IntDistribution):
-        raise TypeError(
-            f"Parameter {name!r} has a {type(distribution).__name__}: use only Optuna's float, int "
-            "and categorical distributions."
-        )
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
     low, high, log, step = distribution.low, distribution.high, distribution.log, distribution.step
     whole = isinstance(distribution, IntDistribution)
     if step is not None and not (whole and step == 1):
@@ -585,9 +557,9 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
         values = parameter.values
         gaps = np.diff(np.array(values, dtype=np.float64))
         if len(gaps) and np.allclose(gaps, gaps[0], rtol=1e-9):
-            if all(isinstance(value, int) for value in values):
-                return IntDistribution(values[0], values[-1], step=values[1] - values[0])
-            return FloatDistribution(values[0], values[-1], step=float(gaps[0]))
+            whole = all(isinstance(value, int) for value in values)
+            kind = IntDistribution if whole else FloatDistribution
+            return kind(values[0], values[-1], step=values[1] - values[0])
     if isinstance(parameter, OrdinalParameter | CategoricalParameter):
         return CategoricalDistribution(tuple(parameter.values))
     raise TypeError(
@@ -612,9 +584,6 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
         IntDistribution(high=9, log=False, low=1, step=1)
     """
-    first = distributions[0]
-    if all(other == first for other in distributions):
-        return first
     if all(isinstance(d, CategoricalDistribution) for d in distributions):
         choices = {label(c): c for d in distributions for c in d.choices}  # type: ignore[attr-defined]
         return CategoricalDistribution(tuple(choices.values()))
@@ -622,19 +591,15 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
     if len(numeric) < len(distributions):
         return None
     low, high = min(d.low for d in numeric), max(d.high for d in numeric)
-    log = numeric[-1].log and low > 0
-    if not all(isinstance(d, IntDistribution) for d in numeric):
-        steps = {d.step for d in numeric}
-        step = steps.pop() if len(steps) == 1 and not log else None
-        aligned = step is None or all(_is_whole((d.low - low) / step) for d in numeric)
-        return FloatDistribution(low, high, log=log, step=step if aligned else None)
-    whole = numeric[0].step or 1
-    aligned = all(d.step == whole and _is_whole((d.low - low) / whole) for d in numeric)
-    return IntDistribution(int(low), int(high), log=log, step=int(whole) if aligned else 1)
-
-
-def _is_whole(number: float) -> bool:
-    return abs(number - round(number)) < 1e-8
+    log, step = numeric[-1].log and low > 0, numeric[0].step
+    if step is not None:
+        ranks = np.array([(d.low - low) / step for d in numeric])
+        is_aligned = np.allclose(ranks, np.rint(ranks), rtol=0.0)
+        is_common = is_aligned and not log and all(d.step == step for d in numeric)
+        step = step if is_common else None
+    if all(isinstance(d, IntDistribution) for d in numeric):
+        return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
+    return FloatDistribution(low, high, log=log, step=step)
 
 
 def label(choice: Any) -> Any:
@@ -664,26 +629,28 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
     return number(min(max(value, low), high))
 
 
-def moved(distribution: BaseDistribution, cell: Any) -> Any:
-    """Moves a cell of a table into a distribution that may differ from the column's distribution.
+def converted(distribution: BaseDistribution, cell: Any) -> Any:
+    """Converts a cell of an old table to a cell for a distribution that may have changed.
 
     Args:
         distribution: The distribution.
         cell: A number or the label of a choice.
 
     Returns:
-        A value of the distribution; ``None`` if the distribution lacks the choice, or the cell is
-        not a number. The choice ``"3"`` equals the number 3.
+        The label of a choice, or a number that may be out of range. ``None`` if the distribution
+        lacks the choice, or the cell has no place on its scale. The choice ``"3"`` equals the
+        number 3.
     """
+    number = _number_in(cell)
     if isinstance(distribution, CategoricalDistribution):
-        means = (str(cell), number_in(cell))
-        same = (c for c in distribution.choices if str(c) == means[0] or number_in(c) == means[1])
-        return next(same, None)
-    number = number_in(cell)
-    return None if number != number else value_of(distribution, number)
+        labels = map(label, distribution.choices)
+        return next((c for c in labels if str(c) == str(cell) or _number_in(c) == number), None)
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    has_place = number > 0 if distribution.log else number == number
+    return number if has_place else None
 
 
-def number_in(cell: Any) -> float:
+def _number_in(cell: Any) -> float:
     """Converts a cell to a number; returns NaN for a boolean and for other text."""
     return float("nan" if isinstance(cell, bool) else to_numeric(cell, errors="coerce"))
 
@@ -692,8 +659,5 @@ def has_value(distribution: BaseDistribution, value: Any) -> bool:
     """Returns whether a distribution contains a value."""
     if isinstance(distribution, CategoricalDistribution):
         return label(value) in [label(choice) for choice in distribution.choices]
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not distribution.low <= value <= distribution.high:
-        return False
-    return abs(value_of(distribution, value) - value) <= 1e-8 * max(1.0, abs(value))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isclose(value_of(distribution, value), value, abs_tol=1e-8)

@@ -74,8 +74,9 @@ class TransferPruner(BasePruner):
     ) -> None:
         if not 0.5 <= probability < 1:
             raise ValueError(f"probability is {probability}: give a number from 0.5 to below 1.")
-        is_prior = isinstance(history, CurvePrior)
-        self._history = history if is_prior else read_studies(history, rename)
+        self._history = (
+            history if isinstance(history, CurvePrior) else read_studies(history, rename)
+        )
         if isinstance(self._history, DataFrame) and len(self._history) and step is None:
             raise ValueError("The history is a table: name its column of steps by step=.")
         self._probability, self._columns = probability, (outcome or "value", step, task, run)

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 
 # Optuna's samplers use this private function to store the result of a constraints_func.
@@ -24,31 +24,29 @@ from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.data.columns import likely_column
 from botorch_transfer.data.measurements import numbers, variance_column
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
+    FINISHED,
     STATUS,
     TASK,
     OptunaHistory,
-    constraint_name,
+    converted,
     direction_signs,
     distribution_of,
     has_value,
     label,
-    moved,
-    number_in,
-    outcome_names,
+    outcome_signs,
     parameter_of,
     read_studies,
     rows_of,
-    sign_of,
     value_of,
+    warn_of_rename,
 )
 from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.parameters import plain
+from botorch_transfer.search_space.cells import plain
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import read_tables, with_logarithms
 from botorch_transfer.suggestion.region import Region
@@ -64,10 +62,10 @@ MAX_ATTEMPTS = 5
 
 _PARAMS = "transfer:params"
 _ROOMS = (
-    *("data.columns", "data.measurements", "data.tables", "optuna.sampler"),
+    *("data.columns", "data.measurements", "data.tables", "optuna.history", "optuna.sampler"),
     *("search_space.cells", "suggestion.reading"),
 )
-_STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
+_STATES = (*FINISHED, TrialState.RUNNING)
 _one_at_a_time = Lock()  # not an attribute, because samplers are pickled
 
 
@@ -162,8 +160,6 @@ class TransferSampler(BaseSampler):
     ) -> None:
         self._history = read_studies(history, rename)
         of_optuna = isinstance(self._history, OptunaHistory)
-        old = self._history.runs if of_optuna else self._history
-        self._old: DataFrame | None = old if isinstance(old, DataFrame) else None  # else a prior
         self._initial: dict[str, BaseDistribution] = {}
         parameters: Sequence[Parameter] = ()
         if isinstance(space, Mapping) and any(isinstance(d, Mapping) for d in space.values()):
@@ -177,7 +173,7 @@ class TransferSampler(BaseSampler):
         elif of_optuna:
             self._initial, own = self._history.distributions, self._history.space
             parameters = () if own is None else own.parameters
-        elif self._old is None or len(self._old):
+        elif not isinstance(self._history, DataFrame) or len(self._history):
             raise ValueError("Give the search space of the table or prior by space=.")
         self._known = {parameter.name: parameter for parameter in parameters}
         self._is_settled = space is not None
@@ -190,7 +186,7 @@ class TransferSampler(BaseSampler):
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
         self._log, self._robust, self._missing = log, robust, dict(missing or {})
         self._logged = set[str]()
-        self._priors = Memo(size=8)  # of learning curves, by study and scale
+        self._priors = Memo(size=8)  # of learning curves, by study
         self._encoded = Memo(size=8)  # old runs, by content
 
     def reseed_rng(self) -> None:
@@ -203,11 +199,7 @@ class TransferSampler(BaseSampler):
         self._independent.before_trial(study, trial)
 
     def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """Stores the constraints of a trial that has finished."""
         if self._constraints_func is not None:
@@ -233,14 +225,13 @@ class TransferSampler(BaseSampler):
             Before the first complete trial, the parameter's value in the row that the transfer
             model suggests, moved into the distribution. Later, a value of ``independent_sampler``.
         """
-        old = self._history.directions if isinstance(self._history, OptunaHistory) else ()
-        fits = param_name in self._initial and len(old) == len(study.directions)
-        if fits and self._is_first(study):
-            row = trial.system_attrs.get(_PARAMS)
-            row = self.sample_relative(study, trial, self._initial) if row is None else row
-            value = moved(param_distribution, row[param_name]) if param_name in row else None
-            if value is not None:
-                return value
+        is_known = param_name in self._initial and self._is_first(study)
+        if is_known and len(self._history.directions) == len(study.directions):
+            known = trial.system_attrs.get(_PARAMS)
+            row = known or self.sample_relative(study, trial, self._initial)
+            cell = converted(param_distribution, row[param_name]) if param_name in row else None
+            if cell is not None:
+                return value_of(param_distribution, cell)
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
@@ -265,20 +256,19 @@ class TransferSampler(BaseSampler):
         self._check_objectives(study)
         if self._is_first(study):
             return {}
-        found = self._initial
         complete = _complete(study)
         names = dict.fromkeys(self._known)
         if not self._is_settled:  # add parameters that the space of the history lacks
             names |= dict.fromkeys(name for trial in complete for name in trial.params)
         self._check_names(study, names)
-        if complete:
-            seen = {name: self._seen(name, complete) for name in names}
-            found = {name: distribution for name, distribution in seen.items() if distribution}
-            if self._old is None and found != self._initial:
-                raise ValueError(
-                    "The study's trials differ from the search space of the prior: fit a prior on "
-                    "the study's search space, or pass the old runs as history."
-                )
+        seen = {name: self._seen(name, complete) for name in names}
+        found = {name: distribution for name, distribution in seen.items() if distribution}
+        is_prior = not isinstance(self._history, OptunaHistory | DataFrame)
+        if is_prior and found != self._initial:
+            raise ValueError(
+                "The study's trials differ from the search space of the prior: fit a prior on the "
+                "study's search space, or pass the old runs as history."
+            )
         space = self._space_of(found, complete)
         return {} if space is None else {p.name: found[p.name] for p in space.parameters}
 
@@ -330,27 +320,19 @@ class TransferSampler(BaseSampler):
         rows = [row | own for row, own in zip(told, placed, strict=True) if own is not None]
         names = [outcome.name for outcome in outcomes]
         columns = [*space.columns, *names, self._status, variance_column(names[0])]
-        old, prior = self._old_runs(study, space, search_space), None
+        (old, missing), prior = self._old_runs(study, space, search_space), None
         if old is None:
             by_name = isinstance(self._history, Mapping) and self._history.keys() & set(names)
             known = self._history if by_name else {names[0]: self._history}
             prior = {name: known.get(name) for name in names}
         elif old.empty:
             old = None
-        elif not any(np.isfinite(numbers(old, name)).any() for name in objectives):
-            if isinstance(self._history, OptunaHistory):
-                logger.warning(
-                    "No old trial has a finite value: the study starts without a history"
-                )
-                old = None
-            else:
-                raise ValueError(
-                    f"The history has no outcome {' or '.join(map(repr, objectives))} of another "
-                    "study: name the column by outcome=, or use one of Optuna's samplers."
-                )
-        if old is not None:
+        elif any(np.isfinite(numbers(old, name)).any() for name in objectives):
             absent = [name for name in names if name not in old]
             old = old.assign(**dict.fromkeys(absent, np.nan))
+        elif isinstance(self._history, OptunaHistory):
+            logger.warning("No old trial has a finite value: the study starts without a history")
+            old = None
         tables = read_tables(
             Region(space),
             outcomes,
@@ -359,7 +341,7 @@ class TransferSampler(BaseSampler):
             self._task,
             self._status,
             prior=prior,
-            missing=None if old is None else self._values_of_absent(space, old),
+            missing=missing,
             robust=self._robust,
             memo=self._encoded,
         )
@@ -375,31 +357,23 @@ class TransferSampler(BaseSampler):
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
 
     def _check_names(self, study: Study, names: Collection[str]) -> None:
-        """Refuses a parameter with the name of another column, and unknown names in missing=."""
+        """Refuses a parameter with the name of a column; warns of unknown names in missing=."""
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
             raise ValueError(
                 f"The parameter {min(clash)!r} has the name of a column of outcomes, tasks or "
                 "states: give it another name."
             )
-        of_studies = isinstance(self._history, OptunaHistory)
-        known = {*names, *(self._history.parameters if of_studies else ())}
-        for name in sorted(self._missing.keys() - known) if of_studies else ():
-            likely = likely_column(name, known)
-            message = f"missing has the parameter {name!r}, which no trial has" + (
-                f": is {likely!r} meant?" if likely else ""
-            )
-            if self._is_settled:
-                raise ValueError(message)
+        if isinstance(self._history, OptunaHistory):
+            known = {*names, *self._history.parameters}
             with logged_once(self._logged, *_ROOMS):
-                logger.warning(message)
+                for name in sorted(self._missing.keys() - known):
+                    logger.warning(f"missing has the parameter {name!r}, which no trial has")
 
     def _check_objectives(self, study: Study) -> None:
         count = len(study.directions)
         if count > MAX_OBJECTIVES:
-            raise ValueError(
-                f"The study has {count} objectives: TransferSampler takes up to {MAX_OBJECTIVES}."
-            )
+            raise ValueError(f"The study has {count} objectives: give at most {MAX_OBJECTIVES}.")
         if isinstance(self._history, OptunaHistory):
             direction_signs("old", self._history.directions, study.directions)
         elif self._outcome is not None and len(self._outcome) != count:
@@ -411,133 +385,94 @@ class TransferSampler(BaseSampler):
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
         """Returns the only distribution of a parameter in the complete trials, or ``None``."""
         condition = self._condition(name, complete)
-        found: list[BaseDistribution] = []
-        for trial in complete:
-            active = _is_active(condition, trial.params)
-            if active != (name in trial.distributions):
-                return None
-            if active and trial.distributions[name] not in found:
-                found.append(trial.distributions[name])
-        # If the condition was never met, the distribution of the history applies.
-        found = found or [self._initial[name]] if name in self._initial else found
-        if len(found) != 1:
+        if any((name in t.params) != _is_active(condition, t.params) for t in complete):
             return None
-        return found[0]
+        found = [trial.distributions[name] for trial in complete if name in trial.params]
+        # If the condition was never met, the distribution of the history applies.
+        only = found[0] if found else self._initial.get(name)
+        return only if all(distribution == only for distribution in found) else None
 
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
         """Returns the history's condition on a parameter; empty if all trials have it."""
         is_always = bool(complete) and all(name in trial.params for trial in complete)
-        known = None if is_always or name not in self._known else self._known[name].active_if
-        return known or {}
+        return {} if is_always or name not in self._known else self._known[name].active_if or {}
 
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
     ) -> SearchSpace | None:
         """Makes a search space of distributions. The history has the activity conditions."""
-        known = self._known
-        order = [*known, *(name for name in distributions if name not in known)]
-        kept: dict[str, Parameter] = {}
-        for name in order:
+        known, kept = self._known, dict[str, Parameter]()
+        for name in dict.fromkeys([*known, *distributions]):
             distribution = distributions.get(name)
             if distribution is None or distribution.single():
                 continue
-            condition: dict[str, tuple[Any, ...]] | None = None
-            if active_if := self._condition(name, complete):
-                condition = {
-                    parent: tuple(v for v in values if kept[parent].contains(v))
-                    for parent, values in active_if.items()
-                    if parent in kept
-                }
-                if len(condition) < len(active_if) or not all(condition.values()):
-                    continue
+            condition = {
+                parent: tuple(v for v in values if parent in kept and kept[parent].contains(v))
+                for parent, values in self._condition(name, complete).items()
+            }
+            if not all(condition.values()):
+                continue
+            active_if = condition or None
             if name in known and self._initial[name] == distribution:
-                kept[name] = replace(known[name], active_if=condition)  # type: ignore[type-var]
+                kept[name] = replace(known[name], active_if=active_if)  # type: ignore[type-var]
             else:
-                kept[name] = parameter_of(name, distribution, condition)
+                kept[name] = parameter_of(name, distribution, active_if)
         return SearchSpace(list(kept.values())) if kept else None
 
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
         """Returns the objectives, and the constraints of complete trials or of the history."""
-        names = self._outcome or outcome_names(len(study.directions))
-        signs = map(sign_of, study.directions)
-        outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
-        outcomes = with_logarithms(outcomes, self._log)
+        signs = outcome_signs(study.directions)
+        named = zip(self._outcome or signs, signs.values(), strict=True)
+        outcomes = with_logarithms([Outcome(*part) for part in named], self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        limits = list(dict.fromkeys(constraint_name(k) for t in complete for k in t.constraints))
+        limits = list(dict.fromkeys(f"constraint_{k}" for t in complete for k in t.constraints))
         if not complete and isinstance(self._history, OptunaHistory):
             limits = self._history.constraints
         return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
 
     def _old_runs(
         self, study: Study, space: SearchSpace, search_space: Mapping[str, BaseDistribution]
-    ) -> DataFrame | None:
-        """Returns the history without this study, in its directions and distributions."""
-        old = self._old
-        if old is None or not isinstance(self._history, OptunaHistory):
-            return old  # None: a prior
-        old = old[old[TASK] != study.study_name]
+    ) -> tuple[DataFrame | None, dict[str, Any]]:
+        """Returns the history without this study, in its directions and distributions.
+
+        The second part has the values of parameters that the history lacks; ``None`` if unknown.
+        """
+        if not isinstance(self._history, OptunaHistory):
+            return self._history if isinstance(self._history, DataFrame) else None, self._missing
+        old = self._history.runs[self._history.runs[TASK] != study.study_name]
         signs = direction_signs("old", self._history.directions, study.directions)
-        names = outcome_names(len(signs))
-        old = old.assign(**{name: s * old[name] for name, s in zip(names, signs, strict=True)})
+        old = old.assign(**{name: sign * old[name] for name, sign in signs.items()})
         for name in [name for name in space.columns if name in old]:
             if search_space[name] == self._initial.get(name):
                 continue
-            cells = old[name].map(partial(_converted, search_space[name]), na_action="ignore")
-            lost = old[name].notna() & cells.isna()
-            if lost.any():
+            cells = old[name].map(partial(converted, search_space[name]), na_action="ignore")
+            lost = old[name][old[name].notna() & cells.isna()]
+            treatment = "the parameter counts as not recorded" if cells.isna().all() else "left out"
+            if len(lost):
                 logger.warning(
-                    "%d old values of %r, such as %r, do not fit its new distribution %s: %s",
-                    lost.sum(),
-                    name,
-                    plain(old[name][lost].iloc[0]),
-                    search_space[name],
-                    "the parameter counts as not recorded" if cells.isna().all() else "left out",
+                    f"{len(lost)} old values of {name!r}, such as {plain(lost.iloc[0])!r}, do not "
+                    f"fit its new distribution {search_space[name]}: {treatment}"
                 )
             if cells.isna().all():
                 old = old.drop(columns=name)
             else:
-                old = old.assign(**{name: cells})[~lost].infer_objects()
+                old = old.assign(**{name: cells}).drop(index=lost.index).infer_objects()
         spare = [name for name in old if name not in {*space.columns, TASK}]
         for name in space.columns:
-            absent = name not in self._history.runs and name not in self._missing
-            if absent and (likely := likely_column(name, spare)):
-                logger.warning(
-                    "Old studies lack the parameter %r, but have %r: if they are the same, pass "
-                    "rename={%r: %r}",
-                    name,
-                    likely,
-                    likely,
-                    name,
-                )
+            if name not in self._history.runs and name not in self._missing:
+                warn_of_rename("The history", name, spare)
         if len(old) and not any(name in old for name in space.columns):
             logger.warning("Old runs have none of the study's parameters: they are left out")
-            return old[:0]
-        return old
-
-    def _values_of_absent(self, space: SearchSpace, old: DataFrame) -> dict[str, Any]:
-        """Returns the values of parameters that old runs lack; ``None`` if unknown."""
-        if isinstance(self._old, DataFrame) and not isinstance(self._history, OptunaHistory):
-            return self._missing
+            old = old[:0]
         known = {name: value for name, value in self._missing.items() if name in space.columns}
-        return dict.fromkeys(name for name in space.columns if name not in old) | known
+        return old, dict.fromkeys(name for name in space.columns if name not in old) | known
 
     def _curves(self, study: Study) -> CurvePrior | None:
         """Returns the prior of the learning curves of old studies, if any."""
         if not isinstance(self._history, OptunaHistory):
             return None
-        name, log = study.study_name, bool(self._log)
-        learn = partial(self._history.curve_prior, name, log)
-        return self._priors.recall(repr((name, log)), learn)
-
-
-def _converted(distribution: BaseDistribution, cell: Any) -> Any:
-    """Converts an old value to a cell for a distribution; returns ``None`` if it does not fit."""
-    if isinstance(distribution, CategoricalDistribution):
-        value = moved(distribution, cell)
-        return None if value is None and cell != "None" else label(value)
-    number = number_in(cell)
-    has_place = number > 0 or not getattr(distribution, "log", False)
-    return number if number == number and has_place else None
+        learn = partial(self._history.curve_prior, study.study_name, bool(self._log))
+        return self._priors.recall(study.study_name, learn)
 
 
 def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:

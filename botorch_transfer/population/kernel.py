@@ -166,17 +166,11 @@ class ConditionedPopulation(ConditionedBatch):
         task_names: Sequence[str] | None = None,
     ) -> None:
         super().__init__(lengthscale, outputscale, kernel, task_names or range_names(len(parts)))
-        self.register(
-            points=points,
-            parts=parts.contiguous(),
-            alpha=parts.contiguous().sum(dim=0, keepdim=True),
-            inverse_root=by_columns(inverse_root),
-            reference=reference,
-            own_lengthscale=own_lengthscale,
-            own_outputscale=own_outputscale,
-            own_noise=own_noise,
-            prior_mean=torch.zeros_like(outputscale),
-        )
+        parts, prior_mean = parts.contiguous(), torch.zeros_like(outputscale)
+        self.register(points=points, parts=parts, reference=reference, prior_mean=prior_mean)
+        self.register(alpha=parts.sum(dim=0, keepdim=True), inverse_root=by_columns(inverse_root))
+        self.register(own_lengthscale=own_lengthscale, own_outputscale=own_outputscale)
+        self.register(own_noise=own_noise)
 
     @classmethod
     @torch.no_grad()
@@ -491,13 +485,9 @@ class PopulationKernel(PriorKernel):
         z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()
         # Random scale and level: two normal numbers for each function.
         slope, level = (number * v.sqrt() for number, v in zip(z, variances, strict=True))
+        kwargs |= {"sample_shape": sample_shape, "num_features": num_features}
         own = draw_kernel_feature_paths_fallback(
-            num_inputs=gps.dim,
-            mean_module=None,
-            covar_module=self.residual,
-            sample_shape=sample_shape,
-            num_features=num_features,
-            **kwargs,
+            num_inputs=gps.dim, mean_module=None, covar_module=self.residual, **kwargs
         )
         own_mean = own(gps.reference.to(factor)).mean(dim=-1)
         common = self.common_covariance.draw(sample_shape, batch_shape, num_features)

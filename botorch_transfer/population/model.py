@@ -178,9 +178,8 @@ class PopulationGP(SourcePosteriorGP):
 
         It is the lowest finite number if a covariance matrix is not positive definite.
         """
-        training = self.training
-        self.eval()
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
+        X = self.transform_inputs(X) if self.training else X  # evaluation mode has transformed them
         mean = self.mean_module.common(X).double().unsqueeze(-2)
         scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
         if self._infers_noise and not cast(Any, self.likelihood).noise_covar.is_set:
@@ -193,7 +192,6 @@ class PopulationGP(SourcePosteriorGP):
         added = unit.square().unsqueeze(-1) * levels
         root = cholesky_or_nan(covariance.unsqueeze(-4) + added[..., None, None, None])
         residual = (Y - scales.unsqueeze(-1) * mean).unsqueeze(-1).unsqueeze(-4)
-        self.train(training)
         residual = residual.expand(*root.shape[:-1], 1)
         value = log_density(root, torch.linalg.solve_triangular(root, residual, upper=False))
         return value.nan_to_num(nan=torch.finfo(value.dtype).min)

@@ -183,12 +183,10 @@ class PopulationObjective:
 
     def start(self) -> Tensor:
         """Returns the parameters that the optimization starts from."""
-        d, M = self._dim, self._num_tasks
-        lengthscale, noise = math.log(0.5) + 0.25 * math.log(d), math.log(0.02)
-        start = torch.zeros(2 * d + 3 + M, dtype=torch.double)
-        start[:d] = start[d : 2 * d] = torch.as_tensor(lengthscale)
-        start[2 * d : 2 * d + 3] = torch.tensor([math.log(0.8), math.log(0.7), noise])
-        return start.clamp(*self.bounds()).to(self.tasks.Y.device)
+        lengthscale = math.log(0.5) + 0.25 * math.log(self._dim)
+        scales_and_noise = [math.log(0.8), math.log(0.7), math.log(0.02)]
+        start = [lengthscale] * 2 * self._dim + scales_and_noise + [0.0] * self._num_tasks
+        return torch.tensor(start).double().clamp(*self.bounds()).to(self.tasks.Y.device)
 
     def bounds(self) -> Tensor:
         """Returns the lower and upper bounds of the parameters.
@@ -199,12 +197,11 @@ class PopulationObjective:
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d
-        constant = (self.tasks.X[:1] == self.tasks.X).all(dim=0)
-        largest = 2.0
-        if len(self.tasks.Y) > 1 and bool(constant.any()):
-            fixed, largest = math.log(_UNKNOWN_LENGTHSCALE), 0.0
-            for column in constant.nonzero().flatten().tolist():
-                pairs[column] = pairs[d + column] = (fixed, fixed)
+        constant = (self.tasks.X[:1] == self.tasks.X).all(dim=0) & (len(self.tasks.Y) > 1)
+        fixed, largest = math.log(_UNKNOWN_LENGTHSCALE), 2.0
+        for column in constant.nonzero().flatten().tolist():
+            pairs[column] = pairs[d + column] = (fixed, fixed)
+            largest = 0.0
         pairs += [(-4.0, largest)] * 2 + [(-11.0, 0.0)] + [(-4.0, 4.0)] * M
         return torch.tensor(pairs, dtype=torch.double).T
 
@@ -214,15 +211,11 @@ class PopulationObjective:
     def read(self, theta: Tensor) -> PopulationHyperparameters:
         """Converts ``... x k`` parameters to hyperparameters."""
         common, own, s_c, s_h, noise, of_tasks = self._split(theta)
-        return PopulationHyperparameters(
-            common.exp(),
-            own.exp(),
-            (2 * s_c).exp().squeeze(-1),
-            (2 * s_h).exp().squeeze(-1),
-            noise.exp().squeeze(-1),
-            (noise + of_tasks).exp(),
-        )
+        scalars = (part.squeeze(-1) for part in (2 * s_c, 2 * s_h, noise))
+        logarithms = common, own, *scalars, noise + of_tasks
+        return PopulationHyperparameters(*(part.exp() for part in logarithms))
 
+    @torch.enable_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective, row by row.
 
@@ -233,12 +226,11 @@ class PopulationObjective:
         Returns:
             The ``P`` values and their ``P x k`` gradient.
         """
-        with torch.enable_grad():
-            theta = theta.detach().requires_grad_()
-            deviations = (theta @ self._of_priors - self._mean) / self._std
-            likelihoods = torch.stack([self._likelihood(self.read(row)) for row in theta])
-            value = likelihoods + 0.5 * deviations.square().sum(dim=-1)
-            (slope,) = torch.autograd.grad(value.sum(), theta)
+        theta = theta.detach().requires_grad_()
+        deviations = (theta @ self._of_priors - self._mean) / self._std
+        likelihoods = torch.stack([self._likelihood(self.read(row)) for row in theta])
+        value = likelihoods + 0.5 * deviations.square().sum(dim=-1)
+        (slope,) = torch.autograd.grad(value.sum(), theta)
         return value.detach() / len(self.tasks.Y), slope / len(self.tasks.Y)
 
     def _likelihood(self, found: PopulationHyperparameters) -> Tensor:
@@ -252,9 +244,7 @@ class PopulationObjective:
 
 
 def fit_population(
-    tasks: Observations,
-    kernel: str,
-    options: PopulationOptions,
+    tasks: Observations, kernel: str, options: PopulationOptions
 ) -> tuple[PopulationHyperparameters, Tensor]:
     """Fits the hyperparameters by maximum a posteriori.
 
@@ -433,14 +423,9 @@ class SourcePopulation(ConditionedPrior):
     def hyperparameters(self) -> PopulationHyperparameters:
         """The hyperparameters of a further task."""
         gps = self.gps
-        return PopulationHyperparameters(
-            gps.lengthscale[0],
-            gps.own_lengthscale,
-            gps.outputscale[0],
-            gps.own_outputscale,
-            gps.own_noise,
-            gps.own_noise,
-        )
+        lengthscales = gps.lengthscale[0], gps.own_lengthscale
+        scales = gps.outputscale[0], gps.own_outputscale
+        return PopulationHyperparameters(*lengthscales, *scales, gps.own_noise, gps.own_noise)
 
     def _statistics(self) -> dict[str, Tensor]:
         data = self.observed
@@ -469,10 +454,9 @@ class SourcePopulation(ConditionedPrior):
     @property
     def scale_log_std(self) -> float:
         """The standard deviation of the logarithm of a further task's scale."""
-        deviations = self._scales().log()
-        deviations = deviations - deviations.mean() if len(deviations) else deviations
-        squares = _PSEUDO_TASKS * _SCALE_STD**2 + float(deviations.square().sum())
-        return float((squares / (_PSEUDO_TASKS + len(deviations))) ** 0.5)
+        logs = self._scales().log()
+        squares = _PSEUDO_TASKS * _SCALE_STD**2 + float((logs - logs.mean()).square().sum())
+        return float((squares / (_PSEUDO_TASKS + len(logs))) ** 0.5)
 
     @property
     def level_variance(self) -> float:

@@ -213,8 +213,7 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
         frame = pd.read_excel(path, **options)
     except ImportError as error:
         raise ValueError(
-            f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel], or "
-            "save it as a CSV file."
+            f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
         ) from error
     except (BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{path} is no Excel file ({error}).") from error
@@ -229,7 +228,38 @@ def stripped(cell: Any) -> Any:
 
 def is_text(column: Series) -> bool:
     """Returns whether a column may contain text."""
-    return is_object_dtype(column.dtype) or is_string_dtype(column.dtype)
+    kind = column.dtype
+    return is_object_dtype(kind) or is_string_dtype(kind) or isinstance(kind, pd.CategoricalDtype)
+
+
+def plain(value: Any) -> Any:
+    """Converts a NumPy scalar to a Python object."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def refuse_cell(
+    bad: NDArray[np.bool_], column: Series, reason: str, what: str = "The column", verb: str = "has"
+) -> None:
+    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
+
+    Args:
+        bad: An ``n`` array.
+        column: A column with ``n`` cells.
+        reason: The rest of the sentence after the cell and the row.
+        what: The first words of the sentence, before the name of the column.
+        verb: The verb between the name and the value of the cell.
+
+    Raises:
+        InputDataError: If ``bad`` is true anywhere.
+    """
+    if not bad.any():
+        return
+    first, others = int(np.argmax(bad)), int(bad.sum()) - 1
+    is_empty = column.isna().iloc[first]
+    found = "has no value" if is_empty else f"{verb} {plain(column.iloc[first])!r}"
+    rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
+    where = f"in row {column.index[first]}{rows}"
+    raise InputDataError(f"{what} {column.name!r} {found} {where}, {reason}.")
 
 
 def check_same_units(tables: Mapping[str, DataFrame], columns: Collection[Any]) -> None:
@@ -250,9 +280,8 @@ def check_same_units(tables: Mapping[str, DataFrame], columns: Collection[Any]) 
     for name in columns:
         found: dict[Any, tuple[str, str]] = {}
         for what, table in tables.items():
-            if list(table.columns).count(name) == 1 and is_text(table[name]):
-                units = table[name].astype(str).str.extract(NUMBER)["unit"].dropna()
-                for unit in units[:1]:
+            for parts in _split(table, [name]).values():
+                for unit in parts["unit"].dropna()[:1]:
                     found.setdefault(SCALES.get(unit, unit), (unit, what))
         if len(found) > 1:
             (unit, what), (other, where) = list(found.values())[:2]
@@ -260,6 +289,13 @@ def check_same_units(tables: Mapping[str, DataFrame], columns: Collection[Any]) 
                 f"{name!r} is in {unit!r} in the {what} and in {other!r} in the {where}: convert "
                 "one of them."
             )
+
+
+def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:
+    """Splits the cells of columns of text into numbers and units; skips duplicate columns."""
+    names = list(frame.columns)
+    texts = [n for n in names if n in columns and names.count(n) == 1 and is_text(frame[n])]
+    return {name: frame[name].astype(str).str.extract(NUMBER) for name in texts}
 
 
 def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:
@@ -285,12 +321,9 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         >>> with_numbers(frame, ["time", "yield"])["time"].tolist()
         [10.0, 90.0, nan]
     """
-    frame, names = frame.copy(deep=False), list(frame.columns)
+    frame = frame.copy(deep=False)
     units: list[str] = []
-    for name in (name for name in names if name in columns and names.count(name) == 1):
-        if not is_text(frame[name]):
-            continue
-        parts = frame[name].astype(str).str.extract(NUMBER)
+    for name, parts in _split(frame, columns).items():
         found, slips = parts["number"].notna(), frame[name][:0]
         kinds = parts["unit"].map(lambda unit: SCALES.get(unit, [unit])[0], "ignore")
         first = parts["unit"][kinds.notna() & ~kinds.duplicated()]
@@ -342,14 +375,8 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
         >>> rows_of_tasks(Series(["tue", "mon", "tue"]))
         {'tue': array([0, 2]), 'mon': array([1])}
     """
-    if column.isna().any():
-        row = column.index[int(column.isna().to_numpy().argmax())]
-        others = int(column.isna().sum()) - 1
-        more = f" (and {others:,} other rows)" if others else ""
-        raise InputDataError(
-            f"Row {row}{more} has no task in the column {column.name!r}: name the task, or drop "
-            "the row."
-        )
+    problem = "so the run has no task: name the task, or drop the row"
+    refuse_cell(column.isna().to_numpy(), column, problem)
     names = column.map(stripped).astype(str).to_numpy()
     positions = Series(np.arange(len(names)))
     return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}

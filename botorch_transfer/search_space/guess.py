@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame, Series, factorize, to_numeric
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
-from botorch_transfer.search_space.cells import is_text, stripped, with_numbers
+from botorch_transfer.search_space.cells import is_text, plain, stripped, with_numbers
 from botorch_transfer.search_space.parameters import (
     ActiveIf,
     CategoricalParameter,
@@ -28,9 +28,7 @@ from botorch_transfer.search_space.parameters import (
     IntegerParameter,
     OrdinalParameter,
     Parameter,
-    has_decimal_comma,
     is_none,
-    plain,
     refuse_where,
 )
 from botorch_transfer.search_space.space import SearchSpace, check_table
@@ -129,11 +127,9 @@ def guess_space(
     leave_out = [leave_out] if isinstance(leave_out, str) else leave_out
     outcomes = [outcome] if isinstance(outcome, str) else list(outcome)
     named = [*outcomes, *(name for name in (task, step, run) if name is not None)]
-    check_table(frame, named)
     leave_out = [*leave_out, *named]
-    columns = [name for name in frame.columns if name not in (*leave_out, task)]
-    check_table(frame, columns)
-    columns = list(map(str, columns))
+    columns = [str(name) for name in frame.columns if name not in leave_out]
+    check_table(frame, [*named, *columns])
     frame = with_numbers(frame, columns, whole=True)
     frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
     tasks = None if task is None else frame[task]
@@ -142,18 +138,12 @@ def guess_space(
     if step is not None or run is not None:
         varies = frame.groupby(_runs(frame, task, step, run))[columns].nunique(dropna=False) > 1
         unused |= {name: "changes within a run" for name in columns if varies[name].any()}
-    copies = _copies(frame, [name for name in columns if name not in unused])
-    if copies:
-        listed = "; ".join(f"{name!r} {reason}" for name, reason in copies.items())
-        logger.warning(
-            "Left out, as these columns have other names for the same values: %s", listed
-        )
-    left = [name for name in columns if name not in (*unused, *copies)]
-    for name in left if step is None else ():
-        if STEPS.fullmatch(name):
+    unused |= (copies := _copies(frame, [name for name in columns if name not in unused]))
+    left = [name for name in columns if name not in unused]
+    for name in left:
+        if step is None and STEPS.fullmatch(name):
             message = "%r may be the step of a learning curve: if it is, name the column by step="
             logger.warning(message, name)
-    for name in left:
         for other in [other for other in outcomes if other in frame]:
             if _is_almost(frame[name], frame[other], tasks):
                 message = "%r is ordered almost like %r: leave it out if it is a measure"
@@ -173,21 +163,20 @@ def guess_space(
             logger.info(message, name, empty, len(column))
         if isinstance(guessed, str):
             unused[name] = guessed
-        else:
-            found[name] = guessed
-            spellings: dict[str, Any] = {}
-            for value in getattr(guessed, "values", ()):
-                other = spellings.setdefault(str(value).casefold(), value)
-                if other != value:
-                    message = "%r has both %r and %r: if they mean the same, use one spelling"
-                    logger.warning(message, name, other, value)
+            continue
+        found[name] = guessed
+        spellings: dict[str, Any] = {}
+        for value in getattr(guessed, "values", ()):
+            other = spellings.setdefault(str(value).casefold(), value)
+            if other != value:
+                message = "%r has both %r and %r: if they mean the same, use one spelling"
+                logger.warning(message, name, other, value)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
-        logger.info("No parameters: %s", listed)
+        logger.log(logging.WARNING if copies else logging.INFO, "No parameters: %s", listed)
     if not found:
         raise InputDataError(
-            f"The table has no column that varies besides {', '.join(map(repr, leave_out))}: there "
-            "is no parameter to guess."
+            f"The table has no column that varies besides {', '.join(map(repr, leave_out))}."
         )
     return SearchSpace(list(found.values()))
 
@@ -256,15 +245,11 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
             same.setdefault(codes.tobytes(), []).append(name)
     reasons: dict[str, str] = {}
     for names in same.values():
-        kept = max(names, key=lambda name: _share_of_letters(frame[name]))
-        text = [name for name in names if name != kept and not is_numeric_dtype(frame[name])]
-        reasons |= dict.fromkeys(text, f"renames the values of {kept!r}")
+        texts = {name: "".join(map(str, distinct[name].dropna().unique())) for name in names}
+        kept = max(names, key=lambda name: np.mean([*map(str.isalpha, texts[name])]))
+        copies = [name for name in names if name != kept and not is_numeric_dtype(frame[name])]
+        reasons |= dict.fromkeys(copies, f"renames the values of {kept!r}")
     return reasons
-
-
-def _share_of_letters(column: Any) -> float:
-    text = "".join(map(str, column.dropna().unique()))
-    return sum(sign.isalpha() for sign in text) / max(len(text), 1)
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
@@ -275,7 +260,8 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     if is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype):
         if to_numeric(column, errors="coerce").notna().any():
             # Next to numbers, text such as "9,5" is a number, not a choice such as "64,32".
-            refuse_where(has_decimal_comma(column), column, "a decimal comma: write a point")
+            has_comma = column.astype(str).str.fullmatch(r"\s*[-+]?\d+,\d+\s*").to_numpy(np.bool_)
+            refuse_where(has_comma, column, "a decimal comma: write a point")
         choices = sorted((plain(value) for value in values), key=str)
         once = [text for text, number in Counter(map(str, column)).items() if number == 1]
         sentences = [text for text in once if text.count(" ") >= 2]
@@ -283,15 +269,20 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         if len(choices) > MAX_CHOICES or (rare and num_rows > 4):
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
-    numbers = np.sort(column[np.isfinite(column)].unique())
+    finite = column[np.isfinite(column)]
+    numbers = np.sort(finite.unique())
     if len(numbers) < 2:
         return "never changes"
-    log = _is_logarithmic(column[np.isfinite(column)].to_numpy(dtype=np.float64))
+    log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
     whole = bool((numbers == np.rint(numbers)).all())
-    if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not _is_run(numbers):
+    is_run = whole and bool((np.diff(numbers) == 1).all())
+    if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not is_run:
         levels = [int(number) if whole else float(number) for number in numbers]
-        return OrdinalParameter(name, levels, log or _is_geometric(numbers), active_if)
-    if whole and len(numbers) == len(column) > MAX_LEVELS and _is_run(numbers):
+        is_geometric = (
+            len(numbers) > 2 and numbers[0] > 0 and np.ptp(np.diff(np.log(numbers))) < 1e-6
+        )
+        return OrdinalParameter(name, levels, log or bool(is_geometric), active_if)
+    if is_run and len(numbers) == len(column) > MAX_LEVELS:
         return "counts the rows"
     if whole:
         return IntegerParameter(name, int(numbers[0]), int(numbers[-1]), log, active_if)
@@ -318,16 +309,3 @@ def _is_logarithmic(values: NDArray[np.float64]) -> bool:
         for scaled in (np.log(values), values)
     ]
     return bool(off[0] < off[1])
-
-
-def _is_run(numbers: NDArray[Any]) -> bool:
-    """Returns whether numbers are consecutive integers."""
-    return bool((numbers == np.rint(numbers)).all() and (np.diff(numbers) == 1).all())
-
-
-def _is_geometric(numbers: NDArray[Any]) -> bool:
-    """Returns whether at least three numbers have a constant ratio, such as powers of two."""
-    if len(numbers) < 3 or numbers[0] <= 0:
-        return False
-    ratios = numbers[1:] / numbers[:-1]
-    return bool(np.allclose(ratios, ratios[0], rtol=1e-6))

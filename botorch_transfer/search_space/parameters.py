@@ -7,22 +7,19 @@ kind of parameter: a subclass of :class:`Parameter`.
 from __future__ import annotations
 
 import math
-import operator
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Real
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import CategoricalDtype, DataFrame, Series, to_numeric
+from pandas import DataFrame, Series, to_numeric
 
-from botorch_transfer.search_space.cells import stripped
+from botorch_transfer.search_space.cells import refuse_cell, stripped
 
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
@@ -48,13 +45,10 @@ class Parameter(ABC):
 
     def _problems(self) -> Iterator[str]:
         """Yields the problems of the arguments; the first problem is raised."""
-        given = {} if self.active_if is None else self.active_if
-        is_empty = self.active_if is not None and not given
-        if is_empty or not isinstance(given, Mapping) or not all(map(_as_tuple, given.values())):
-            yield (
-                f"has the active_if {given!r}: give a dictionary of parent parameters with at "
-                "least one value for each parent, {'parent': [values]}, or leave active_if out"
-            )
+        given = self.active_if
+        is_full = isinstance(given, Mapping) and given and all(map(_as_tuple, given.values()))
+        if given is not None and not is_full:
+            yield f"has the active_if {given!r}: give a dictionary from parents to lists of values"
 
     def _set(self, **fields: Any) -> None:
         """Sets fields of a new, frozen object."""
@@ -157,14 +151,15 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
     return (values,) if is_one else tuple(values)
 
 
+#: :func:`~.cells.refuse_cell` for the column of a parameter.
+refuse_where = partial(refuse_cell, what="Parameter", verb="is")
+
+
 def read_values(column: Series) -> Series:
-    """Reads a column as plain objects or numbers; raises an error for missing values."""
-    problem = (
-        "but the parameter is active there: fill in the value, or drop the row. If some runs do "
-        "not have the parameter, give it an active_if"
-    )
+    """Returns a column; raises an error for missing values."""
+    problem = "but the parameter is active there: fill it in, drop the row, or give it an active_if"
     refuse_where(column.isna().to_numpy(), column, problem)
-    return column.astype(object) if isinstance(column.dtype, CategoricalDtype) else column
+    return column
 
 
 def read_numbers(column: Series) -> Array:
@@ -183,30 +178,6 @@ def relative_tolerance(column: Series) -> float:
 def is_none(value: Any) -> bool:
     """Returns whether a value is "none" in any case; an empty cell of a choice means "none"."""
     return isinstance(value, str) and value.casefold() == "none"
-
-
-def has_decimal_comma(column: Series) -> NDArray[np.bool_]:
-    """Returns a mask of the ``n`` cells that are text such as ``"9,5"``."""
-    values = column.tolist()
-    found = [isinstance(v, str) and re.fullmatch(r"\s*[-+]?\d+,\d+\s*", v) for v in values]
-    return np.array(found, dtype=np.bool_)
-
-
-def refuse_where(bad: NDArray[np.bool_], column: Series, problem: str) -> None:
-    """Raises an ``InputDataError`` about the first row where ``bad`` is true, if any."""
-    if not bad.any():
-        return
-    first, others = int(np.argmax(bad)), int(bad.sum()) - 1
-    is_empty = column.isna().iloc[first]
-    found = "has no value" if is_empty else f"is {plain(column.iloc[first])!r}"
-    rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
-    where = f"in row {column.index[first]}{rows}"
-    raise InputDataError(f"Parameter {column.name!r} {found} {where}, {problem}.")
-
-
-def plain(value: Any) -> Any:
-    """Converts a NumPy scalar to a Python object."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _ratio(part: Array, whole: Array) -> Array:
@@ -338,7 +309,7 @@ class FloatParameter(_RangeParameter):
         step, log = self.step, self.log
         if step is not None and not (isinstance(step, Real) and 0 < step < math.inf):
             yield f"has the step {step!r}: give a step above 0"
-        if step is not None and operator.gt(*self._steps):
+        if step is not None and self._steps[0] > self._steps[1]:
             yield (
                 f"has no multiple of its step {step} in its range [{self.lower}, {self.upper}]: "
                 "widen the range, or give a smaller step"
@@ -346,7 +317,7 @@ class FloatParameter(_RangeParameter):
         if log not in (True, False, "1-x"):
             yield f"has log={log!r}: use True, False or '1-x'"
         if log == "1-x" and self.upper >= 1:
-            yield (f"has log='1-x' and the upper bound {self.upper}: give an upper bound below 1")
+            yield f"has log='1-x' and the upper bound {self.upper}: give an upper bound below 1"
 
     @property
     def _steps(self) -> tuple[int, int]:
@@ -417,10 +388,7 @@ class IntegerParameter(_RangeParameter):
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
         if self.lower != int(self.lower) or self.upper != int(self.upper):
-            yield (
-                f"has the bounds {self.lower} and {self.upper}: give whole numbers, or use "
-                "FloatParameter"
-            )
+            yield f"has bounds {self.lower}, {self.upper}: give whole numbers, or a FloatParameter"
         if self.log not in (True, False):
             yield f"has log={self.log!r}: use True or False for an integer parameter"
 
@@ -434,10 +402,9 @@ class IntegerParameter(_RangeParameter):
         super().encode(frame)
         column = frame[self.name]
         numbers = read_numbers(column).clip(self.lower, self.upper)
-        integers = np.rint(numbers)
-        error = np.abs(numbers - integers) / np.maximum(1.0, np.abs(numbers))
-        problem = "not an integer: round it or use FloatParameter"
-        refuse_where(error > relative_tolerance(column), column, problem)
+        integers, tolerance = np.rint(numbers), relative_tolerance(column)
+        is_whole = np.isclose(numbers, integers, tolerance, tolerance)
+        refuse_where(~is_whole, column, "not an integer: round it or use FloatParameter")
         return self._inside(integers)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
@@ -453,9 +420,7 @@ class IntegerParameter(_RangeParameter):
 
     def contains(self, value: Hashable) -> bool:
         """Returns whether ``value`` is an integer in the range."""
-        if not isinstance(value, Real):  # NumPy's numbers are real, too
-            return False
-        return bool(self.lower <= value <= self.upper and value == int(value))
+        return isinstance(value, Real) and self.lower <= value <= self.upper and value == int(value)
 
     def _inside(self, integers: Array) -> Array:
         start, end = self._ends
@@ -481,9 +446,8 @@ class _ListedParameter(Parameter):
             yield f"has the values {values!r}: give a list of values"
         if not values:
             yield "has no values: give at least one value"
-        for rank, value in enumerate(values):
-            if value in values[:rank]:
-                yield f"repeats the value {value!r}: list each value once"
+        if twice := [value for value in values if values.count(value) > 1]:
+            yield f"repeats the value {twice[0]!r}: list each value once"
 
     @property
     def size(self) -> int:
@@ -502,11 +466,6 @@ class _ListedParameter(Parameter):
         refuse_where(ranks < 0, column, problem)
         return self.unit_grid()[ranks]
 
-    def place(self, frame: DataFrame) -> Array:
-        """Looks values up in the list; NaN for values not in the list; see ``Parameter.place``."""
-        ranks = self._ranks(frame[self.name])
-        return np.where(ranks[:, None] < 0, np.nan, self.unit_grid()[ranks])
-
     def _ranks(self, column: Series) -> NDArray[np.intp]:
         """Returns the positions of ``n`` values in the list; -1 for values not in the list."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
@@ -514,12 +473,8 @@ class _ListedParameter(Parameter):
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
         """Looks up ``n`` cells; strips blanks around a cell if the unstripped cell is unknown."""
-        cells = self._cells(column)
+        cells = read_values(column)
         return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
-
-    def _cells(self, column: Series) -> Series:
-        """Returns the cells as plain objects; raises an error for empty cells."""
-        return read_values(column)
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
         """Returns the values at positions in the list, with their Python types."""
@@ -576,21 +531,25 @@ class OrdinalParameter(_ListedParameter):
 
     def place(self, frame: DataFrame) -> Array:
         """Looks values up; interpolates or extrapolates other numbers; see ``Parameter.place``."""
-        placed = super().place(frame)
-        if not self.is_numeric or self.size == 1:
-            return placed
-        numbers, values, positions = read_numbers(frame[self.name]), self._numbers, self._positions
-        if self.log:
-            with np.errstate(invalid="ignore", divide="ignore"):  # such as logarithms of 0
-                numbers, values = np.log(numbers), np.log(values)
-        gap = np.searchsorted(values[1:-1], numbers)
-        slopes = np.diff(positions) / np.diff(values)
-        other = (positions[gap] + slopes[gap] * (numbers - values[gap]))[:, None]
-        return np.where(np.isnan(placed) & np.isfinite(other), other, placed)
+        ranks, positions = self._ranks(frame[self.name]), self.unit_grid()[:, 0]
+        other = np.full(len(ranks), np.nan)
+        if self.is_numeric and self.size > 1:
+            numbers, values = read_numbers(frame[self.name]), self._numbers
+            if self.log:
+                with np.errstate(invalid="ignore", divide="ignore"):  # such as logarithms of 0
+                    numbers, values = np.log(numbers), np.log(values)
+            gap = np.searchsorted(values[1:-1], numbers)
+            slopes = np.diff(positions) / np.diff(values)
+            other = positions[gap] + slopes[gap] * (numbers - values[gap])
+            other[~np.isfinite(other)] = np.nan
+        return np.where(ranks < 0, other, positions[ranks])[:, None]
 
     def unit_grid(self) -> Array:
         """Returns the ``size x 1`` encodings of all values."""
-        return self._positions[:, None]
+        if self.size == 1:
+            return np.array([[0.5]])
+        scale = np.log(self._numbers) if self.log else np.arange(self.size)
+        return ((scale - scale[0]) / (scale[-1] - scale[0]))[:, None]
 
     @property
     def is_numeric(self) -> bool:
@@ -602,13 +561,6 @@ class OrdinalParameter(_ListedParameter):
         return np.array(self.values, dtype=np.float64)
 
     @property
-    def _positions(self) -> Array:
-        if self.size == 1:
-            return np.array([0.5])
-        scale = np.log(self._numbers) if self.log else np.arange(self.size)
-        return (scale - scale[0]) / (scale[-1] - scale[0])
-
-    @property
     def _edges(self) -> Array:
         """Edges between the cells of successive values; shape ``size - 1``.
 
@@ -618,7 +570,7 @@ class OrdinalParameter(_ListedParameter):
         """
         if self.size == 1:
             return np.empty(0)
-        positions = self._positions
+        positions = self.unit_grid()[:, 0]
         gaps = np.diff(positions)
         before, after = gaps[0] / 2, gaps[-1] / 2
         edges = (positions[:-1] + gaps / 2 + before) / (1 + before + after)
@@ -734,10 +686,11 @@ class CategoricalParameter(_ListedParameter):
         points = _ratio(above, above.max(axis=1, keepdims=True)).T
         return dict(zip(levels, points, strict=True))
 
-    def _cells(self, column: Series) -> Series:
-        """Returns the cells; empty cells become ``"none"``, or an object that is in no list."""
+    def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
+        """Looks up ``n`` cells; empty cells count as ``"none"``, or as an unknown value."""
         no_value = next((value for value in self.values if is_none(value)), object())
-        return column.astype(object).where(column.notna(), no_value)
+        filled = column.astype(object).where(column.notna(), no_value)
+        return super()._look_up(filled, places, nowhere)
 
 
 def _read_descriptors(

@@ -51,15 +51,11 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
         InputDataError: If ``frame`` is no ``DataFrame``, or has one of the columns more than once.
     """
     if not isinstance(frame, DataFrame):
-        raise InputDataError(
-            f"The table is a {type(frame).__name__}: make a pandas DataFrame with one row per run."
-        )
+        raise InputDataError(f"The table is a {type(frame).__name__}: make a pandas DataFrame.")
     names = list(frame.columns)
     for name in columns:
         if names.count(name) > 1:
-            raise InputDataError(
-                f"The table has several columns {name!r}: keep one of them, or rename the others."
-            )
+            raise InputDataError(f"The table has several columns {name!r}: keep one of them.")
 
 
 @dataclass(frozen=True)
@@ -110,15 +106,14 @@ class SearchSpace:
         if wrong:
             raise TypeError(
                 f"A search space takes a list of parameters, not {wrong[0]!r}: give a list of "
-                "parameters such as FloatParameter(name, lower, upper). For a dictionary, use "
-                "SearchSpace.from_dict."
+                "parameters such as FloatParameter, or use SearchSpace.from_dict for a dictionary."
             )
         object.__setattr__(self, "parameters", tuple(given))
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one parameter.")
         _check_names(self.parameters)
         for rank, parameter in enumerate(self.parameters):
-            _check_condition(parameter, self.parameters[:rank], self.parameters[rank:])
+            _check_condition(parameter, self.parameters[:rank])
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> SearchSpace:
@@ -146,19 +141,15 @@ class SearchSpace:
         """
         if not isinstance(spec, Mapping):
             raise TypeError(
-                f"The description of a search space is a {type(spec).__name__}: give a dictionary "
-                "from names to parameters, such as 'python -m botorch_transfer space' writes."
+                f"The description of a search space is a {type(spec).__name__}: give a dictionary."
             )
         parameters: dict[str, Parameter] = {}
         specs = spec.get("params", spec)
-        if fractions := [name for name in specs if _is_fraction(specs[name])]:
-            logger.warning(
-                "Give the sum of the fractions %s as a constraint: '%s == 1'",
-                ", ".join(fractions),
-                " + ".join(fractions),
-            )
         for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
+        if fractions := [name for name in specs if specs[name]["type"] == FRACTION]:
+            text = "Give the sum of the fractions %s as a constraint: '%s == 1'"
+            logger.warning(text, ", ".join(fractions), " + ".join(fractions))
         return cls(list(parameters.values()))
 
     @classmethod
@@ -195,10 +186,7 @@ class SearchSpace:
             >>> SearchSpace([IntegerParameter("depth", 1, 9)]).to_dict()
             {'params': {'depth': {'type': 'int', 'low': 1, 'high': 9}}}
         """
-        specs: dict[str, Any] = {}
-        for parameter in self.parameters:
-            specs |= _write_parameter(parameter)
-        return {"params": specs}
+        return {"params": {p.name: _write_parameter(p) for p in self.parameters}}
 
     @property
     def dim(self) -> int:
@@ -267,7 +255,7 @@ class SearchSpace:
                 outside of its range or not in its list of values. The message names the parameter,
                 the value and the row.
         """
-        return torch.from_numpy(self._encode(frame, lambda parameter: parameter.encode)[0])
+        return self._encode(frame, lambda parameter, rows: parameter.encode(rows))[0]
 
     def place(self, frame: DataFrame, within: float | None = None) -> Tensor:
         """Encodes runs of an earlier search space, which may have had other bounds or choices.
@@ -298,10 +286,14 @@ class SearchSpace:
                     [0.5000, 2.0000]], dtype=torch.float64)
         """
 
-        def how(parameter: Parameter) -> Callable[[DataFrame], Array]:
-            return parameter.place if within is None else partial(_place_near, parameter, within)
+        def place(parameter: Parameter, rows: DataFrame) -> Array:
+            unit = parameter.place(rows)
+            if within is not None:
+                is_far = ~np.asarray(((-unit <= within) & (unit - 1 <= within)).all(axis=1))
+                parameter.encode(rows[is_far])  # raises an error for values far outside
+            return unit
 
-        return torch.from_numpy(self._encode(frame, how)[0])
+        return self._encode(frame, place)[0]
 
     def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
         """Finds the values that have no place in the space; see ``place``.
@@ -318,11 +310,12 @@ class SearchSpace:
             >>> space.without_place(DataFrame({"solvent": ["THF", "DMSO"]}))
             [('solvent', 'DMSO')]
         """
-        return self._encode(frame, lambda parameter: parameter.place)[1]
+        return self._encode(frame, lambda parameter, rows: parameter.place(rows))[1]
 
     def _encode(
-        self, frame: DataFrame, how: Callable[[Parameter], Callable[[DataFrame], Array]]
-    ) -> tuple[Array, list[tuple[str, Any]]]:
+        self, frame: DataFrame, how: Callable[[Parameter, DataFrame], Array]
+    ) -> tuple[Tensor, list[tuple[str, Any]]]:
+        """Encodes the rows of a table; also returns the columns and values without a place."""
         check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
         reasons: list[tuple[str, Any]] = []
@@ -337,14 +330,13 @@ class SearchSpace:
                     "take the parameter out of the search space."
                 )
             rows = frame if active.all() else frame[active]
-            placed = how(parameter)(rows)
-            nowhere = np.asarray(np.isnan(placed).any(axis=1))
-            lost[active] = nowhere
+            placed = how(parameter, rows)
+            lost[active] = nowhere = np.asarray(np.isnan(placed).any(axis=1))
             if nowhere.any():
-                reasons += [(parameter.name, cell) for cell in rows[parameter.name][nowhere]]
+                reasons += [(name, cell) for cell in rows[name][nowhere]]
             unit[active, columns] = np.nan_to_num(placed)
         unit[lost] = np.nan
-        return unit, reasons
+        return torch.from_numpy(unit), reasons
 
     def decode(self, X: Tensor) -> DataFrame:
         """Maps points of the unit cube to configurations; the inverse of ``encode``.
@@ -364,23 +356,18 @@ class SearchSpace:
         """
         if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[-1] != self.dim:
             found = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
-            raise ValueError(
-                f"X is {found}: give an n x {self.dim} tensor, one column for each of "
-                "feature_names."
-            )
+            raise ValueError(f"X is {found}: give an n x {self.dim} tensor.")
         unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
         if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
-            raise ValueError(
-                "X has values outside of the unit cube: scale X to space.bounds first."
-            )
+            raise ValueError("X has values outside of the unit cube: scale X to space.bounds.")
         unit = unit.clip(0.0, 1.0)
         decoded: dict[Any, Series] = {}
         for parameter, columns in self._places:
-            values = dict(parameter.decode(unit[:, columns]).items())
+            column = parameter.decode(unit[:, columns])[parameter.name]
             if parameter.active_if is not None:
-                inactive = ~self._active(parameter, unit)
-                values = {name: _blank(column, inactive) for name, column in values.items()}
-            decoded |= values
+                column = column.astype("Int64") if is_integer_dtype(column.dtype) else column
+                column = column.mask(~self._active(parameter, unit), None)  # <NA>, None or NaN
+            decoded[parameter.name] = column
         return DataFrame(decoded)
 
     def round(self, X: Tensor) -> Tensor:
@@ -521,31 +508,15 @@ class SearchSpace:
         return unit
 
 
-def _place_near(parameter: Parameter, within: float, frame: DataFrame) -> Array:
-    """Places the values of a parameter; ``encode`` raises an error for values far outside."""
-    unit = parameter.place(frame)
-    is_far = ~np.asarray(((-unit <= within) & (unit - 1 <= within)).all(axis=1))
-    unit[is_far] = parameter.encode(frame[is_far])
-    return unit
-
-
 def _fixed(unit: Array) -> list[dict[int, float]]:
     """Returns, for each row, a mapping from columns to the values that are not NaN."""
     return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in unit]
 
 
-def _blank(column: Series, inactive: NDArray[np.bool_]) -> Series:
-    """Empty the cells of inactive rows: <NA> for integers, None for objects, NaN for floats."""
-    if is_integer_dtype(column.dtype):
-        column = column.astype("Int64")
-    return column.mask(inactive, None)
-
-
 def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
     if parameter.size is None:
         raise ValueError(
-            f"Parameter {parameter.name!r} is continuous, but only finite spaces have a grid: use "
-            "sample."
+            f"Parameter {parameter.name!r} is continuous, so the space has no grid: use sample."
         )
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
@@ -560,30 +531,20 @@ def _check_names(parameters: Sequence[Parameter]) -> None:
         ("parameter", [parameter.name for parameter in parameters]),
         ("feature", [name for parameter in parameters for name in parameter.feature_names]),
     ):
-        for rank, name in enumerate(names):
-            if name in names[:rank]:
-                raise ValueError(
-                    f"The search space has more than one {kind} {name!r}: use different names."
-                )
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(
+                f"The search space has more than one {kind} {twice[0]!r}: use different names."
+            )
 
 
-def _check_condition(
-    parameter: Parameter, earlier: Sequence[Parameter], later: Sequence[Parameter]
-) -> None:
+def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
     """Raises an error if ``active_if`` has invalid parents or values."""
-    parents = {parent.name: parent for parent in earlier}
+    parents = {p.name: p for p in earlier if not isinstance(p, FloatParameter)}
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
-            defined_later = any(p.name == name for p in later)
-            reason = "is not defined before it" if defined_later else "is not in the search space"
             raise ValueError(
-                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}, which "
-                f"{reason}: list parents first."
-            )
-        if isinstance(parents[name], FloatParameter):
-            raise ValueError(
-                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}, which is "
-                "continuous: use a categorical, ordinal or integer parameter as parent."
+                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}: a parent "
+                "is a categorical, ordinal or integer parameter that is listed before it."
             )
         if unknown := [value for value in values if not parents[name].contains(value)]:
             raise ValueError(
@@ -597,23 +558,18 @@ FRACTION = "simplex"
 
 #: Formats of dictionaries by ``"type"``: the class, required entries with the fields that they set,
 #: and optional entries, which have the names of the fields.
-_FORMATS: dict[str, tuple[type[Any], dict[str, str], set[str]]] = {
+_FORMATS: dict[str, tuple[Callable[..., Parameter], dict[str, str], set[str]]] = {
     "float": (FloatParameter, {"low": "lower", "high": "upper"}, {"log", "step"}),
     "int": (IntegerParameter, {"low": "lower", "high": "upper"}, {"log"}),
     "ordinal": (OrdinalParameter, {"values": "values"}, {"log"}),
     "categorical": (CategoricalParameter, {"choices": "values"}, {"descriptors"}),
+    FRACTION: (partial(FloatParameter, lower=0.0, upper=1.0), {}, {"step"}),
 }
-
-
-def _is_fraction(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and spec.get("type") == FRACTION
 
 
 def _read_parameter(
     name: str, spec: Mapping[str, Any], earlier: Mapping[str, Parameter]
 ) -> Parameter:
-    if _is_fraction(spec):
-        spec = {**spec, "type": "float", "low": 0.0, "high": 1.0}
     kind = spec.get("type") if isinstance(spec, Mapping) else None
     if kind not in _FORMATS:
         raise ValueError(
@@ -630,25 +586,24 @@ def _read_parameter(
         raise ValueError(f"Parameter {name!r} of type {kind} needs the entry {missing[0]!r}.")
     options = {key: spec[key] for key in optional if key in spec}
     condition = _read_condition(name, spec.get("active_if"), earlier)
-    parameter: Parameter = make(name, *map(spec.get, required), **options, active_if=condition)
-    return parameter
+    return make(name, *map(spec.get, required), **options, active_if=condition)
 
 
-def _write_parameter(parameter: Parameter) -> dict[str, dict[str, Any]]:
+def _write_parameter(parameter: Parameter) -> dict[str, Any]:
     """Describes a parameter as a dictionary; the inverse of ``_read_parameter``."""
-    kinds = {make: (kind, needed, more) for kind, (make, needed, more) in _FORMATS.items()}
-    if type(parameter) not in kinds:
+    kind = next((kind for kind, (make, *_) in _FORMATS.items() if make is type(parameter)), None)
+    if kind is None:
         raise ValueError(
             f"Parameter {parameter.name!r} is a {type(parameter).__name__}, which cannot be "
             "written as a dictionary: use a parameter class of this package."
         )
-    kind, required, optional = kinds[type(parameter)]
+    _, required, optional = _FORMATS[kind]
     given = {"type": kind} | {key: getattr(parameter, name) for key, name in required.items()}
     given |= {key: getattr(parameter, key) for key in sorted(optional) if getattr(parameter, key)}
     entries = {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
     if parameter.active_if:
         entries["active_if"] = {name: list(v) for name, v in parameter.active_if.items()}
-    return {parameter.name: entries}
+    return entries
 
 
 def _read_condition(
@@ -660,8 +615,7 @@ def _read_condition(
     parent, equals, text = (part.strip() for part in str(condition).partition("=="))
     if not equals:
         raise ValueError(
-            f"Parameter {name!r} has the active_if {condition!r}: write 'parent==value' or "
-            "{'parent': [values]}."
+            f"Parameter {name!r} has the active_if {condition!r}: write 'parent==value'."
         )
     values = getattr(earlier.get(parent), "values", ())
     return {parent: tuple(value for value in values if str(value) == text) or (text,)}

@@ -30,7 +30,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import max_elements
+from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import ScaledPath
 from botorch_transfer.gp.strategy import evaluated
@@ -113,11 +113,9 @@ class EnsembleGP(SourcePosteriorGP):
         The constructor and each fit call it. Call it yourself after changing hyperparameters by
         hand.
         """
-        training = self.training
-        self.eval()
-        (X,) = self.train_inputs
+        (X,) = self.train_inputs  # evaluation mode has transformed them
+        X = self.transform_inputs(X) if self.training else X
         self.ensemble_weights.set(self._shares(X, self.train_targets))
-        self.train(training)
 
     def _after_fit(self) -> None:
         self.update_weights()
@@ -162,10 +160,10 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     # Compares one point with all later points at a time, because all pairs would need too much
     # memory.
     for point in range(values.shape[-1] - 1):
-        later, this = slice(point + 1, None), slice(point, point + 1)
-        count = count + disagreements(
-            values[..., later] - values[..., this], Y[..., later] - Y[..., this]
+        differences, observed = (
+            each[..., point + 1 :] - each[..., point : point + 1] for each in (values, Y)
         )
+        count = count + disagreements(differences, observed)
     return count
 
 
@@ -231,25 +229,20 @@ class RankWeightedGP(EnsembleGP):
         # Sorted, so that each point has the same random numbers for any order of the data.
         order = lexical_order(*X.flip(-1).unbind(dim=-1), Y)
         X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
-        noise = self._noise_variance().gather(-1, order)
-        Y = Y.gather(-1, order)
-        return rank_weights(*self._losses(X, Y, noise))
-
-    def _losses(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts misranked pairs in posterior draws of the sources and of the target's own GP."""
         covariance, mean = self.covar_module(X).to_dense().double(), self.mean_module(X).double()
-        X, Y, noise = X.double(), Y.double(), noise.double()
+        noise, Y = (part.gather(-1, order).double() for part in (self._noise_variance(), Y))
+        X = X.double()
         # All sources share the base samples, so that the order of the sources does not matter.
         own, error, sources = base_samples(X, NUM_SAMPLES, SEED)
         root = symmetric_root(self.prior.gps.covariance(X))
         values = self.prior.gps.mean(X).unsqueeze(-2) + sources @ root
-        own_losses = []
-        size = max(max_elements(Y) // (Y.numel() * Y.shape[-1]), 1)
-        for latent, observed in zip(own.split(size), error.split(size), strict=True):
-            draws = leave_one_out_draws(covariance, noise, Y - mean, latent, observed)
-            draws = draws + mean[..., None, None, :]
-            own_losses.append(misranked_by_the_left_out(draws, Y))
-        return misranked_pairs(values, Y), torch.cat(own_losses, dim=-1)
+
+        def own_losses(samples: Tensor) -> Tensor:
+            draws = leave_one_out_draws(covariance, noise, Y - mean, *samples.chunk(2, dim=-1))
+            return misranked_by_the_left_out(draws + mean[..., None, None, :], Y)
+
+        losses = in_parts(own_losses, torch.cat([own, error], dim=-1), Y.numel() * Y.shape[-1])
+        return rank_weights(misranked_pairs(values, Y), losses)
 
 
 def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
@@ -400,20 +393,4 @@ class TwoStageTransferGP(EnsembleGP):
         num_pairs = (Y.unsqueeze(-1) != Y.unsqueeze(-2)).sum(dim=(-2, -1)).to(Y) / 2
         share = misranked / num_pairs.clamp_min(1.0).unsqueeze(-1)
         share = torch.cat([share, torch.zeros_like(share[..., :1])], dim=-1)
-        return epanechnikov(share / BANDWIDTH)
-
-
-def epanechnikov(distance: Tensor) -> Tensor:
-    """Evaluates the Epanechnikov kernel.
-
-    Args:
-        distance: A tensor of non-negative distances, in units of the bandwidth.
-
-    Returns:
-        A tensor of the same shape: ``¾`` at distance zero, and zero for distances of one or more.
-
-    Example:
-        >>> epanechnikov(torch.tensor([0.0, 0.5, 2.0]))
-        tensor([0.7500, 0.5625, 0.0000])
-    """
-    return 0.75 * (1 - distance.square()).clamp_min(0.0)
+        return 0.75 * (1 - (share / BANDWIDTH).square()).clamp_min(0.0)  # Epanechnikov's kernel

@@ -20,10 +20,7 @@ from botorch_transfer.data import SourceData
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, fit_map
-from botorch_transfer.gp.hyperpriors import (
-    SOURCE_HYPERPARAMETERS,
-    GPHyperparameters,
-)
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters
 from botorch_transfer.gp.tasks import OutcomeScale, check_padded_size, read_models, scaled_tasks
 from botorch_transfer.outcome_transforms import ranks, usable_std
 from botorch_transfer.prior import ConditionedPrior, Observations
@@ -123,19 +120,13 @@ class SourceGPs(ConditionedPrior):
             )
         result = fit_map(tasks, kernel, hyperparameters, chosen)
         noise = tasks.known_or(result.noise)
+        data = tasks.X, tasks.Y, tasks.mask
+        found = result.lengthscale.to(tasks.X), result.outputscale.to(tasks.X), noise
         gps = ConditionedGPs.from_data(
-            train_X=tasks.X,
-            train_Y=tasks.Y,
-            mask=tasks.mask,
-            lengthscale=result.lengthscale.to(tasks.X),
-            outputscale=result.outputscale.to(tasks.X),
-            noise=noise,
-            kernel=kernel,
-            task_names=units.names,
-            max_inducing=max_inducing,
+            *data, *found, kernel=kernel, task_names=units.names, max_inducing=max_inducing
         )
-        data = Observations.of(tasks, noise)
-        return cls(gps, units, data, result.log_posterior.to(tasks.X))
+        log_posterior = result.log_posterior.to(tasks.X)
+        return cls(gps, units, Observations.of(tasks, noise), log_posterior)
 
     @classmethod
     def from_models(
@@ -166,16 +157,10 @@ class SourceGPs(ConditionedPrior):
             >>> sources = SourceGPs.from_models({"monday": model})
         """
         read = read_models(models, input_transform)
-        check_padded_size(read.units.names, read.tasks.num_points.tolist())
-        gps = ConditionedGPs.from_data(
-            train_X=read.tasks.X,
-            train_Y=read.tasks.Y,
-            mask=read.tasks.mask,
-            noise=read.tasks.Yvar,
-            prior_mean=read.mean_constant,
-            **read.hyperparameters,
-        )
-        return cls(gps, read.units, Observations.of(read.tasks, read.tasks.Yvar))
+        tasks, found = read.tasks, {"prior_mean": read.mean_constant, **read.hyperparameters}
+        check_padded_size(read.units.names, tasks.num_points.tolist())
+        gps = ConditionedGPs.from_data(tasks.X, tasks.Y, tasks.mask, noise=tasks.Yvar, **found)
+        return cls(gps, read.units, Observations.of(tasks, tasks.Yvar))
 
     def append(
         self,
@@ -213,17 +198,10 @@ class SourceGPs(ConditionedPrior):
                 "tasks were standardized together: fit all tasks again by SourceGPs.fit."
             )
         tasks = self._new_tasks(source_data)
-        new = self.fit(
-            tasks,
-            kernel=self.gps.kernel,
-            hyperparameters=hyperparameters,
-            outcome_scale=self.outcome_scale,
-            input_transform=self.input_transform,
-            max_inducing=max_inducing,
-            **options,
-        ).to(self.outcome_mean)
-        units = self.units.join(new.units)
-        chosen = MAPOptions(**options)
+        kernel, scale, transform = self.gps.kernel, self.outcome_scale, self.input_transform
+        new = self.fit(tasks, kernel, hyperparameters, scale, transform, max_inducing, **options)
+        new = new.to(self.outcome_mean)
+        units, chosen = self.units.join(new.units), MAPOptions(**options)
         sizes = torch.cat([self.num_points, new.num_points]).tolist()
         most = max(chosen.fit_points, max_inducing)
         check_padded_size(units.names, sizes, chosen.max_bytes, most)
@@ -293,24 +271,26 @@ class SourceGPs(ConditionedPrior):
         predictions. The outcomes of the left-out task are scaled like a target's outcomes. The
         statistics are empty for a single task.
         """
-        data, differences, agreement = self.observed, list[Tensor](), list[Tensor]()
-        compared = left_out_of(self.gps, data)
+        data, tasks, differences, agreement = self.observed, _compared(self.gps), [], []
         # On the CPU, because the following tensors are small, and a GPU would wait at each task.
         mean, std = self.outcome_mean[data.task], self.outcome_std[data.task]
         outcomes, scaled, task = (data.Y * std + mean).cpu(), data.Y.cpu(), data.task.cpu()
-        known = {left_out: outcomes[task == left_out] for left_out, _, _ in compared}
-        for left_out, rows, others in compared:
-            Y = outcomes[rows]
+        known = [(task == each).nonzero().squeeze(-1) for each in tasks]
+        rows = [own[evenly_spaced(len(own), MAX_POINTS)] for own in known]
+        means = self.gps.select(tasks).mean(data.X[torch.cat(rows).to(data.X.device)]).cpu()
+        predictions = means.split([len(own) for own in rows], dim=-1)
+        for left_out in range(len(tasks)) if len(tasks) > 1 else ():
+            others, Y = predictions[left_out], outcomes[rows[left_out]]
+            predicted = (others.sum(dim=0) - others[left_out]) / (len(tasks) - 1)
             if self.outcome_scale != "raw":
-                rest = torch.cat([Y for other, Y in known.items() if other != left_out])
+                rest = outcomes[torch.cat(known[:left_out] + known[left_out + 1 :])]
                 center, spread = rest.mean(), rest.std(correction=min(1, len(rest) - 1))
                 Y = (Y - center) / usable_std(spread, center)
-            differences.append((Y - others).square().mean())
-            agreement.append(_rank_correlation(scaled[rows], others))
-        nothing = outcomes.new_zeros(0)
+            differences.append(float((Y - predicted).square().mean()))
+            agreement.append(_rank_correlation(scaled[rows[left_out]], predicted))
         return super()._statistics() | {
-            "differences": torch.stack(differences) if differences else nothing,
-            "agreement": torch.stack(agreement).float() if agreement else nothing.float(),
+            "differences": outcomes.new_tensor(differences),
+            "agreement": torch.tensor(agreement, dtype=torch.float),
         }
 
 
@@ -321,18 +301,12 @@ MIN_TASKS = 5
 MAX_COMPARED, MAX_POINTS = 32, 32
 
 
-def left_out_of(gps: ConditionedGPs, data: Observations) -> list[tuple[int, Tensor, Tensor]]:
-    """Returns each compared task, some of its rows, and the other tasks' mean prediction there."""
-    tasks = _compared(gps)
-    if len(tasks) == 1:
-        return []
-    task_of_row = data.task.cpu()
-    rows = [(task_of_row == task).nonzero().squeeze(-1) for task in tasks]
-    rows = [own[evenly_spaced(len(own), MAX_POINTS)] for own in rows]
-    means = gps.select(tasks).mean(data.X[torch.cat(rows).to(data.X.device)]).cpu()
-    parts = means.split([len(own) for own in rows], dim=-1)
-    others = [(m.sum(dim=0) - m[place]) / (len(tasks) - 1) for place, m in enumerate(parts)]
-    return list(zip(tasks, rows, others, strict=True))
+def _compared(gps: ConditionedGPs) -> list[int]:
+    """Returns the tasks to compare, which do not depend on the order of the tasks."""
+    if gps.num_tasks <= MAX_COMPARED:
+        return list(range(gps.num_tasks))
+    by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
+    return by_content[evenly_spaced(gps.num_tasks, MAX_COMPARED)].tolist()
 
 
 def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
@@ -357,15 +331,7 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
     return float(correlations.mean()) > significance * error
 
 
-def _compared(gps: ConditionedGPs) -> list[int]:
-    """Returns the tasks to compare, which do not depend on the order of the tasks."""
-    if gps.num_tasks <= MAX_COMPARED:
-        return list(range(gps.num_tasks))
-    by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
-    return by_content[evenly_spaced(gps.num_tasks, MAX_COMPARED)].tolist()
-
-
-def _rank_correlation(left: Tensor, right: Tensor) -> Tensor:
+def _rank_correlation(left: Tensor, right: Tensor) -> float:
     if min(float(left.std(correction=0)), float(right.std(correction=0))) < 1e-12:
-        return torch.tensor(0.0).double()
-    return torch.corrcoef(torch.stack([ranks(left), ranks(right)]))[0, 1]
+        return 0.0
+    return float(torch.corrcoef(torch.stack([ranks(left), ranks(right)]))[0, 1])

@@ -28,10 +28,7 @@ from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.gp.hyperpriors import (
-    HyperparameterChoice,
-    weight_prior,
-)
+from botorch_transfer.gp.hyperpriors import HyperparameterChoice, weight_prior
 from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, log_densities_of_slopes
 from botorch_transfer.gp.noise import added_variance
 from botorch_transfer.gp.state import Cache
@@ -108,7 +105,8 @@ class ScaMLGP(SourcePosteriorGP):
     ) -> None:
         if max_sources is not None and max_sources < 1:
             raise ValueError(f"max_sources={max_sources} must be positive, or None for all tasks.")
-        self._max_sources, self._choice = max_sources, Cache(size=1)
+        self._max_sources = math.inf if max_sources is None else max_sources
+        self._choice = Cache(size=1)
         self._hyperparameters = hyperparameters
         modules = (likelihood, covar_module, outcome_transform, input_transform)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, task_feature)
@@ -116,8 +114,8 @@ class ScaMLGP(SourcePosteriorGP):
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
-        most = min(self._max_sources or prior.num_tasks, prior.num_tasks)
-        hyperprior = weight_prior(self._hyperparameters, most)
+        most = min(self._max_sources, prior.num_tasks)
+        hyperprior = weight_prior(self._hyperparameters, int(most))
         weights = TaskWeights(prior.num_tasks, batch_shape, hyperprior)
         # Not `+`, which would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
@@ -133,32 +131,28 @@ class ScaMLGP(SourcePosteriorGP):
         (X,), Y = self.train_inputs, self.train_targets
         if not self._has_too_many_sources or Y.numel() == 0:
             return
+        X = self.transform_inputs(X) if self.training else X  # evaluation mode has transformed them
         # Uses the residual's starting values, so that the selection depends on the data only.
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
         noise = noise + added_variance(self.likelihood)
-        residual = Stationary(
-            "rbf",
-            X.new_tensor([[own.lengthscale.start]]),
-            X.new_tensor(own.outputscale.start),
-        )
-        most = cast(int, self._max_sources)
+        lengthscale, scale = X.new_tensor([[own.lengthscale.start]]), own.outputscale.start
+        residual = Stationary("rbf", lengthscale, X.new_tensor(scale))
 
         def select(points: Tensor) -> Tensor:
             X, Y, noise = points[..., :-2], points[..., -2], points[..., -1]
             covariance = residual.between(X, X) + noise.diag_embed()
-            return screened_tasks(self.prior.gps, X, Y, covariance, most)
+            return screened_tasks(self.prior.gps, X, Y, covariance, int(self._max_sources))
 
-        points = torch.cat([self.transform_inputs(X), torch.stack([Y, noise], dim=-1)], dim=-1)
+        points = torch.cat([X, torch.stack([Y, noise], dim=-1)], dim=-1)
         self.task_weights.select(self._choice(select, points, self.prior.gps.alpha))
 
     @property
     def _has_too_many_sources(self) -> bool:
-        return self._max_sources is not None and self._max_sources < self.prior.num_tasks
+        return self._max_sources < self.prior.num_tasks
 
     def _before_fit(self) -> None:
-        """Selects source tasks if there are too many."""
         if self.task_weights.raw_weights.requires_grad:
             self._select_sources()
 
@@ -236,14 +230,10 @@ def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Te
     X, Y, residual = X.double(), Y.double(), residual.double()
     rows = typical_rows(X, Y, MAX_SCREENING_POINTS)
     X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]
+    weights, densities = Y.new_tensor(SCREENING_WEIGHTS), []
     size = max(1, CHUNK_ELEMENTS // max(1, len(X) * gps.mask.shape[-1]))
-    chunks = [slice(first, first + size) for first in range(0, gps.num_tasks, size)]
-    return torch.cat([_log_evidence(gps.select(chunk), X, Y, residual) for chunk in chunks])
-
-
-def _log_evidence(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
-    """Returns the log evidence of each task, an ``M`` tensor."""
-    means, covariances = gps.mean(X), gps.covariance(X)
-    weights, residuals = Y.new_tensor(SCREENING_WEIGHTS), residual.unsqueeze(0)
-    densities = log_densities_of_slopes(weights, Y, means, covariances, residuals)
-    return densities.logsumexp(dim=-1) - math.log(len(weights))
+    for first in range(0, gps.num_tasks, size):
+        chunk = gps.select(slice(first, first + size))
+        moments = chunk.mean(X), chunk.covariance(X)
+        densities.append(log_densities_of_slopes(weights, Y, *moments, residual.unsqueeze(0)))
+    return torch.cat(densities).logsumexp(dim=-1) - math.log(len(weights))

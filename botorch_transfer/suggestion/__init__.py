@@ -9,11 +9,7 @@ from botorch_transfer.suggestion.next_rows import (
     suggest,
     suggest_rows,
 )
-from botorch_transfer.suggestion.reading import (
-    EncodedTables,
-    read_outcomes,
-    read_study,
-)
+from botorch_transfer.suggestion.reading import EncodedTables, read_outcomes, read_study
 
 __all__ = [
     "Backtest",

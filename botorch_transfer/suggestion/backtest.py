@@ -32,13 +32,7 @@ from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.suggestion.next_rows import suggest_rows
-from botorch_transfer.suggestion.outcomes import (
-    DEFAULT_MODEL,
-    PLAIN,
-    SORTED,
-    named_model,
-    takes_sources,
-)
+from botorch_transfer.suggestion.outcomes import PLAIN, SORTED, named_model, takes_sources
 from botorch_transfer.suggestion.reading import EncodedTables, read_study
 from botorch_transfer.suggestion.region import Region
 
@@ -129,8 +123,8 @@ class Backtest:
         worst = saved[saved < 0].sort_values()
         if 0 < len(worst) < num:
             text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"
-        text += ". A single new task may differ"
-        return f"{text}. Use model={self.recommended!r}. {self.sample}"
+        text += f". A single new task may differ. Use model={self.recommended!r}"
+        return f"{text}. {self.sample}"
 
 
 def backtest(
@@ -199,7 +193,7 @@ def backtest(
         >>> found.recommended
         'sorted'
     """
-    usual = [getattr(DEFAULT_MODEL, "__name__", ""), SORTED]
+    usual = [getattr(named_model(None), "__name__", ""), SORTED]
     names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
     options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
@@ -207,45 +201,46 @@ def backtest(
     tables = read_study(space, history, None, outcome, goal, **options)
     if len(tables.outcomes) > 1:
         raise ValueError("A backtest has one outcome: name one, and omit limits of other outcomes.")
-    sources, rng = tables.sources[outcome], np.random.default_rng(seed)
+    (target,), rng = tables.outcomes, np.random.default_rng(seed)
+    sources = tables.sources[target.name]
     if len(sources) < 2:
-        raise InputDataError(
-            "The history has only one task, but a backtest replays each old task with the other "
-            "tasks as its history: give two tasks or more."
-        )
-    kept = _some(sources, list(sources), MAX_SOURCES, rng)
+        raise InputDataError("The history has one task: a backtest needs two tasks or more.")
+    kept = _some(list(sources), MAX_SOURCES, rng)
     data = {name: _thinned(sources[name], rng) for name in kept}
     pools = {name: _pool(tables.region, each) for name, each in data.items()}
     data = {name: limit_task(each) if robust else each for name, each in data.items()}
     enough = [name for name, (_, values) in pools.items() if len(values) >= FEWEST_ROWS]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows inside of the search space: give more "
-            "rows, or widen the space."
+            f"No task has {FEWEST_ROWS} different rows in the space: give more rows, or widen it."
         )
-    replayed = _some(sources, enough, MAX_REPLAYED, rng)
-    file = _Finished(resume, content_key(tables.space, tables.outcomes, data, seed, robust))
+    replayed = _some(enough, MAX_REPLAYED, rng)
+    key = content_key(tables.space, tables.outcomes, data, seed, robust)
+    path = None if resume is None else Path(resume)
+    finished = _finished(path, key)
     priors: dict[str, Any] = {}
     quiet = None if progress is None else not progress
     bar = tqdm(total=len(replayed) * len(names), desc="backtest", disable=quiet)
     curves: dict[tuple[str, str], Array] = {}
     for left_out in replayed:
         rows, values = pools[left_out]
-        given = tables.outcomes[0], Region(tables.space, table=rows), values, seed, robust
+        study = tables._replace(region=Region(tables.space, table=rows), old_failed=None)
         for name in names:
             bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
-            found = file.recall(left_out, name, _length(values))
-            if found is None:
+            found = finished.get((str(left_out), name), values[:0])
+            if len(found) < _length(values):
                 if name not in priors:
                     priors[name] = _learned(made[name], data)
-                found = replay(name, _without(priors[name], data, left_out), *given)
-                file.add(left_out, name, found)
+                others = _without(priors[name], data, left_out)
+                study = study._replace(sources={target.name: others})
+                found = _replay(name, study, values, seed, robust)
+                if path is not None:
+                    _add_finished(path, key, left_out, name, found)
             curves[left_out, name] = np.maximum.accumulate(found)
             bar.update()
         curves[left_out, RANDOM] = _at_random(values, seed)
     bar.close()
-    spreads = {name: pools[name][1] for name in replayed}
-    table, needed = _tabulate(tables.outcomes[0], curves, spreads)
+    table, needed = _tabulate(target, curves, {name: pools[name][1] for name in replayed})
     words = f"Replayed: {len(replayed)} of {len(sources)} tasks, at most {MAX_ROWS} rows each"
     words += f", with {len(kept)} tasks to learn from." if len(kept) < len(sources) else "."
     if outside := [repr(name) for name in kept if name not in enough]:
@@ -253,12 +248,9 @@ def backtest(
     return Backtest(table, _recommended(table, names), names[0], needed, words)
 
 
-def _some(
-    sources: Mapping[str, Any], names: Sequence[str], most: int, rng: np.random.Generator
-) -> list[str]:
-    """Draws at most ``most`` of the tasks in ``names``, and returns them in the sources' order."""
-    chosen = {names[i] for i in rng.permutation(len(names))[:most]}
-    return [name for name in sources if name in chosen]
+def _some(names: Sequence[str], most: int, rng: np.random.Generator) -> list[str]:
+    """Draws at most ``most`` of the names, and returns them in the same order."""
+    return [names[i] for i in sorted(rng.permutation(len(names))[:most])]
 
 
 def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDataset:
@@ -273,9 +265,8 @@ def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
     inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
     inside &= region.allows(task.X.clamp(0.0, 1.0))
     rows, Y = region.decode(task.X[inside]), task.Y[inside, 0].numpy()
-    _, first, place = np.unique(
-        region.space.encode(rows).numpy().round(12), axis=0, return_index=True, return_inverse=True
-    )
+    X = region.space.encode(rows).numpy().round(12)
+    _, first, place = np.unique(X, axis=0, return_index=True, return_inverse=True)
     means = np.bincount(place.ravel(), Y) / np.maximum(np.bincount(place.ravel()), 1)
     return rows.iloc[first].reset_index(drop=True), means
 
@@ -301,22 +292,12 @@ def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -
     return prior.select([i for i, name in enumerate(prior.task_names) if name != left_out])
 
 
-def replay(
-    model: str,
-    sources: Any,
-    outcome: Outcome,
-    region: Region,
-    values: Array,
-    seed: int,
-    robust: bool,
-) -> Array:
+def _replay(model: str, tables: EncodedTables, values: Array, seed: int, robust: bool) -> Array:
     """Lets a model choose rows of a task one by one, as if the task were new.
 
     Args:
         model: The name of the model.
-        sources: The source data or the prior that the model learns from.
-        outcome: The outcome.
-        region: The rows to choose from.
+        tables: The rows to choose from, and the sources that the model learns from.
         values: The outcomes of these rows, to be maximized.
         seed: The seed of the models.
         robust: Whether very bad outcomes are limited.
@@ -324,13 +305,11 @@ def replay(
     Returns:
         The outcomes of the rows in the order in which they were chosen.
     """
-    X, known, chosen = region.candidates, torch.from_numpy(values).unsqueeze(-1), list[int]()
+    X, known, chosen = tables.region.candidates, torch.from_numpy(values)[:, None], list[int]()
     for _ in range(_length(values)):
-        runs = Runs.of(X[chosen], known[chosen])
-        of = (outcome,), {outcome.name: sources}
-        tables = EncodedTables(region, *of, None, runs)
-        tables = tables.limited() if robust else tables
-        chosen.append(int(suggest_rows(tables, 1, model, seed).rows.index[0]))
+        study = tables._replace(runs=Runs.of(X[chosen], known[chosen]))
+        study = study.limited() if robust else study
+        chosen.append(int(suggest_rows(study, 1, model, seed).rows.index[0]))
     return values[chosen]
 
 
@@ -345,50 +324,28 @@ def _at_random(values: Array, seed: int) -> Array:
     return np.maximum.accumulate(orders, axis=1).mean(axis=0)
 
 
-class _Finished:
-    """The file of finished runs.
+def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
+    """Reads the outcomes of finished runs by task and model; runs with another key are ignored."""
+    if path is None or not path.exists() or not path.stat().st_size:
+        return {}
+    runs = pd.read_csv(path, dtype={"task": str}, keep_default_na=False)
+    if list(runs.columns) != COLUMNS:
+        raise InputDataError(f"{path} is no file of finished backtest runs: name another file.")
+    runs = runs[runs["key"] == key].drop_duplicates(COLUMNS[:-1], keep="last")
+    outcomes: Any = runs.groupby(["task", "model"])["outcome"]
+    return {name: values.to_numpy(dtype=float) for name, values in outcomes}
 
-    Args:
-        path: The file; ``None`` if runs are not saved.
-        key: A hash of data and seed. Runs with another key are ignored.
 
-    Raises:
-        InputDataError: If the file has other columns.
-    """
-
-    def __init__(self, path: str | Path | None, key: str) -> None:
-        self.path, self.key = None if path is None else Path(path), key
-        self.runs = DataFrame(columns=COLUMNS)
-        if self.path is not None and self.path.exists() and self.path.stat().st_size:
-            self.runs = pd.read_csv(self.path, dtype={"task": str}, keep_default_na=False)
-            if list(self.runs.columns) != COLUMNS:
-                raise InputDataError(
-                    f"{self.path} is not a file of finished backtest runs, which has the columns "
-                    f"{', '.join(COLUMNS)}: name another file."
-                )
-            self.runs = self.runs[self.runs["key"] == key]
-
-    def recall(self, task: str, model: str, length: int) -> Array | None:
-        """Returns the outcomes of a finished run; ``None`` if the file does not have all."""
-        mine = self.runs[(self.runs["task"] == str(task)) & (self.runs["model"] == model)]
-        mine = mine.drop_duplicates("evaluation", keep="last")
-        return mine["outcome"].to_numpy(dtype=float) if len(mine) == length else None
-
-    def add(self, task: str, model: str, outcomes: Array) -> None:
-        """Adds a finished run."""
-        if self.path is None:
-            return
-        numbers = range(1, len(outcomes) + 1)
-        parts = (self.key, task, model, numbers, outcomes)
-        added = DataFrame(dict(zip(COLUMNS, parts, strict=True)))
-        is_new = not self.path.exists() or not self.path.stat().st_size
-        added.to_csv(self.path, mode="a", index=False, header=is_new)
+def _add_finished(path: Path, key: str, task: str, model: str, outcomes: Array) -> None:
+    """Adds a finished run to the file."""
+    parts = (key, task, model, range(1, len(outcomes) + 1), outcomes)
+    is_new = not path.exists() or not path.stat().st_size
+    added = DataFrame(dict(zip(COLUMNS, parts, strict=True)))
+    added.to_csv(path, mode="a", index=False, header=is_new)
 
 
 def _tabulate(
-    outcome: Outcome,
-    curves: Mapping[tuple[str, str], Array],
-    spreads: Mapping[str, Array],
+    outcome: Outcome, curves: Mapping[tuple[str, str], Array], spreads: Mapping[str, Array]
 ) -> tuple[DataFrame, float]:
     """Returns the table of a :class:`Backtest`, and its number ``needed``."""
     rows, needed = [], dict[str, int]()

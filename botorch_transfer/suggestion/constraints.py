@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -90,9 +91,8 @@ class Condition:
         known = {"__builtins__": {}, "at_most": at_most}
         names = {_name(column): column for column in frame if _name(column) in code.co_names}
         rows = frame[[*names.values()]].itertuples(index=False, name=None)
-        return np.array(
-            [eval(code, known, dict(zip(names, row, strict=True))) for row in rows], bool
-        )
+        held = [eval(code, known, dict(zip(names, row, strict=True))) for row in rows]
+        return np.array(held, dtype=bool)
 
 
 def at_most(most: int, *values: float) -> bool:
@@ -215,31 +215,25 @@ class _Reader:
             ):
                 for value in values:
                     self.pair(left, value, True)
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                if not all(isinstance(op, (ast.NotEq, *SIGNS)) for op in ops):
-                    raise SyntaxError
-                for before, op, after in zip([left, *others], ops, others, strict=False):
-                    self.pair(before, after, isinstance(op, ast.Eq | ast.NotEq))
+            case ast.Compare(ops=[_, _, *_]):
+                for part in _conjuncts(node):
+                    self.check(part)
+            case ast.Compare(left, [op], [right]) if isinstance(op, (ast.NotEq, *SIGNS)):
+                self.pair(left, right, isinstance(op, ast.Eq | ast.NotEq))
             case ast.Call(ast.Name("at_most"), [ast.Constant(int()), _, *_], []):
-                names = [self.columns[ast.unparse(counted)] for counted in node.args[1:]]
-                if repeated := [name for name in names if names.count(name) > 1]:
-                    raise ValueError(
-                        f"The constraint {self.text!r} names {repeated[0]!r} twice: name each "
-                        "parameter once."
-                    )
+                names = [self.columns[ast.unparse(part)] for part in node.args[1:]]
                 for name in names:
-                    self.count(name)
+                    self.count(name, names.count(name))
             case _:
                 raise SyntaxError
 
-    def count(self, name: str) -> None:
-        """Refuses to count values that are never zero."""
+    def count(self, name: str, times: int) -> None:
+        """Refuses to count a parameter several times, or if it is never zero."""
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
-        if abs(parameter.decode(unit)[name].item()) > TOLERANCE:
+        if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
             raise ValueError(
-                f"The constraint {self.text!r} counts values that are not zero, and {name!r} is "
-                f"never zero: widen the range of {name!r} in the search space, or do not count it."
+                f"{self.text!r} counts {name!r}, which is never zero or counted twice: omit it."
             )
         self.ends.setdefault(name, []).append(0.0)
 
@@ -247,7 +241,7 @@ class _Reader:
         """Refuses a comparison that is neither of a choice with its value, nor of two sums."""
         for node, other in ((left, right), (right, left)):
             name = self.columns.get(getattr(node, "id", ""), "")
-            choice = _parameter_of(name, self.space) if name and is_equality else None
+            choice = parameter_of(name, self.space) if name and is_equality else None
             if isinstance(other, ast.Constant) and choice is not None and not choice.is_numeric:
                 if other.value not in choice.values:
                     raise ValueError(
@@ -274,7 +268,7 @@ class _Reader:
 
     def parameter(self, name: str) -> Any:
         """Returns a parameter; refuses it if it does not have a number in each row."""
-        parameter = _parameter_of(name, self.space)
+        parameter = parameter_of(name, self.space)
         if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
                 f"The constraint {self.text!r} names {name!r}, which does not have a number in "
@@ -304,7 +298,8 @@ def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
     raise SyntaxError
 
 
-def _parameter_of(column: str, space: SearchSpace) -> Any:
+def parameter_of(column: str, space: SearchSpace) -> Any:
+    """Returns the parameter of a column."""
     return next(parameter for parameter in space.parameters if parameter.name == column)
 
 
@@ -322,21 +317,25 @@ class _Variable(NamedTuple):
     scales: Array
     largest: float
     is_whole: bool
-    is_linear: bool  # whether the column's encoding is linear in v
+    is_linear: bool = True  # whether the column's encoding is linear in v
 
     @classmethod
     def of(cls, column: str, space: SearchSpace) -> _Variable:
         """Returns the variable of a column of the search space."""
-        parameter = _parameter_of(column, space)
+        parameter = parameter_of(column, space)
         if parameter.size is None:
-            width = parameter.upper - parameter.lower
-            return cls(parameter.lower, np.array([width]), 1.0, False, not parameter.log)
+            if parameter.log:
+                raise ValueError(
+                    f"A constraint is not linear in the logarithm of {column!r}: write this "
+                    "parameter without log in the search space."
+                )
+            return cls(parameter.lower, np.array([parameter.upper - parameter.lower]), 1.0, False)
         values = parameter.decode(parameter.unit_grid())[column].to_numpy(float)
         gaps = np.diff(values)
         if np.allclose(gaps, gaps[:1], rtol=1e-9, atol=0.0):
             step = gaps[:1].sum()  # 0 for a single value
             return cls(values[0], np.array([step]), len(gaps), True, not parameter.log)
-        return cls(0.0, values, 1.0, True, False)
+        return cls(0.0, values, 1.0, True, is_linear=False)
 
 
 class Repair:
@@ -362,23 +361,12 @@ class Repair:
     """
 
     def __init__(
-        self,
-        space: SearchSpace,
-        constraints: Sequence[Condition],
-        fixed: Collection[str] = (),
+        self, space: SearchSpace, constraints: Sequence[Condition], fixed: Collection[str] = ()
     ) -> None:
         self._features, self._constraints = space.feature_names, constraints
         named = {column for constraint in constraints for column in constraint.weights}
         self._variables = {c: _Variable.of(c, space) for c in space.columns if c in named}
         self.columns, variables = list(self._variables), list(self._variables.values())
-        for constraint in constraints:
-            for column in constraint.weights:
-                variable = self._variables[column]
-                if not (variable.is_linear or variable.is_whole):
-                    raise ValueError(
-                        f"The constraint {constraint.text!r} is not linear in the logarithm of "
-                        f"{column!r}: write this parameter without log in the search space."
-                    )
         self._fixed = np.isin(self.columns, list(fixed))
         self._offsets = np.array([v.offset for v in variables])
         counts = [len(v.scales) for v in variables]
@@ -396,25 +384,23 @@ class Repair:
         is_equality = [row.is_equality for row in constraints] + [True] * len(lists)
         self._most = np.where(is_equality, self._least, np.inf)
 
-    def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]]:
-        """Converts the constraints to the unit cube, in the format of ``optimize_acqf``.
-
-        Args:
-            is_equality: Whether to return equalities instead of inequalities.
+    def for_botorch(self) -> dict[str, list[tuple[Tensor, Tensor, float]]]:
+        """Converts the constraints to the unit cube, as arguments of ``optimize_acqf``.
 
         Returns:
-            Columns, weights and lower bounds of the sums. Constraints on unequally spaced lists of
-            values, or on log-scaled whole numbers, are left out.
+            Columns, weights and lower bounds of the sums, by argument. Constraints on unequally
+            spaced lists of values, or on log-scaled whole numbers, are left out.
         """
-        found = []
+        found = defaultdict[str, list[tuple[Tensor, Tensor, float]]](list)
         for row in self._constraints:
             parts = [(self._variables[column], weight) for column, weight in row.weights.items()]
-            if row.is_equality == is_equality and all(v.is_linear for v, _ in parts):
+            if all(v.is_linear for v, _ in parts):
                 columns = [self._features.index(column) for column in row.weights]
                 widths = [weight * v.scales[0] * v.largest for v, weight in parts]
                 least = row.bound - sum(weight * v.offset for v, weight in parts)
                 factors = torch.tensor(widths, dtype=torch.double)
-                found.append((torch.tensor(columns), factors, float(least)))
+                kind = "equality_constraints" if row.is_equality else "inequality_constraints"
+                found[kind].append((torch.tensor(columns), factors, float(least)))
         return found
 
     def nearest(

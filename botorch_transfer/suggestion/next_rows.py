@@ -35,13 +35,14 @@ from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
 from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.outcomes import (
-    ImprovementPerCost,
     fit_model,
+    improvement_per_cost,
     learn_failures,
     make_acquisition,
     mean_rank,
     moments,
     named_model,
+    old_tasks,
     takes_sources,
 )
 from botorch_transfer.suggestion.reading import IMPROVEMENTS, EncodedTables, read_study
@@ -115,7 +116,7 @@ class Suggestion(NamedTuple):
     def prospects(self) -> list[str]:
         """Chance of each row to beat the best run, in words. The list is empty without one."""
         chances: Any = self.rows.get(IMPROVEMENTS[1], math.nan)
-        if (best := best_run(self.tables)) is None or not np.isfinite(chances).all():
+        if (best := self.tables.best_run()) is None or not np.isfinite(chances).all():
             return []
         value = short(self.tables.outcomes[0].original(self.tables.runs.Y[best, 0]))
         return [next(words for p, words in WORDS if chance >= p) % value for chance in chances]
@@ -127,7 +128,7 @@ class Suggestion(NamedTuple):
         Without a best run, the sentence is empty.
         """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
-        grid, best = None if region.repeats else region.grid(), best_run(self.tables)
+        grid, best = None if region.repeats else region.grid(), self.tables.best_run()
         if grid is not None and bool(is_among(grid, torch.cat([runs.tried, self.X])).all()):
             return "There is nothing else to try: all other rows have been tried."
         if best is None or not self.prospects:
@@ -388,8 +389,7 @@ def predict_rows(
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
             raise ValueError(
-                "No model has been fitted: give a history or runs with outcomes, and a model= that "
-                "predicts."
+                "No model has been fitted: give a history or runs, and a model= that predicts."
             )
         return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
 
@@ -437,7 +437,7 @@ def suggest_rows(
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         suggestion = Suggestion(rows, models, X, tables, failures)
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
-            best, gains = best_run(tables), (math.nan, math.nan)
+            best, gains = tables.best_run(), (math.nan, math.nan)
             if best is not None and main in models:
                 gains = suggestion.improvements(X, tables.runs.Y[best, 0])
             rows[list(IMPROVEMENTS)] = np.stack(gains, axis=-1)
@@ -459,10 +459,9 @@ def _fitted(
     if not takes_sources(make):
         tables = tables._replace(sources=dict.fromkeys(tables.sources))
     elif model is not None and not tables.has_sources:
-        name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
+        name = getattr(model, "__name__", model)
         raise ValueError(
-            f"{name} learns from old runs, but there are none: give a history, or leave model= out "
-            "for a plain GP."
+            f"{name} learns from old runs, but there are none: give a history, or leave model= out."
         )
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         for kind in (BotorchWarning, NumericalWarning):
@@ -480,10 +479,7 @@ def _fitted(
 
 
 def _predictions(
-    outcomes: Sequence[Outcome],
-    models: Mapping[str, Any],
-    X: Tensor,
-    levels: Sequence[float] = (),
+    outcomes: Sequence[Outcome], models: Mapping[str, Any], X: Tensor, levels: Sequence[float] = ()
 ) -> dict[str, Any]:
     """Returns the columns of predictions, which are NaN for outcomes without a model."""
     columns: dict[str, Any] = {}
@@ -497,33 +493,6 @@ def _predictions(
             found = [p.numpy() for p in (*outcome.predicted(mean, variance), *quantiles.T)]
         columns |= {f"predicted_{name}{suffix}": v for name, v in zip(names, found, strict=True)}
     return columns
-
-
-def eligible(tables: EncodedTables, index: int = 0) -> Tensor:
-    """Masks the modelled outcomes of runs that cannot be the best run.
-
-    Args:
-        tables: The encoded tables of the study.
-        index: The index of the outcome.
-
-    Returns:
-        An ``n`` tensor of outcomes. It is minus infinity for runs that failed or violate a limit,
-        and, if any run is complete, for runs that were stopped early.
-    """
-    runs = tables.runs
-    allowed = runs.succeeded & runs.Y[:, index].isfinite()
-    for i, outcome in enumerate(tables.outcomes):
-        if outcome.limit is not None:
-            allowed &= runs.Y[:, i] >= outcome.limit
-    Y = runs.Y[:, index].where(allowed, -math.inf)
-    complete = Y.where(runs.added[:, index] == 0, -math.inf)
-    return complete if bool(complete.isfinite().any()) else Y
-
-
-def best_run(tables: EncodedTables) -> int | None:
-    """Returns the index of the run with the best objective; ``None`` for several objectives."""
-    Y, is_only = eligible(tables), sum(outcome.is_objective for outcome in tables.outcomes) == 1
-    return int(Y.argmax()) if is_only and bool(Y.isfinite().any()) else None
 
 
 def short(value: Any) -> str:
@@ -543,16 +512,15 @@ def _search(
     cost: str | None = None,
 ) -> Tensor:
     """Chooses rows one by one. Each row is pending while the next rows are chosen."""
-    region, outcomes, sources, runs = tables.region, tables.outcomes, tables.sources, tables.runs
-    outcomes = [outcome for outcome in outcomes if outcome.name in fitted]
+    region, runs = tables.region, tables.runs
+    tasks = old_tasks(tables.sources[tables.outcomes[0].name])
+    outcomes = [outcome for outcome in tables.outcomes if outcome.name in fitted]
     models = [fitted[o.name] for o in outcomes] if any(o.is_objective for o in outcomes) else []
     objectives = [i for i, outcome in enumerate(tables.outcomes) if outcome.is_objective]
     has_outcomes, tried = bool(runs.Y[:, objectives].isfinite().any()), runs.tried
     taken = tried[:0] if region.repeats else tried
-    main_sources = sources[tables.outcomes[0].name]
     if cost is not None:
-        costs = region.costs(cost)
-        per_cost = region.candidates, costs
+        costs, candidates = region.costs(cost), region.candidates
         if not has_outcomes:
             logger.info("No run has an outcome yet, so cost= is ignored")
     if shared:
@@ -561,62 +529,55 @@ def _search(
     if make is mean_rank:
         if shared or cost is not None:
             raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model=.")
-        return _sorted_rows(region, main_sources, taken, n)
-    anchors = _anchors(region, main_sources, runs)
+        return _sorted_rows(region, tasks, taken, n)
+    anchors = _anchors(region, tasks, runs)
     reference = region.sample(NUM_REFERENCE, seed=0)
     first_runs = max(FIRST_RUNS, len(region.space.parameters) + 1) if not tables.has_sources else 0
     new = tried[:0]
     for number in range(n):
+        excluded = torch.cat([taken, new])
         if not models or len(tried) + number < first_runs:
-            x = spread_out(region, len(tried) + number, torch.cat([taken, new]), seed)
+            x = spread_out(region, len(tried) + number, excluded, seed)
         else:
-            awaited = torch.cat([runs.awaited, new])
-            acquisition = make_acquisition(
-                models, outcomes, awaited, reference, seed, not has_outcomes
-            )
+            known = torch.cat([runs.awaited, new])
+            acquisition = make_acquisition(models, outcomes, known, reference, seed, has_outcomes)
             if cost is not None and has_outcomes:
-                acquisition = ImprovementPerCost(acquisition, *per_cost)
+                acquisition = improvement_per_cost(acquisition, candidates, costs)
             if failures is not None:
                 acquisition = FeasibleAcquisition(acquisition, failures)
-            x, _ = maximize(
-                acquisition, region, torch.cat([taken, new]), anchors, has_outcomes, seed + number
-            )
+            x = maximize(acquisition, region, excluded, anchors, has_outcomes, seed + number)
         new = torch.cat([new, x.unsqueeze(0)])
         if shared and number == 0 and n > 1:
             region = region.sharing(shared, x)
-            anchors = region.nearest(anchors) if len(anchors) else anchors
+            anchors = region.nearest(anchors)
     return new
 
 
-def _sorted_rows(region: Region, sources: Any, taken: Tensor, n: int) -> Tensor:
+def _sorted_rows(
+    region: Region, tasks: Mapping[str, SupervisedDataset], taken: Tensor, n: int
+) -> Tensor:
     """Returns the ``n`` rows with the best mean rank.
 
     In an infinite region, the rows to choose from are random rows and the rows nearest to old runs.
     """
-    if not isinstance(sources, Mapping) or not all(
-        isinstance(task, SupervisedDataset) for task in sources.values()
-    ):
+    if not tasks:
         raise ValueError("'sorted' ranks rows by the old tasks' runs: give a history.")
     rows = region.grid()
     if rows is None:
-        old = torch.cat([task.X for task in sources.values()]).clamp(0.0, 1.0)
+        old = torch.cat([task.X for task in tasks.values()]).clamp(0.0, 1.0)
         rows = torch.cat([region.nearest(old), region.sample(NUM_REFERENCE, seed=0)]).unique(dim=0)
     rows = not_taken(rows, taken, n)
-    order = mean_rank(sources, rows).argsort(descending=True, stable=True)
-    return rows[order[:n]]
+    return rows[mean_rank(tasks, rows).argsort(descending=True, stable=True)[:n]]
 
 
-def _anchors(region: Region, sources: Any, runs: Runs) -> Tensor:
+def _anchors(region: Region, tasks: Mapping[str, SupervisedDataset], runs: Runs) -> Tensor:
     """Returns the best rows of this study and of each old task, at most 32 of them."""
     known = runs.known(0)
-    best = list(known.X[known.Y[:, 0].argsort(descending=True, stable=True)[:4]])
-    if isinstance(sources, Mapping):
-        tasks = [task for task in sources.values() if isinstance(task, SupervisedDataset)]
-        best += [task.X[task.Y.argmax()] for task in tasks[:: -(-len(tasks) // 28) or 1]]
-    if not best:
-        return torch.empty(0, region.space.dim, dtype=torch.double)
+    best = [known.X[known.Y[:, 0].argsort(descending=True, stable=True)[:4]]]
+    some = list(tasks.values())[:: -(-len(tasks) // 28) or 1]
+    best += [task.X[task.Y.argmax()].unsqueeze(0) for task in some]
     # Old runs may lie outside of the cube if the space had other bounds.
-    return region.nearest(torch.stack(best).clamp(0.0, 1.0))
+    return region.nearest(torch.cat(best).clamp(0.0, 1.0))
 
 
 @torch.no_grad()
@@ -645,9 +606,8 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
     """Names the source tasks with a z-score above 1 for each row, the largest first."""
     names, found = source_z_scores(model, X)
+    first = found.argsort(dim=0, descending=True, stable=True)[:MAX_NAMED]
     return [
-        ", ".join(names[i] for i in order[:MAX_NAMED] if column[i] > 1)
-        for column, order in zip(
-            found.T, found.T.argsort(descending=True, stable=True), strict=True
-        )
+        ", ".join(names[i] for i in order if scores[i] > 1)
+        for scores, order in zip(found.T, first.T, strict=True)
     ]

@@ -17,6 +17,7 @@ from botorch.acquisition import AcquisitionFunction, qLogNoisyExpectedImprovemen
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 from botorch.acquisition.multi_objective.objective import IdentityMCMultiOutputObjective
 from botorch.acquisition.objective import LinearMCObjective
+from botorch.acquisition.penalized import PenalizedAcquisitionFunction
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.model import Model
@@ -26,7 +27,6 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.constraints import get_outcome_constraint_transforms
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.multi_objective.pareto import is_non_dominated
-from botorch.utils.transforms import t_batch_mode_transform
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
@@ -115,24 +115,20 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
         The fitted model.
     """
     runs = runs.known(index)
-    Yvar = runs.Yvar
-    known = len(Yvar) > 0 and bool(Yvar.isfinite().all())
-    data, noise = (runs.X, runs.Y), dict[str, Any](train_Yvar=Yvar if known else None)
-    added = runs.added[:, 0]
-    if bool(added.any()):
-        likelihood = {"likelihood": AddedNoiseLikelihood(added)}
-        noise = {"train_Yvar": Yvar + added.unsqueeze(-1)} if known else likelihood
-    takes_it = "likelihood" in constructor_arguments(make)
+    known = len(runs.Yvar) > 0 and bool(runs.Yvar.isfinite().all())
+    noise: dict[str, Any] = {"train_Yvar": runs.Yvar + runs.added if known else None}
+    takes_it = sources is None or "likelihood" in constructor_arguments(make)
+    if takes_it and not known and bool(runs.added.any()):
+        noise = {"likelihood": AddedNoiseLikelihood(runs.added[:, 0])}
     if sources is not None:
-        noise = noise if takes_it or "likelihood" not in noise else {"train_Yvar": None}
-        model = make(*data, sources, **noise)
+        model = make(runs.X, runs.Y, sources, **noise)
     elif "likelihood" in noise:
         modules = ConstantMean(), get_covar_module_with_dim_scaled_prior(runs.X.shape[-1])
-        units = Standardize(m=1)
-        model = PlainGP(*data, None, *modules, **noise, outcome_transform=units, noise=PLAIN_NOISE)
+        options = noise | {"outcome_transform": Standardize(m=1), "noise": PLAIN_NOISE}
+        model = PlainGP(runs.X, runs.Y, None, *modules, **options)
     else:
         make = SingleTaskGP if takes_sources(make) else make
-        model = make(*data, **noise)
+        model = make(runs.X, runs.Y, **noise)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model.eval()
 
@@ -143,7 +139,7 @@ def make_acquisition(
     X_known: Tensor,
     reference: Tensor,
     seed: int,
-    is_first: bool = False,
+    has_outcomes: bool = True,
 ) -> AcquisitionFunction:
     """Makes the acquisition function of the next row.
 
@@ -154,7 +150,7 @@ def make_acquisition(
             the best of these inputs, on average over their unknown outcomes.
         reference: An ``r x d`` tensor of inputs all over the space, which set scales.
         seed: The seed of samples.
-        is_first: Whether there is no outcome yet. Without outcomes, the target may still be the
+        has_outcomes: Whether there is an outcome. Without outcomes, the target may still be the
             opposite of the sources, and the expected improvement would be largest where the
             sources predict bad outcomes.
 
@@ -173,7 +169,7 @@ def make_acquisition(
     weights = torch.eye(len(outcomes), dtype=torch.double)
     b = torch.tensor(list(limits.values()), dtype=torch.double).unsqueeze(-1)
     bounds = (-weights[list(limits)], b) if limits else None
-    if is_first or len(X_known) == 0:
+    if not has_outcomes:
         return PriorUpperConfidenceBound(
             model, weights[objectives], bounds, X_known, X_reference=reference
         )
@@ -187,8 +183,8 @@ def make_acquisition(
     if len(objectives) == 1:
         objective = LinearMCObjective(weights[0])
         return qLogNoisyExpectedImprovement(model, objective=objective, **options)
-    means = torch.stack([moments(m, torch.cat([reference, X_known]))[0] for m in models], dim=-1)
-    means = means[:, objectives]
+    X = torch.cat([reference, X_known])
+    means = torch.stack([moments(models[i], X)[0] for i in objectives], dim=-1)
     front = means[is_non_dominated(means)]
     nadir = front.amin(dim=0) - 0.1 * (means.amax(dim=0) - means.amin(dim=0))
     return qLogNoisyExpectedHypervolumeImprovement(
@@ -200,8 +196,10 @@ def make_acquisition(
     )
 
 
-class ImprovementPerCost(AcquisitionFunction):
-    """Logarithm of an improvement minus the logarithm of the row's cost.
+def improvement_per_cost(
+    acquisition: AcquisitionFunction, rows: Tensor, costs: Tensor
+) -> AcquisitionFunction:
+    """Subtracts the logarithm of the row's cost from the logarithm of an improvement.
 
     Use it to prefer cheap rows of a table in which each row has a known cost.
 
@@ -210,28 +208,27 @@ class ImprovementPerCost(AcquisitionFunction):
         rows: A ``c x d`` tensor of candidates.
         costs: A ``c`` tensor of the candidates' costs.
 
+    Returns:
+        The acquisition function of single candidates.
+
     Example:
         >>> from botorch.acquisition import LogExpectedImprovement
         >>> X = torch.rand(6, 2, dtype=torch.double)
         >>> improvement = LogExpectedImprovement(SingleTaskGP(X, X.sum(-1, keepdim=True)), 1.5)
-        >>> ImprovementPerCost(improvement, X, torch.arange(1, 7))(X.unsqueeze(-2)).shape
+        >>> improvement_per_cost(improvement, X, torch.arange(1, 7))(X.unsqueeze(-2)).shape
         torch.Size([6])
     """
 
-    rows: Tensor
-    log_costs: Tensor
+    def log_cost(X: Tensor) -> Tensor:
+        return costs[torch.cdist(X.squeeze(-2), rows).argmin(dim=-1)].log()
 
-    def __init__(self, acquisition: AcquisitionFunction, rows: Tensor, costs: Tensor) -> None:
-        super().__init__(acquisition.model)
-        self.acquisition = acquisition
-        self.register_buffer("rows", rows)
-        self.register_buffer("log_costs", costs.log())
+    return PenalizedAcquisitionFunction(acquisition, log_cost, 1.0)  # type: ignore[arg-type]
 
-    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
-    def forward(self, X: Tensor) -> Tensor:
-        """Evaluates a ``b x 1 x d`` tensor of candidates."""
-        places = torch.cdist(X.squeeze(-2), self.rows).argmin(dim=-1)
-        return self.acquisition(X) - self.log_costs[places]
+
+def old_tasks(source: Any) -> dict[str, SupervisedDataset]:
+    """Returns the source data of an outcome by task; empty with a prior and without a history."""
+    tasks = source if isinstance(source, Mapping) else {}
+    return {name: task for name, task in tasks.items() if isinstance(task, SupervisedDataset)}
 
 
 def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
@@ -277,10 +274,9 @@ def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> Feasi
     Returns:
         The model of success; ``None`` as long as no run has failed.
     """
-    old: Attempts | None = None
-    if old_failed is not None and len(old_failed):
-        good = [t.X for t in sources.values()] if isinstance(sources, Mapping) else []
-        old = Attempts.of(torch.cat([*good, old_failed[:0]]), old_failed)
-    if old is None and len(runs.failed) == 0:
+    old_failed = runs.X[:0] if old_failed is None else old_failed
+    if len(old_failed) + len(runs.failed) == 0:
         return None
+    good = [task.X for task in old_tasks(sources).values()] if len(old_failed) else []
+    old = Attempts.of(torch.cat([*good, runs.X[:0]]), old_failed)
     return FeasibilityModel(*Attempts.of(runs.good, runs.failed), old)

@@ -40,20 +40,11 @@ from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
-from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
-from botorch_transfer.search_space import FloatParameter, SearchSpace
-from botorch_transfer.suggestion.backtest import replay
-from botorch_transfer.suggestion.next_rows import (
-    QUANTILES,
-    Suggestion,
-    best_run,
-    eligible,
-    short,
-    source_z_scores,
-)
-from botorch_transfer.suggestion.outcomes import PLAIN, moments
+from botorch_transfer.report import ALL_SOURCES, transfer_report
+from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, short, source_z_scores
+from botorch_transfer.suggestion.outcomes import moments
 from botorch_transfer.suggestion.reading import EncodedTables
-from botorch_transfer.suggestion.region import Region
 
 #: Maximum number of important parameters to draw singly, and in pairs.
 MAX_SLICES, MAX_MAPPED = 12, 5
@@ -63,9 +54,6 @@ SLICE_POINTS, MAP_POINTS = 60, 20
 
 #: Maximum number of points of a learning curve.
 MAX_STEPS = 200
-
-#: Minimum number of runs to replay a plain GP, and number of random rows it may also choose.
-ENOUGH_TO_REPLAY, NUM_REPLAYED = 20, 200
 
 #: Minimum number of runs to compare predictions with.
 ENOUGH_RUNS = 3
@@ -80,10 +68,10 @@ WORDS = {
 }
 #: Plain words for verdicts on one old task, and on all old tasks.
 WHOLE = {
-    "helpful": "old runs help: this study's runs follow them",
-    "partly helpful": "some old tasks help: this study's runs follow them",
-    "misleading": "old runs mislead: what was good there is bad here",
-    "irrelevant": "old runs do not help: this study's runs do not follow them",
+    "helpful": "Old runs help: this study's runs follow them.",
+    "partly helpful": "Some old tasks help: this study's runs follow them.",
+    "misleading": "Old runs mislead: what was good there is bad here.",
+    "irrelevant": "Old runs do not help: this study's runs do not follow them.",
 }
 
 #: Number of points in each of the two samples for importances, a power of two.
@@ -94,7 +82,7 @@ NEW, OLD = "this study", "old tasks"
 
 def suggestion_page(
     suggestion: Suggestion,
-    runs: pd.DataFrame | None,
+    runs: DataFrame | None,
     status: str = "status",
     settings: Mapping[str, Any] | None = None,
 ) -> str:
@@ -126,18 +114,18 @@ def suggestion_page(
     except ImportError as error:
         raise ImportError("The page needs Plotly: pip install 'botorch_transfer[plot]'.") from error
     tables, outcomes = suggestion.tables, suggestion.tables.outcomes
-    columns, digits = tables.region.columns, _digits(tables)
-    table, known = _runs(runs, tables, status, digits)
-    objectives = [i for i, outcome in enumerate(outcomes) if outcome.is_objective]
-    parts = [_outcome(suggestion, i, 1 + np.flatnonzero(known[:, i])) for i in objectives]
-    best = best_run(tables) if len(known) else None
+    columns = tables.region.columns
+    table, known = _runs(runs, tables, status)
+    shown = [
+        _outcome(suggestion, i, 1 + np.flatnonzero(known[:, i]))
+        for i, outcome in enumerate(outcomes)
+        if outcome.is_objective and outcome.name in suggestion.models
+    ]
+    best = tables.best_run() if len(known) else None
     names = {type(model).__name__: None for model in suggestion.models.values()}
     noted = {
         "model": ", ".join(names) or "none: the rows are spread out, or old runs' best",
-        "goal": "; ".join(
-            f"{o.goal} {o.name}" if o.limit is None else f"{o.name} within its limit"
-            for o in outcomes
-        ),
+        "goal": "; ".join(f"{o.goal} {o.name}" for o in outcomes if o.is_objective),
         "parameters": len(tables.space.parameters),
         "date": date.today().isoformat(),
         "version": f"botorch_transfer {version('botorch_transfer')}",
@@ -145,11 +133,11 @@ def suggestion_page(
     }
     told = {
         "columns": columns,
-        "rows": [_cells(row, columns, digits) for row in suggestion.rows[columns].to_numpy(object)],
+        "rows": _cells(suggestion.rows[columns]),
         "why": [_why(suggestion, i) for i in range(len(suggestion.rows))],
         "outlook": suggestion.outlook,
         "best": None if best is None else int(np.flatnonzero(known.any(axis=1))[best]),
-        "outcomes": [part for part in parts if part is not None],
+        "outcomes": shown,
         "runs": table,
         "settings": {name: _text(value) for name, value in noted.items()},
     }
@@ -161,29 +149,16 @@ def suggestion_page(
     return re.sub("@(plotly|data)@", lambda found: inside[found[1]], template)
 
 
-def _text(value: Any, digits: int = 3) -> str:
-    """Formats a cell or number for readers."""
-    if isinstance(value, float | np.floating):
-        number = short(value) if digits == 3 else f"{value:.{digits}g}"
-        return "" if math.isnan(value) else number
-    return "" if value is None or value is pd.NA else str(value)
+def _text(cell: Any) -> str:
+    """Formats a cell for readers; numbers have six digits, as in the table of runs."""
+    if isinstance(cell, float | np.floating):
+        return "" if math.isnan(cell) else f"{cell:.6g}"
+    return "" if cell is None or cell is pd.NA else str(cell)
 
 
-def _cells(row: Any, columns: Any, digits: Mapping[str, int]) -> list[str]:
-    return [_text(v, digits.get(name, 3)) for name, v in zip(columns, row, strict=True)]
-
-
-def _digits(tables: EncodedTables) -> dict[str, int]:
-    """Returns the number of digits to show of each parameter.
-
-    A wide range has three digits. A narrow range has more, and steps and constraints have six.
-    """
-    digits = dict.fromkeys(tables.space.columns, 6)
-    for p in tables.space.parameters:
-        if isinstance(p, FloatParameter) and p.size is None and not tables.region.constraints:
-            ratio = max(abs(p.lower), abs(p.upper)) / (p.upper - p.lower or math.inf)
-            digits[p.name] = 3 + (int(math.log10(ratio)) if ratio > 1 and not p.log else 0)
-    return digits
+def _cells(frame: DataFrame) -> list[list[str]]:
+    """Formats the cells of a table for readers."""
+    return [list(map(_text, row)) for row in frame.to_numpy(object)]
 
 
 def _numbers(values: Any) -> list[float | None]:
@@ -205,47 +180,42 @@ def _why(suggestion: Suggestion, row: int) -> str:
     for outcome in outcomes:
         if outcome.name in models:
             found = _quantiles(outcome, *moments(models[outcome.name], x))
-            low, mid, high = (_text(v[0]) for v in found.values())
+            low, mid, high = ("?" if v[0] is None else short(v[0]) for v in found.values())
             parts.append(f"expected {outcome.name} {mid} (nine times in ten {low} to {high})")
     names, sure = source_z_scores(models.get(outcomes[0].name), x)
     if names:
         parts.append(f"clearly above average in {int((sure > 1).sum())} of {len(names)} old tasks")
-    return _sentence(parts) or "Chosen without a model."
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if parts else "Chosen without a model."
 
 
-def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[str, Any] | None:
-    """Returns the page's data of an objective; ``None`` without a model."""
+def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[str, Any]:
+    """Returns the page's data of an objective."""
     outcome = suggestion.tables.outcomes[number]
-    if (model := suggestion.models.get(outcome.name)) is None:
-        return None
+    model = suggestion.models[outcome.name]
     space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
-    Y = runs.Y[:, 0]
-    values = outcome.original(Y)
     known = suggestion.tables.runs.Y[:, number].isfinite()
-    best = eligible(suggestion.tables, number)[known]
-    best = best.cummax(dim=0).values if len(Y) else best
-    tried = space.decode(runs.X.clamp(0.0, 1.0))
+    best = suggestion.tables.eligible(number)[known].cummax(dim=0).values
     importance = parameter_importance(model, space)
-    verdict, tasks = _tasks(suggestion, outcome, runs.X, Y)
-    slices, maps = _pictures(suggestion, outcome, list(importance.index), tried)
+    order = list(importance.index)
+    shares = {"new": _numbers(importance[NEW]), "old": _numbers(importance[OLD])}
+    verdict, tasks = _tasks(model, runs)
+    tried = space.decode(runs.X.clamp(0.0, 1.0))
+    slices, maps = _pictures(suggestion, outcome, order, tried)
     return {
         "name": outcome.name,
         "goal": "small" if outcome.sign < 0 else "large",
         "log": outcome.log,
         "verdict": verdict,
         "tasks": tasks,
-        "runs": rows.tolist() or list(range(1, len(Y) + 1)),
+        "runs": rows.tolist() or list(range(1, len(runs.Y) + 1)),
         "row": _quantiles(outcome, *moments(model, suggestion.X[:1]))["mid"][0],
         "curves": _curves(outcome, suggestion.tables.curves.get(outcome.name)),
-        "values": _numbers(values),
+        "values": _numbers(outcome.original(runs.Y[:, 0])),
         "best": _numbers(outcome.original(best).where(best.isfinite(), math.nan)),
         "predicted": (runs.added[:, 0] > 0).tolist(),
         "expected": _expected(suggestion, outcome, runs),
-        "importance": {
-            "names": list(importance.index),
-            "new": _numbers(importance[NEW]),
-            "old": _numbers(importance[OLD]),
-        },
+        "importance": {"names": order, **shares},
         "slices": slices,
         "maps": maps,
         "left_out": _left_out(model, outcome),
@@ -255,11 +225,10 @@ def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[st
 def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
     """Predicts each run from old runs alone; ``None`` without old runs."""
     model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
-    X = runs.X
-    if sources is None or len(X) == 0 or not isinstance(model, TransferModel):
+    if sources is None or len(runs.X) == 0 or not isinstance(model, TransferModel):
         return None
     untold: Any = type(model)
-    return _quantiles(outcome, *moments(untold(X[:0], runs.Y[:0], sources).eval(), X))
+    return _quantiles(outcome, *moments(untold(runs.X[:0], runs.Y[:0], sources).eval(), runs.X))
 
 
 def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
@@ -276,63 +245,33 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
         if not curve.diverged and found.variance[i] != 0:
             line["end"] = {name: values[i] for name, values in ends.items()}
             if curve.stopped is None and own.prior is not None:
-                others = [*curves[:i], *curves[i + 1 :]]
-                line["hopeless"] = own.prior.is_hopeless(curve, others)
+                line["hopeless"] = own.prior.is_hopeless(curve, [*curves[:i], *curves[i + 1 :]])
         lines.append(line)
     return {"step": own.step, "lines": lines}
 
 
-def _tasks(
-    suggestion: Suggestion, outcome: Outcome, X: Tensor, Y: Tensor
-) -> tuple[str, list[dict[str, Any]]]:
+def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
     """Returns a sentence on all old tasks, and a table row for each old task."""
-    model = suggestion.models[outcome.name]
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
         return "", []
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
-    sentence = WHOLE.get(all_of_them) or _against_plain(suggestion, outcome, X)
+    sentence = WHOLE.get(all_of_them, "It is not clear yet whether old runs help.")
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "yes, maybe by chance: most other old tasks do not help"
-    names, _ = source_z_scores(model, X[:0])
+    names, _ = source_z_scores(model, runs.X[:0])
     similar: list[float | None] = [None] * len(told)
-    if len(Y) >= ENOUGH_RUNS and names:
-        means = pd.DataFrame(model.member_on_sources.prior.moments(X)[0].T.numpy())
-        similar = _numbers(means.corrwith(pd.Series(Y.numpy()), method="spearman"))
+    if len(runs.Y) >= ENOUGH_RUNS and names:
+        means = DataFrame(model.member_on_sources.prior.moments(runs.X)[0].T.numpy())
+        similar = _numbers(means.corrwith(pd.Series(runs.Y[:, 0].numpy()), method="spearman"))
+    columns = told.index, similar, told["prediction"], told["verdict"]
     rows = [
         {"name": str(name), "similar": s, "share": float(f"{share:.3g}"), "words": words[verdict]}
-        for name, s, share, verdict in zip(
-            told.index, similar, told["prediction"], told["verdict"], strict=True
-        )
+        for name, s, share, verdict in zip(*columns, strict=True)
     ]
-    return _sentence([sentence]), rows
-
-
-def _against_plain(suggestion: Suggestion, outcome: Outcome, X: Tensor) -> str:
-    """Compares the study with a plain GP that is replayed on the model's predicted outcomes."""
-    if len(X) < ENOUGH_TO_REPLAY:
-        few = f"{POINTS_TO_JUDGE} to {ENOUGH_TO_REPLAY} runs with outcomes (so far {len(X)})"
-        return f"it is too early to say whether old runs help: that takes {few}"
-    tables, model = suggestion.tables, suggestion.models[outcome.name]
-    rows = torch.cat([X, tables.region.sample(NUM_REPLAYED, seed=0)]).clamp(0.0, 1.0)
-    region = Region(tables.space, table=tables.space.decode(rows).drop_duplicates())
-    values, own = (moments(model, each)[0].numpy() for each in (region.candidates, X))
-    plain = [replay(PLAIN, None, outcome, region, values, seed, False) for seed in range(3)]
-    n, best = len(plain[0]), np.mean([each.max() for each in plain])
-    if (own[:n] < best).all():
-        return f"old runs have not helped: a plain GP would have been better after {n} runs"
-    k = 1 + int((own >= best).argmax())
-    return (
-        f"old runs have helped: this study was as good after {k} run{'s' * (k > 1)} as a plain GP "
-        f"would have been after {n}"
-    )
-
-
-def _sentence(parts: Sequence[str]) -> str:
-    joined = "; ".join(parts)
-    return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
+    return sentence, rows
 
 
 def _left_out(model: Any, outcome: Outcome) -> Any:
@@ -346,13 +285,13 @@ def _left_out(model: Any, outcome: Outcome) -> Any:
 
 
 def _pictures(
-    suggestion: Suggestion, outcome: Outcome, order: Sequence[str], tried: pd.DataFrame
+    suggestion: Suggestion, outcome: Outcome, order: Sequence[str], tried: DataFrame
 ) -> tuple[list[Any], list[Any]]:
     """Predicts outcomes along each free parameter, and over pairs of parameters.
 
     All other parameters have the values of the best run, or of the first row without a best run.
     """
-    space, best = suggestion.tables.space, best_run(suggestion.tables)
+    space, best = suggestion.tables.space, suggestion.tables.best_run()
     first = suggestion.X[0]
     center = first if best is None else suggestion.tables.runs.X[best].clamp(0.0, 1.0)
     here, row = space.decode(torch.stack([center, first])).to_dict("records")
@@ -361,27 +300,21 @@ def _pictures(
     drawn = [by_name[n] for n in order if n in by_name and _text(here[n])][:MAX_SLICES]
 
     def predicted(lines: Sequence[Line]) -> dict[str, Any]:
-        sizes = [range(len(line.values)) for line in lines]
-        places = torch.cartesian_prod(*(torch.tensor(list(size)) for size in sizes))
+        places = torch.cartesian_prod(*(torch.arange(len(line.values)) for line in lines))
         points = center.repeat(len(places), 1)
         for line, place in zip(lines, places.reshape(len(places), -1).T, strict=True):
             points[:, line.columns] = line.values.to(points)[place]
-        found = moments(suggestion.models[outcome.name], space.round(points))
-        return _quantiles(outcome, *found)
+        model = suggestion.models[outcome.name]
+        return _quantiles(outcome, *moments(model, space.round(points)))
 
     def axis(line: Line) -> dict[str, Any]:
-        cells = pd.Series([here[line.name], row[line.name], *tried[line.name]], dtype=object)
-        numbers = pd.to_numeric(cells, errors="coerce") if line.ticks is None else cells
-        at, first, *runs = _numbers(numbers) if line.ticks is None else map(str, cells)
-        return {
-            "name": line.name,
-            "log": line.log,
-            "is_choice": line.ticks is not None,
-            "x": _numbers(line.x) if line.ticks is None else line.ticks,
-            "at": at,
-            "row": first,
-            "runs": runs,
-        }
+        cells: Any = pd.Series([here[line.name], row[line.name], *tried[line.name]], dtype=object)
+        x: Any = line.ticks
+        if is_number := x is None:
+            x, cells = _numbers(line.x), _numbers(pd.to_numeric(cells, errors="coerce"))
+        at, first, *runs = cells if is_number else map(str, cells)
+        shown = {"name": line.name, "log": line.log, "is_choice": not is_number}
+        return shown | {"x": x, "at": at, "row": first, "runs": runs}
 
     lines = [parameter_line(space, p, SLICE_POINTS) for p in drawn]
     slices = [axis(line) | predicted([line]) for line in lines]
@@ -394,7 +327,7 @@ def _pictures(
 
 
 def _runs(
-    runs: pd.DataFrame | None, tables: EncodedTables, status: str, digits: Mapping[str, int]
+    runs: DataFrame | None, tables: EncodedTables, status: str
 ) -> tuple[dict[str, Any] | None, NDArray[Any]]:
     """Returns the table of runs, with states and outcomes first, and a mask of known outcomes."""
     names = [outcome.name for outcome in tables.outcomes]
@@ -408,22 +341,17 @@ def _runs(
         kept &= runs[own.step].isna().to_numpy() | np.isin(np.arange(len(runs)), last)
         Y[last, names.index(name)] = np.where([c.diverged for c in own.curves], np.inf, ends.mean)
         unfinished[last] = ends.variance != 0
-    without = np.where(read[FATE] == "ended", "ended", "pending")
-    states = np.where(np.isnan(Y).all(axis=1), without, "done")
-    states = np.where(unfinished, "stopped or running", states)
-    if status in runs.columns:
-        told = runs[status].map(_text)
-        states = np.where(told.str.lower().isin(["", *NEUTRAL]), states, told)
-    states = np.where(has_failed(read, Y), "failed", states)
+    told = runs[status].map(_text) if status in runs.columns else pd.Series("", runs.index)
+    is_told = ~told.str.lower().isin(["", *NEUTRAL])
+    without = np.where(read[FATE] == "ended", "ended", "pending").astype(object)
+    conditions: list[Any] = [has_failed(read, Y), is_told, unfinished, ~np.isnan(Y).all(axis=1)]
+    choices: list[Any] = ["failed", told.to_numpy(object), "stopped or running", "done"]
+    states = np.select(conditions, choices, without)
     shown = runs.drop(columns=status, errors="ignore")[kept]
     shown = shown.iloc[:, np.argsort(~shown.columns.isin(names), kind="stable")]
-    rows = [
-        [str(1 + number), str(state), *_cells(row, shown.columns, digits)]
-        for number, (state, row) in enumerate(
-            zip(states[kept], shown.to_numpy(object), strict=True)
-        )
-    ]
-    table = {"columns": ["run", "state", *map(str, shown.columns)], "rows": rows}
+    shown.insert(0, "state", states[kept], allow_duplicates=True)
+    shown.insert(0, "run", np.arange(1, 1 + len(shown)), allow_duplicates=True)
+    table: dict[str, Any] = {"columns": list(map(str, shown.columns)), "rows": _cells(shown)}
     table["places"] = np.flatnonzero(kept).tolist()
     return table, np.isfinite(Y[kept])
 

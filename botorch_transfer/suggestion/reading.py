@@ -19,22 +19,15 @@ import joblib
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.utils.datasets import SupervisedDataset
-from pandas import DataFrame, Series, concat, to_numeric
+from pandas import DataFrame, concat, to_numeric
 from torch import Tensor
 
 from botorch_transfer.curves.tables import CurveColumns, OwnCurves, one_row_a_run
 from botorch_transfer.data.columns import check_columns, renamed
-from botorch_transfer.data.measurements import measured
+from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.runs import Runs, read_runs
-from botorch_transfer.data.tables import (
-    NO_DATA,
-    OldRuns,
-    limit_task,
-    read_history,
-    without_own_runs,
-)
+from botorch_transfer.data.tables import NO_DATA, limit_task, read_history, without_own_runs
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
@@ -49,6 +42,7 @@ from botorch_transfer.search_space.cells import check_same_units, errors_in, wit
 from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
 from botorch_transfer.search_space.space import check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint
+from botorch_transfer.suggestion.outcomes import old_tasks
 from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
@@ -108,6 +102,30 @@ class EncodedTables(NamedTuple):
         """Whether some outcome has source data or a prior."""
         return any(source is not None for source in self.sources.values())
 
+    def eligible(self, index: int = 0) -> Tensor:
+        """Masks the modelled outcomes of runs that cannot be the best run.
+
+        Args:
+            index: The index of the outcome.
+
+        Returns:
+            An ``n`` tensor of outcomes. It is minus infinity for runs that failed or violate a
+            limit, and, if any run is complete, for runs that were stopped early.
+        """
+        runs = self.runs
+        allowed = runs.succeeded & runs.Y[:, index].isfinite()
+        for i, outcome in enumerate(self.outcomes):
+            if outcome.limit is not None:
+                allowed &= runs.Y[:, i] >= outcome.limit
+        Y = runs.Y[:, index].where(allowed, -math.inf)
+        complete = Y.where(runs.added[:, index] == 0, -math.inf)
+        return complete if bool(complete.isfinite().any()) else Y
+
+    def best_run(self) -> int | None:
+        """Returns the index of the run with the best objective; ``None`` for several objectives."""
+        Y, is_only = self.eligible(), sum(outcome.is_objective for outcome in self.outcomes) == 1
+        return int(Y.argmax()) if is_only and bool(Y.isfinite().any()) else None
+
     def ranked(self) -> EncodedTables:
         """Returns the tables that models for suggestions are fitted to.
 
@@ -134,7 +152,7 @@ class EncodedTables(NamedTuple):
         Y, Yvar, added = (each.clone() for each in (self.runs.Y, self.runs.Yvar, self.runs.added))
         for i, outcome in enumerate(outcomes):
             name, known = outcome.name, Y[Y[:, i].isfinite(), i : i + 1]
-            raw = _tasks(sources[name])
+            raw = old_tasks(sources[name])
             tasks = {task: limit_task(t, outcome.limit, by_rank) for task, t in raw.items()}
             lowest = robust_limit(known, typical_depth(tasks or sources[name]), outcome.limit)
             before = torch.cat([*(data.Y for data in raw.values()), known])
@@ -150,12 +168,6 @@ class EncodedTables(NamedTuple):
         return self._replace(outcomes=outcomes, sources=sources, runs=runs, is_robust=True)
 
 
-def _tasks(source: Any) -> dict[str, SupervisedDataset]:
-    """Returns the source data of an outcome, empty with a prior and without a history."""
-    tasks = source if isinstance(source, Mapping) else {}
-    return {name: t for name, t in tasks.items() if isinstance(t, SupervisedDataset)}
-
-
 def typical_depth(source: Any) -> float:
     """Computes the typical distance between the best and the worst outcome of old tasks.
 
@@ -166,7 +178,7 @@ def typical_depth(source: Any) -> float:
         The median distance over tasks; for a prior, :data:`DEPTH` standard deviations of its
         outcomes; 0 without sources.
     """
-    if tasks := _tasks(source):
+    if tasks := old_tasks(source):
         return float(np.median([float(task.Y.max() - task.Y.min()) for task in tasks.values()]))
     prior = next(iter(source.values())) if isinstance(source, Mapping) else source
     transform = None if prior is None else prior.default_outcome_transform(torch.Size())
@@ -225,32 +237,27 @@ def read_outcomes(
     goals = [goal] if isinstance(goal, str) else list(goal)
     if len(goals) == 1 and len(names) > 1:
         goals = goals * len(names)
-        logger.warning(
-            "goal=%r counts for %s: give one goal for each if they differ", goals[0], names
-        )
+        message = "goal=%r counts for %s: give one goal for each if they differ"
+        logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
         raise ValueError(
-            f"There are {len(names)} outcomes and {len(goals)} goals: give at least one outcome, "
-            "and one goal for each outcome."
+            f"There are {len(names)} outcomes and {len(goals)} goals: give a goal for each outcome."
         )
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
-    objectives = [
-        Outcome(name, 1.0 if value == "max" else -1.0)
-        for name, value in zip(names, goals, strict=True)
-    ]
-    limited = [_read_constraint(name, text) for name, text in (constraints or {}).items()]
+    signs = [1.0 if value == "max" else -1.0 for value in goals]
+    outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
+    outcomes += [_read_constraint(name, text) for name, text in (constraints or {}).items()]
     if isinstance(noise, str):
-        if len(objectives + limited) > 1:
+        if len(outcomes) > 1:
             raise ValueError(
-                f"noise is {noise!r} for {len(objectives + limited)} outcomes: give a mapping from "
-                "outcomes to columns of standard errors."
+                f"noise is {noise!r} for {len(outcomes)} outcomes: map each outcome to its column."
             )
         noise = {names[0]: noise}
     if outcome_range is not None and not isinstance(outcome_range, Mapping):
         outcome_range = dict.fromkeys(names, outcome_range)
     noise, ranges = noise or {}, outcome_range or {}
-    names = [outcome.name for outcome in objectives + limited]
+    names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once.")
     _check_known("noise", noise, names)
@@ -260,10 +267,7 @@ def read_outcomes(
             raise ValueError(
                 f"outcome_range of {name!r} is {within!r}: give the least and the largest value."
             )
-    outcomes = [
-        replace(outcome, noise=noise.get(outcome.name), within=ranges.get(outcome.name))
-        for outcome in objectives + limited
-    ]
+    outcomes = [replace(o, noise=noise.get(o.name), within=ranges.get(o.name)) for o in outcomes]
     return with_logarithms(outcomes, log)
 
 
@@ -327,13 +331,11 @@ def with_logarithms(outcomes: Sequence[Outcome], log: bool | str | Sequence[str]
 
 
 def _in_logarithm(outcome: Outcome) -> Outcome:
-    if outcome.limit is None:
+    if (bound := outcome.bound) is None:
         return replace(outcome, log=True)
-    bound = outcome.sign * outcome.limit
     if bound <= 0:
         raise ValueError(
-            f"The constraint on {outcome.name!r} has the limit {bound:g}, which has no logarithm: "
-            "leave this outcome out of log=."
+            f"{outcome.name!r} has the limit {bound:g}, which has no logarithm: omit it from log=."
         )
     return replace(outcome, log=True, limit=outcome.sign * math.log(bound))
 
@@ -408,12 +410,11 @@ def read_study(
     for name, table in {"history": history, "runs": runs, "candidates": candidates}.items():
         if table is not None and not isinstance(table, DataFrame):
             raise TypeError(
-                f"{name} is a {type(table).__name__}: give one DataFrame. read_table reads a file, "
-                "and pandas.concat joins several tables."
+                f"{name} is a {type(table).__name__}: give one DataFrame, as read_table returns."
             )
     if history is not None and prior is not None:
         raise ValueError("Give either a history or a prior, not both.")
-    for argument, given in {"missing": missing, "rename": rename}.items():
+    for argument, given in {"missing": missing, "rename": rename, "fixed": fixed}.items():
         if not isinstance(given, Mapping | None):
             raise TypeError(f"{argument} is {given!r}: give a dictionary with names as keys.")
     if run is not None and step is None:
@@ -445,22 +446,19 @@ def read_study(
     outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     columns = [column for each in outcomes for column in each.columns]
     if space is None and candidates is not None:
-        both = [candidates] if history is None else [candidates, history]
-        known = concat(both, join="inner", ignore_index=True)
-        known = known if runs is None else concat([known, runs.filter(list(known))])
-        space = guess_space(known, [task, status, *columns, *([] if cost is None else [cost])])
+        known = concat([candidates, history], join="inner", ignore_index=True)  # skips None
+        known = concat([known, None if runs is None else runs.filter(list(known))])
+        others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
+        space = guess_space(known, others)
     if not isinstance(space, SearchSpace):
         raise TypeError(
-            f"space is a {type(space).__name__}: give a SearchSpace or a dictionary, or None with "
-            "candidates=."
+            f"space is a {type(space).__name__}: give a SearchSpace, or None with candidates=."
         )
-    if fixed is not None and not isinstance(fixed, Mapping):
-        raise TypeError(f"fixed is {fixed!r}: give a dictionary with names as keys.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
-    numbers = {"history": history, "runs": runs, "candidates": candidates}
-    numbers |= {"fixed values": None if not fixed else DataFrame([fixed])}
-    given = {name: table for name, table in numbers.items() if table is not None}
-    check_same_units(given, space.number_columns)
+    given = {"history": history, "runs": runs, "candidates": candidates}
+    given["fixed values"] = DataFrame([fixed]) if fixed else None
+    present = {name: table for name, table in given.items() if table is not None}
+    check_same_units(present, space.number_columns)
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
         # Columns that suggestions add must not occur twice.
@@ -474,13 +472,10 @@ def read_study(
             raise InputDataError(
                 f"No table has the column {column!r}: name an existing one by {argument}=."
             )
-    curves = None
     if step in space.columns:
-        raise ValueError(
-            f"step= is {step!r}, which is also a parameter: remove the parameter from the space."
-        )
-    if step is not None:
-        curves = CurveColumns(step, space.columns if run is None else [run], status)
+        raise ValueError(f"step= is {step!r}, which is also a parameter: remove the parameter.")
+    key = space.columns if run is None else [run]
+    curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     return read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
 
@@ -541,27 +536,24 @@ def read_tables(
     if history is not None and runs is not None:
         history = without_own_runs(history, runs, space, outcomes, task)
         history = None if history.empty else history
-    old = OldRuns({name: _read_prior(name, prior, len(names)) for name in names}, None)
+    sources: Any = {name: _read_prior(name, prior, len(names)) for name in names}
+    failed: Tensor | None = None
     if history is not None:
         given = space, outcomes, task, missing
         read = partial(read_history, history, *given, status=status)
-        if memo is None:
-            old = read()
-        else:
-            old = memo.recall(content_key(joblib.hash(history), *given, status), read)
+        key = content_key(joblib.hash(history), *given, status)
+        sources, failed = (memo or Memo(size=1)).recall(key, read)
         objectives = [o.name for o in outcomes if o.is_objective]
-        if all(old.sources[name] is None for name in objectives):
-            raise InputDataError(
-                f"No run has a finite outcome in the column {' or '.join(map(repr, objectives))}"
-                f"{NO_DATA}"
-            )
+        if all(sources[name] is None for name in objectives):
+            listed = " or ".join(map(repr, objectives))
+            raise InputDataError(f"No run has a finite outcome in the column {listed}{NO_DATA}")
     if curves is None and history is not None:
         _hint_at_steps(history, space, task)
     for each in outcomes:
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
             logger.warning("Maybe another unit: %s", suspicion)
     study = read_runs(space, runs, outcomes, status)
-    tables = EncodedTables(region, outcomes, *old, study, curves=own_curves)
+    tables = EncodedTables(region, outcomes, sources, failed, study, curves=own_curves)
     if not robust:
         return tables
     limited = tables.limited()
@@ -573,11 +565,11 @@ def read_tables(
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
     """Limits an outcome to 0 to 100 if its name and all its values indicate per cent."""
-    cells = [t[outcome.name] for t in tables if t is not None and outcome.name in t]
-    values = concat([to_numeric(each, errors="coerce") for each in (*cells, Series(dtype=float))])
+    cells = [numbers(table, outcome.name) for table in tables if table is not None]
+    values = np.concatenate([*cells, []])
     values = values[np.isfinite(values)]
     is_named = outcome.within is None and bool(PER_CENT & words_of(str(outcome.name)))
-    if not is_named or not values.between(0, 100).all() or not values.max() > 1:
+    if not is_named or not ((values >= 0) & (values <= 100)).all() or not (values > 1).any():
         return outcome
     logger.info("%r is in per cent: predictions stay within 0 and 100", outcome.name)
     return replace(outcome, within=(0.0, 100.0))
@@ -589,40 +581,30 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])
             if steps.nunique().max() > 2:
-                logger.warning(
-                    "The column %r looks like the steps of learning curves: if each row is one "
-                    "step, give step=%r",
-                    name,
-                    name,
-                )
+                message = "The column %r looks like the steps of learning curves: name it by step="
+                logger.warning(message, name)
 
 
 def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
     """Raises an error if a parameter and an outcome or an added column share a name."""
-    for outcome in outcomes:
-        if not outcome.is_objective and outcome.name in space.columns:
-            raise ValueError(
-                f"The constraint on {outcome.name!r} limits a parameter, not an outcome: narrow "
-                "the parameter's range in the search space."
-            )
     taken = {*ADDED, *(outcome.name for outcome in outcomes)}
     if clash := [name for name in space.columns if name in taken]:
-        raise ValueError(f"Another column is also named {clash[0]!r}: rename the parameter.")
+        raise ValueError(
+            f"Another column is also named {clash[0]!r}: rename the parameter, or in place of a "
+            "constraint on it, narrow the parameter's range in the search space."
+        )
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
     """Returns the prior of one outcome, or ``None``."""
-    if prior is None or (isinstance(prior, Mapping) and prior.get(name, prior) is None):
+    found = prior.get(name, prior) if isinstance(prior, Mapping) else prior
+    if found is None:
         return None
-    if isinstance(prior, Mapping) and name in prior:
-        prior = prior[name]
-    elif num_outcomes > 1:
-        prior = None
     # A prior may itself be a mapping, with the priors of a model's members.
-    parts = prior.values() if isinstance(prior, Mapping) else [prior]
-    if not all(isinstance(part, TransferPrior) for part in parts):
+    parts = found.values() if isinstance(found, Mapping) else [found]
+    is_own = found is not prior or num_outcomes == 1
+    if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
         raise TypeError(
-            f"There is no prior of the outcome {name!r}: give a prior such as "
-            "SourceGPs.load(path), or a mapping with a prior for each of several outcomes."
+            f"There is no prior of the outcome {name!r}: give a prior, or a dictionary of priors."
         )
-    return prior
+    return found

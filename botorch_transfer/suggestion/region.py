@@ -12,7 +12,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from pandas import DataFrame, isna, to_numeric
 from torch import Tensor
 
-from botorch_transfer.data.measurements import refuse_cell
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.cells import errors_in, with_numbers
-from botorch_transfer.suggestion.constraints import Condition, Repair
+from botorch_transfer.search_space.cells import errors_in, refuse_cell, with_numbers
+from botorch_transfer.suggestion.constraints import Condition, Repair, parameter_of
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +60,8 @@ class Region:
             candidates have equal parameters, the first candidate counts.
         repeats: Whether tried and pending rows may be suggested again.
 
+    With a table, ``candidates`` is a ``c x d`` tensor of the encoded candidates.
+
     Raises:
         InputDataError: If a fixed value or a candidate is outside of the search space.
         ValueError: If no row satisfies all constraints, or :class:`Repair` refuses a constraint.
@@ -76,27 +77,26 @@ class Region:
     constraints: Sequence[Condition] = ()
     table: DataFrame | None = None
     repeats: bool = False
+    candidates: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.table is not None:
-            X = self.candidates
+        if self.table is None:
+            rows = self.nearest(torch.full((1, self.space.dim), 0.5, dtype=torch.double))
+            rows = rows if len(rows) else self.sample(MAX_REPAIRED, seed=0)
+        else:
+            with errors_in("In the candidates"):
+                X = self.space.encode(self.table)
             is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
             if is_repeated.any():
-                logger.warning(
-                    "%d candidates repeat the parameters of an earlier candidate: left out",
-                    is_repeated.sum(),
-                )
+                message = "%d candidates repeat the parameters of an earlier candidate: left out"
+                logger.warning(message, is_repeated.sum())
             written = self.table.copy()
             numbers = [name for name in self.space.number_columns if name in written]
             written[numbers] = written[numbers].apply(to_numeric, errors="coerce")
-            held = self._num_held(self.constraints, written) == len(self.constraints)
-            kept = self.allows(X).numpy() & held & ~is_repeated
-            object.__setattr__(self, "table", self.table[kept])
-            object.__setattr__(self, "candidates", X[kept])
+            kept = self.allows(X).numpy() & self._hold(written) & ~is_repeated
             rows = X[kept]
-        else:
-            rows = self.nearest(torch.full((1, self.space.dim), 0.5, dtype=torch.double))
-            rows = rows if len(rows) else self.sample(MAX_REPAIRED, seed=0)
+            object.__setattr__(self, "table", self.table[kept])
+            object.__setattr__(self, "candidates", rows)
         if len(rows) == 0:
             asked = [f"{name} = {value!r}" for name, value in (self.fixed or {}).items()]
             asked += dict.fromkeys(repr(constraint.text) for constraint in self.constraints)
@@ -112,29 +112,21 @@ class Region:
     def columns(self) -> list[str]:
         """Columns of decoded rows: the parameters, then further columns of candidates."""
         more = () if self.table is None else self.table.columns
-        return [*self.space.columns, *(name for name in more if name not in self.space.columns)]
-
-    @cached_property
-    def candidates(self) -> Tensor:
-        """Encoded candidates, a ``c x d`` tensor."""
-        assert self.table is not None
-        with errors_in("In the candidates"):
-            return self.space.encode(self.table)
+        return list(dict.fromkeys([*self.space.columns, *more]))
 
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
         """Values of the fixed columns of the encoding, by index."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
-            parameter = next((p for p in self.space.parameters if p.name == name), None)
-            if parameter is None:
+            if name not in self.space.columns:
                 raise InputDataError(
                     f"fixed names {name!r}, which is no parameter: use one of "
                     f"{', '.join(self.space.columns)}."
                 )
             try:
                 cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
-                unit = parameter.encode(cell)[0]
+                unit = parameter_of(name, self.space).encode(cell)[0]
             except InputDataError as error:
                 about_rows = " in row 0|: correct the cell, or empty it|,? or drop these rows"
                 problem = re.sub(about_rows, "", str(error))
@@ -143,12 +135,11 @@ class Region:
         return found
 
     @cached_property
-    def _repair(self) -> Repair | None:
-        linear = [c for c in self.constraints if c.weights]
+    def repair(self) -> Repair | None:
+        """The repair of linear constraints; ``None`` without linear constraints or with a table."""
         # Candidates are not moved: candidates that violate a constraint are left out.
-        if not linear or self.table is not None:
-            return None
-        return Repair(self.space, linear, (self.fixed or {}).keys())
+        linear = [c for c in self.constraints if c.weights and self.table is None]
+        return Repair(self.space, linear, (self.fixed or {}).keys()) if linear else None
 
     @cached_property
     def _conditions(self) -> list[Condition]:
@@ -171,7 +162,7 @@ class Region:
         """
         found = []
         for name, ends in self._ends.items():
-            parameter = next(p for p in self.space.parameters if p.name == name)
+            parameter = parameter_of(name, self.space)
             columns = self.space.feature_indices[name]
             if not parameter.is_numeric:
                 unit = parameter.unit_grid()
@@ -185,9 +176,9 @@ class Region:
                 found.append((columns, places, len(ends) or len(places)))
         return found
 
-    def _num_held(self, constraints: Sequence[Condition], frame: DataFrame) -> NDArray[np.intp]:
-        held = [constraint.holds(frame) for constraint in constraints]
-        return np.sum([np.zeros(len(frame), dtype=np.intp), *held], axis=0)
+    def _hold(self, frame: DataFrame) -> NDArray[np.bool_]:
+        """Returns whether all constraints hold for each configuration, an ``n`` array."""
+        return _num_held(self.constraints, frame) == len(self.constraints)
 
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
         """Moves rows until conditions hold, by randomly chosen values that conditions name.
@@ -195,7 +186,7 @@ class Region:
         The first attempts allow only short moves; later attempts allow longer moves.
         """
         for attempt in range(2 * MAX_MOVES):
-            held = self._num_held(self._conditions, self._rounded(X))
+            held = _num_held(self._conditions, self._rounded(X))
             bad = np.flatnonzero(held < len(self._conditions))
             if len(bad) == 0:
                 break
@@ -207,21 +198,9 @@ class Region:
                 moves *= torch.from_numpy(rng.uniform(0.5, 1.5, (len(bad), 1)))
                 moved[:, columns] = near.where(moves <= most, moved[:, columns])
             moved = self._with_fixed(moved)
-            better = self._num_held(self._conditions, self._rounded(moved)) > held[bad]
+            better = _num_held(self._conditions, self._rounded(moved)) > held[bad]
             X[bad[better]] = moved[better]
         return X
-
-    def for_botorch(self, is_equality: bool) -> list[tuple[Tensor, Tensor, float]] | None:
-        """Returns the linear constraints on the encoding, in the format of ``optimize_acqf``.
-
-        Args:
-            is_equality: Whether to return equalities instead of inequalities.
-
-        Returns:
-            Columns, weights and lower bounds of the sums; ``None`` without linear constraints.
-        """
-        found = [] if self._repair is None else self._repair.for_botorch(is_equality)
-        return found or None
 
     def _with_fixed(self, X: Tensor) -> Tensor:
         """Sets the fixed values, and rounds to the nearest configurations."""
@@ -241,8 +220,7 @@ class Region:
         """
         allowed = torch.ones(len(X), dtype=torch.bool)
         if self.constraints:
-            held = self._num_held(self.constraints, self._rounded(X))
-            allowed = torch.from_numpy(held == len(self.constraints))
+            allowed = torch.from_numpy(self._hold(self._rounded(X)))
         if self.fixed:
             allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
         return allowed
@@ -272,20 +250,16 @@ class Region:
         if self._conditions:
             X = self._with_conditions(X, np.random.default_rng(0))
         allowed = self.allows(X)
-        if self._repair is None:
+        if self.repair is None:
             return X[allowed]
         left = (~allowed).nonzero()[:max_repaired, 0]
         for margin in MARGINS:
             if len(left) == 0:
                 break
             frame = self._rounded(X[left])
-            at_end = np.stack([frame[c].isin(self._ends.get(c, ())) for c in self._repair.columns])
-            moved = self._repair.nearest(frame, at_end.T, margin)
-            for parameter in self.space.parameters:
-                if parameter.name in moved:
-                    (column,) = self.space.feature_indices[parameter.name]
-                    X[left, column] = torch.from_numpy(parameter.encode(moved)[:, 0])
-            X[left] = self._with_fixed(X[left])
+            at_end = np.stack([frame[c].isin(self._ends.get(c, ())) for c in self.repair.columns])
+            frame[self.repair.columns] = self.repair.nearest(frame, at_end.T, margin)
+            X[left] = self._with_fixed(self.space.encode(frame))
             left = left[~self.allows(X[left])]
         return X[self.allows(X)]
 
@@ -372,9 +346,9 @@ class Region:
         rows = self.decode(free)
         sizes = rows.groupby(list(shared), dropna=False)[rows.columns[0]].transform("size")
         if not (sizes >= n).any():
+            listed = ", ".join(map(repr, shared))
             raise ValueError(
-                f"No value of {', '.join(map(repr, shared))} has {n} free rows: ask for fewer "
-                "rows, or leave same_in_batch out."
+                f"No value of {listed} has {n} free rows: ask for fewer, or omit same_in_batch."
             )
         return replace(self, table=rows[sizes >= n])
 
@@ -401,11 +375,15 @@ class Region:
             ValueError: If there are no candidates, or candidates lack the column.
         """
         if self.table is None or column not in self.table.columns:
-            raise ValueError(
-                f"cost names {column!r}, which is no column of candidates: add this column to them."
-            )
+            raise ValueError(f"cost names {column!r}, which is no column of candidates: add it.")
         cells = with_numbers(self.table, [column])[column]
         costs = to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, copy=True)
-        problem = ", which is no positive number: correct the cost"
+        problem = "which is no positive number: correct the cost"
         refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[column], problem)
         return torch.from_numpy(costs)
+
+
+def _num_held(constraints: Sequence[Condition], frame: DataFrame) -> NDArray[np.intp]:
+    """Counts the constraints that hold for each configuration, an ``n`` array."""
+    held = [constraint.holds(frame) for constraint in constraints]
+    return np.sum([np.zeros(len(frame), dtype=np.intp), *held], axis=0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
 from botorch_transfer.gp.objective import minimize_batched
-from botorch_transfer.search_space import FloatParameter, SearchSpace
+from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
 #: Maximum difference in each column of the unit cube between points that count as the same row.
@@ -62,7 +63,7 @@ def maximize(
     anchors: Tensor,
     is_logarithm: bool,
     seed: int,
-) -> tuple[Tensor, float]:
+) -> Tensor:
     """Finds the row with the largest acquisition value among rows that are not taken.
 
     Args:
@@ -76,7 +77,7 @@ def maximize(
         seed: The seed of random rows.
 
     Returns:
-        The row, a ``d`` tensor, and its acquisition value.
+        The row, a ``d`` tensor.
 
     Raises:
         ExhaustedSpaceError: If all rows of a finite space are taken.
@@ -87,26 +88,21 @@ def maximize(
         >>> region = Region(SearchSpace([FloatParameter("C", 0.0, 1.0)]))
         >>> X = torch.rand(4, 1, dtype=torch.double)
         >>> mean = PosteriorMean(SingleTaskGP(X, X))
-        >>> x, value = maximize(mean, region, X[:0], X[:0], is_logarithm=False, seed=0)
-        >>> x.shape
+        >>> maximize(mean, region, X[:0], X[:0], is_logarithm=False, seed=0).shape
         torch.Size([1])
     """
     grid = region.grid()
     pool = _pool(region, anchors, seed) if grid is None else grid
     pool = not_taken(pool, taken)
-    if len(pool) > MAX_SCORED:
-        return _local_search(acquisition, pool, seed)
+    if grid is not None:
+        return _best_listed(acquisition, pool, seed)
     values = _evaluate(acquisition, pool)
-    if grid is None:
-        spread = float(values.max() - values.median())
-        tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
-        best_first = pool[values.argsort(descending=True, stable=True)]
-        x = _climb(acquisition, region, best_first, taken)
-        moved = _move_to_middle(acquisition, region, x, tolerance, is_logarithm)
-        x = x if bool(is_among(moved.unsqueeze(0), taken)) else moved
-        return x, float(_evaluate(acquisition, x.unsqueeze(0)))
-    best = int(values.argmax())
-    return pool[best], float(values[best])
+    spread = float(values.max() - values.median())
+    tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
+    best_first = pool[values.argsort(descending=True, stable=True)]
+    x = _climb(acquisition, region, best_first, taken)
+    moved = _move_to_middle(acquisition, region, x, tolerance, is_logarithm)
+    return x if bool(is_among(moved.unsqueeze(0), taken)) else moved
 
 
 def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
@@ -137,23 +133,25 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
     return grid[torch.cdist(points[:1], grid).argmin()]
 
 
-def _local_search(
-    acquisition: AcquisitionFunction, table: Tensor, seed: int
-) -> tuple[Tensor, float]:
-    """Scores random rows of a long table, then rows near the best, until the best row stays."""
+def _best_listed(acquisition: AcquisitionFunction, table: Tensor, seed: int) -> Tensor:
+    """Finds the best row of a table.
+
+    Scores all rows of a short table. Of a long table, it scores random rows, then rows near the
+    best rows, until the best row stays.
+    """
     order = np.random.default_rng(seed).permutation(len(table))[:MAX_SCORED]
     values = torch.full((len(table),), -math.inf, dtype=torch.double)
-    news, best = torch.from_numpy(order), -math.inf
+    news, best = torch.from_numpy(np.sort(order)), -math.inf
     is_scored = torch.zeros(len(table), dtype=torch.bool)
     while len(news):
         values[news], is_scored[news] = _evaluate(acquisition, table[news]), True
         if float(values.max()) <= best:
             break
         best = float(values.max())
-        near = torch.cdist(table[values.topk(NUM_BEST).indices], table)
-        near = near.topk(NUM_NEAR, largest=False).indices.unique()
+        near = torch.cdist(table[values.topk(min(NUM_BEST, len(table))).indices], table)
+        near = near.topk(min(NUM_NEAR, len(table)), largest=False).indices.unique()
         news = near[~is_scored[near]]
-    return table[values.argmax()], float(values.max())
+    return table[values.argmax()]
 
 
 def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
@@ -161,7 +159,7 @@ def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
     drawn, space = region.sample(POOL, seed), region.space
     rng = np.random.default_rng(seed)
     varied = [anchors]
-    for parameter in space.parameters if len(anchors) else ():
+    for parameter in space.parameters:
         columns = space.feature_indices[parameter.name]
         rows = anchors.repeat(2, 1)
         rows[:, columns] = torch.from_numpy(parameter.sample(len(rows), rng))
@@ -173,9 +171,8 @@ def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
 def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
     if len(X) == 0:  # all found rows are taken
         return X.new_empty(0)
-    return torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(256)]).nan_to_num(
-        nan=-math.inf
-    )
+    values = torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(256)])
+    return values.nan_to_num(nan=-math.inf)
 
 
 def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
@@ -203,9 +200,7 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
 
 def is_among(X: Tensor, taken: Tensor) -> Tensor:
     """Returns a mask of the rows of ``X`` that occur in ``taken``, up to rounding errors."""
-    if len(taken) == 0:
-        return torch.zeros(len(X), dtype=torch.bool)
-    return torch.cdist(X, taken, p=math.inf).amin(dim=-1) <= SAME_ROW
+    return (torch.cdist(X, taken, p=math.inf) <= SAME_ROW).any(dim=-1)
 
 
 def _climb(
@@ -216,19 +211,19 @@ def _climb(
     Steps may start from a taken row, because one of its neighbours may be the best free row.
     """
     space, rows = region.space, best_first[:64]
-    choices = region.fixed_features(rows)
-    choices = list({tuple(choice.items()): choice for choice in choices}.values())[:NUM_CHOICES]
+    unique = {tuple(choice.items()): choice for choice in region.fixed_features(rows)}
     # Choices that fix every input have been scored as rows.
-    choices = [choice for choice in choices if len(choice) < best_first.shape[-1]]
+    choices = [c for c in list(unique.values())[:NUM_CHOICES] if len(c) < rows.shape[-1]]
     if choices:
         # Huge outcomes have no finite gradients, and with many constraints, rounding errors may
         # leave no feasible point. Then the best scored rows are kept.
         with suppress(OptimizationGradientError, CandidateGenerationError):
             found = _ascend(acquisition, region, best_first[:NUM_STARTS], choices)
             rows = torch.cat([region.nearest(found), best_first[:1]])
-    values, is_free = _evaluate(acquisition, rows), ~is_among(rows, taken)
-    is_left = torch.ones_like(is_free)  # rows whose neighbours have not been scored
+    values = _evaluate(acquisition, rows)
+    is_left = torch.ones(len(rows), dtype=torch.bool)  # whose neighbours have not been scored
     for _ in range(MAX_STEPS):
+        is_free = ~is_among(rows, taken)
         best = int(values.where(is_left, -math.inf).argmax())
         if not bool((values[best] > values[is_free & ~is_left]).all()):
             break
@@ -236,9 +231,8 @@ def _climb(
         near = region.nearest(_neighbours(space, rows[best]), MAX_REPAIRED // 4)
         near = near[~is_among(near, rows)]
         rows, values = torch.cat([rows, near]), torch.cat([values, _evaluate(acquisition, near)])
-        is_free = torch.cat([is_free, ~is_among(near, taken)])
         is_left = torch.cat([is_left, torch.ones(len(near), dtype=torch.bool)])
-    return rows[values.where(is_free, -math.inf).argmax()]
+    return rows[values.where(~is_among(rows, taken), -math.inf).argmax()]
 
 
 def _ascend(
@@ -249,8 +243,8 @@ def _ascend(
 ) -> Tensor:
     """Finds the best row, ``1 x d``, by gradient searches from all starts for each choice."""
     bounds = region.space.bounds
-    limits = [region.for_botorch(is_equality) for is_equality in (False, True)]
-    if any(limits):
+    limits: Any = {} if region.repair is None else region.repair.for_botorch()
+    if limits:
         found, _ = optimize_acqf_mixed(
             acquisition,
             bounds,
@@ -258,9 +252,8 @@ def _ascend(
             num_restarts=len(starts),
             fixed_features_list=choices,
             batch_initial_conditions=starts.unsqueeze(-2),
-            inequality_constraints=limits[0],
-            equality_constraints=limits[1],
             options={"maxiter": MAX_ITER},
+            **limits,
         )
         return found.detach()
     fixed = starts.new_full((len(choices), starts.shape[-1]), torch.nan)
@@ -282,11 +275,10 @@ def _ascend(
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
     """Returns rows with one discrete parameter changed: one step, or any value without an order."""
-    rows = [x[None, :][:0]]
-    for parameter in space.parameters:
+    rows = [x[None][:0]]
+    few = [p for p in space.parameters if p.size is not None and p.size <= MAX_VALUES]
+    for parameter in few:
         columns = space.feature_indices[parameter.name]
-        if parameter.size is None or parameter.size > MAX_VALUES:
-            continue
         values = torch.from_numpy(parameter.unit_grid()).to(x)
         if values.shape[1] == 1:
             rank = int((values[:, 0] - x[columns]).abs().argmin())
@@ -310,13 +302,9 @@ def _move_to_middle(
     maximum is then arbitrary, and often at a bound.
     """
     least = float(_evaluate(acquisition, x.unsqueeze(0))) - tolerance
-    space = region.space
-    fixed = region.fixed_features(x.unsqueeze(0))[0]
-    for parameter in space.parameters:
-        column = space.feature_indices[parameter.name][0]
-        is_continuous = isinstance(parameter, FloatParameter) and parameter.size is None
-        if not is_continuous or column in fixed:
-            continue
+    continuous = [p.name for p in region.space.parameters if p.size is None]
+    columns = {region.space.feature_indices[name][0] for name in continuous}
+    for column in sorted(columns - region.fixed_features(x.unsqueeze(0))[0].keys()):
         rows = x.repeat(18, 1)
         rows[:9, column] = torch.linspace(0.5, float(x[column]), 9, dtype=torch.double)
         rows[9:, column] = torch.linspace(0.0, 1.0, 9, dtype=torch.double)

@@ -236,10 +236,8 @@ def test_in_fine_discrete_spaces_neighbours_are_not_avoided(make_client):
     client.get_next_trials(1)
     acquisition = client._generation_strategy.adapter.generator._acquisition
     digest = acquisition.search_space_digest
-    choices = torch.tensor(digest.discrete_choices[0][50:53]).to(
-        acquisition._spread_out(digest, None)
-    )
-    avoiding = acquisition._avoiding(digest, choices[1].reshape(1, 1), None)
+    choices = torch.tensor(digest.discrete_choices[0][50:53]).to(acquisition._spread_out())
+    avoiding = acquisition._avoiding(choices[1].reshape(1, 1), None)
     X = choices.reshape(3, 1, 1)
     found, usual = avoiding(X), acquisition.acqf(X)
     assert found[1] == avoiding.floor < usual[1]
@@ -251,7 +249,7 @@ def test_references_are_rounded_as_suggestions_are(make_client):
     client = category_client(make_client, outcomes=False)
     client.get_next_trials(1)
     acquisition = client._generation_strategy.adapter.generator._acquisition
-    X = acquisition._spread_out(acquisition.search_space_digest, None)
+    X = acquisition._spread_out()
     one_hot = X[:, 1:]
     assert ((one_hot == 0) | (one_hot == 1)).all()
     assert (one_hot.sum(dim=-1) == 1).all()

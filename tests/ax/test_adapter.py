@@ -45,7 +45,7 @@ def test_ax_is_as_it_is_overridden():
 
 def test_with_a_trial_the_history_is_not_stored_again(make_client, complete, runs):
     client = make_client(history=runs)
-    table = '"columns": {"task": ["monday"'
+    table = '"old task": ["monday"'
     before = json.dumps(client._to_json_snapshot()).count(table)
     complete(client, 2)
     assert json.dumps(client._to_json_snapshot()).count(table) == before > 0
@@ -135,7 +135,6 @@ def history(runs) -> TransferHistory:
 
 
 def test_axs_torch_adapter_is_as_it_is_overridden():
-    assert parameters(TorchAdapter._fit) == ["self", "search_space", "experiment_data", "kwargs"]
     assert parameters(TorchAdapter._convert_experiment_data) == [
         "self",
         "experiment_data",
@@ -146,8 +145,7 @@ def test_axs_torch_adapter_is_as_it_is_overridden():
 
 
 def test_it_takes_all_that_axs_takes():
-    further = {"history", "pretraining"}
-    assert set(parameters(TransferAdapter)) == set(parameters(TorchAdapter)) | further
+    assert set(parameters(TransferAdapter)) == set(parameters(TorchAdapter)) | {"history"}
     assert parameters(TransferAdapter.gen) == parameters(TorchAdapter.gen)
 
 
@@ -179,8 +177,7 @@ def test_data_of_metrics_with_and_without_history(make_client, runs, history):
     client = make_client(constraints=["cost <= 2", "time <= 5"])
     first = client.attach_trial({"C": 10.0, "gamma": 0.1})
     client.complete_trial(first, {"loss": (2.0, 0.5), "cost": 3.0, "time": 4.0})
-    options = {"pretraining": {"num_restarts": 0}}
-    adapter = adapter_of(client, history=history, **options)
+    adapter = adapter_of(client, history=history)
     datasets = datasets_of(adapter)
     assert list(datasets) == adapter.outcomes == ["cost", "loss", "time"]
     assert not isinstance(datasets["time"], TransferDataset)
@@ -188,23 +185,16 @@ def test_data_of_metrics_with_and_without_history(make_client, runs, history):
         mean, std = runs[name].mean(), runs[name].std()
         np.testing.assert_allclose(datasets[name].X, [[1.0, -1.0]])
         np.testing.assert_allclose(datasets[name].Y, [[(value - mean) / std]])
-        assert datasets[name].pretraining == options["pretraining"]
     np.testing.assert_allclose(datasets["loss"].Yvar, [[(0.5 / runs["loss"].std()) ** 2]])
 
 
-def test_a_metric_with_history_may_have_no_outcome_yet(make_client, history, monkeypatch):
+def test_a_metric_with_history_may_have_no_outcome_yet(make_client, history):
     """As one that is measured later than the others."""
-    given, fit = {}, BoTorchGenerator.fit
-    monkeypatch.setattr(
-        BoTorchGenerator, "fit", lambda self, **kw: given.update(kw) or fit(self, **kw)
-    )
     client = make_client(constraints=["cost <= 2"])
     trial = client.attach_trial({"C": 10.0, "gamma": 0.1})
     client.attach_data(trial, {"loss": 2.0})
     datasets = datasets_of(adapter_of(client, history=history))
     assert {name: len(data.X) for name, data in datasets.items()} == {"cost": 0, "loss": 1}
-    none, one = given["candidate_metadata"]
-    assert (len(none), len(one)) == (0, 1)
 
 
 def with_history(client: Any, *old: Any, **options: Any) -> Any:

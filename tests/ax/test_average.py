@@ -56,9 +56,7 @@ def test_a_history_has_averaged_improvements(make_client, complete, old_clients,
 def assert_shares(client, expected):
     """In units of the largest values all over the space and at what was observed."""
     acquisition = acquisition_of(client)
-    reference = torch.cat(
-        [acquisition._spread_out(acquisition.search_space_digest, None), acquisition.X_observed]
-    )
+    reference = torch.cat([acquisition._spread_out(), acquisition.X_observed])
     parts = torch.stack([part(reference.unsqueeze(-2)) for part in acquisition.acqf.acquisitions])
     offsets = expected.to(parts).log() - parts.amax(dim=-1)
     torch.testing.assert_close(acquisition.acqf._offsets.to(parts), offsets)

@@ -14,7 +14,7 @@ from botorch_transfer.ax.experiments import (
     arms_by_fate,
     directions,
     experiment_of,
-    metrics_of,
+    goals_of,
     restricted_to,
     without_abandoned,
 )
@@ -36,7 +36,9 @@ def test_directions(make_client):
 
 def test_metrics_of_objectives_and_constraints(make_client):
     client = make_client(objective="-loss, score", constraints=["cost <= 3"])
-    assert metrics_of(experiment_of(client)) == ["cost", "loss", "score"]
+    goals = goals_of(experiment_of(client))
+    assert {name: goal.sign for name, goal in goals.items()} == {"cost": -1, "loss": -1, "score": 1}
+    assert list(goals) == sorted(goals)
 
 
 def parameters_of(arms):

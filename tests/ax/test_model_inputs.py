@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
 import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.surrogate import Surrogate
+from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer import (
@@ -15,7 +19,7 @@ from botorch_transfer import (
     SourceGPs,
     WeightedSourceGP,
 )
-from botorch_transfer.ax.model_inputs import TransferDataset, transfer_model_inputs
+from botorch_transfer.ax.model_inputs import TransferDataset, transfer_inputs_for_ax
 
 SPACE = SearchSpaceDigest(
     feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]
@@ -34,14 +38,19 @@ SOURCES = {"monday": data(9, 1), "tuesday": data(12, 2)}
 NAMES = {"feature_names": ["a", "b"], "outcome_names": ["loss"]}
 
 
-def dataset_of(X, Y, sources=SOURCES, pretraining=None, **options) -> TransferDataset:
+def dataset_of(X, Y, sources=SOURCES, **options) -> TransferDataset:
     dataset = TransferDataset(X, Y, **NAMES, **options)
-    dataset.sources, dataset.pretraining = sources, pretraining or {}
+    dataset.sources = sources
     return dataset
 
 
 def target(n: int = 4, **options) -> TransferDataset:
     return dataset_of(*data(n), **options)
+
+
+def inputs_of(model_class, dataset, **options) -> dict[str, Any]:
+    config = ModelConfig(model_options=options)
+    return transfer_inputs_for_ax(model_class, config, dataset, SPACE, Surrogate())
 
 
 def unit(X: torch.Tensor) -> torch.Tensor:
@@ -60,7 +69,7 @@ def unit(X: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
-    inputs = transfer_model_inputs(model_class, target(), SPACE, {})
+    inputs = inputs_of(model_class, target())
     model = model_class(**inputs).eval()
     twin = model_class(
         unit(data(4)[0]), data(4)[1], {name: (unit(X), Y) for name, (X, Y) in SOURCES.items()}
@@ -75,7 +84,7 @@ def test_bounds_are_widened_to_the_sources():
     wide = {
         "monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())
     }
-    inputs = transfer_model_inputs(ScaMLGP, target(sources=wide), SPACE, {})
+    inputs = inputs_of(ScaMLGP, target(sources=wide))
     expected = torch.tensor([[-5.0, 1.0], [10.0, 9.0]], dtype=torch.double)
     assert torch.equal(inputs["input_transform"].bounds, expected)
 
@@ -83,19 +92,19 @@ def test_bounds_are_widened_to_the_sources():
 def test_noise_is_known_of_all_points_or_inferred():
     Yvar = torch.full((4, 1), 0.01, dtype=torch.double)
     known = target(Yvar=Yvar)
-    inputs = transfer_model_inputs(ScaMLGP, known, SPACE, {})
+    inputs = inputs_of(ScaMLGP, known)
     assert torch.equal(inputs["train_Yvar"], Yvar)
     zero = target(Yvar=0.0 * Yvar)
-    assert (transfer_model_inputs(ScaMLGP, zero, SPACE, {})["train_Yvar"] == 1e-6).all()
+    assert (inputs_of(ScaMLGP, zero)["train_Yvar"] == 1e-6).all()
     some = target(Yvar=Yvar.index_fill(0, torch.tensor(2), torch.nan))
-    assert "train_Yvar" not in transfer_model_inputs(ScaMLGP, some, SPACE, {})
+    assert "train_Yvar" not in inputs_of(ScaMLGP, some)
 
 
 def test_options_of_any_generator_do():
     plain = SupervisedDataset(*data(4), **NAMES)
-    assert transfer_model_inputs(ScaMLGP, plain, SPACE, {"prior": SOURCES})["prior"] is SOURCES
+    assert inputs_of(ScaMLGP, plain, prior=SOURCES)["prior"] is SOURCES
     with pytest.raises(ValueError, match="no option 'sauce'"):
-        transfer_model_inputs(ScaMLGP, plain, SPACE, {"prior": SOURCES, "sauce": 1})
+        inputs_of(ScaMLGP, plain, prior=SOURCES, sauce=1)
 
 
 def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
@@ -107,7 +116,7 @@ def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
     pooled = {name: (X, (Y - mean) / std) for name, (X, Y) in raw.items()}
     new_Y = (data(4)[1] + 50.0 - mean) / std
     dataset = dataset_of(new_X, new_Y, pooled)
-    model = PopulationGP(**transfer_model_inputs(PopulationGP, dataset, SPACE, {})).eval()
+    model = PopulationGP(**inputs_of(PopulationGP, dataset)).eval()
     scale = Y.std() / std
     assert scale < 0.05
     torch.testing.assert_close(model.outcome_transform.stdvs, scale.reshape(1, 1))
@@ -123,7 +132,7 @@ def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
 def test_a_prior_in_the_unit_cube_is_scaled_to_the_search_space():
     prior = SourceGPs.fit({name: (unit(X), Y) for name, (X, Y) in SOURCES.items()})
     plain = SupervisedDataset(*data(4), **NAMES)
-    model = ScaMLGP(**transfer_model_inputs(ScaMLGP, plain, SPACE, {"prior": prior})).eval()
+    model = ScaMLGP(**inputs_of(ScaMLGP, plain, prior=prior)).eval()
     twin = ScaMLGP(unit(data(4)[0]), data(4)[1], prior).eval()
     test_X = data(5, 7)[0]
     expected = twin.posterior(unit(test_X)).mean
@@ -132,15 +141,14 @@ def test_a_prior_in_the_unit_cube_is_scaled_to_the_search_space():
 
 def test_options_of_pretraining():
     options = {"steps": 3, "batch_size": 5}
-    dataset = target(pretraining=options)
-    first = transfer_model_inputs(PretrainedGP, dataset, SPACE, {})["prior"]
-    again = transfer_model_inputs(PretrainedGP, dataset.clone(deepcopy=True), SPACE, {})["prior"]
+    first = inputs_of(PretrainedGP, target(), pretraining=options)["prior"]
+    again = inputs_of(PretrainedGP, target().clone(deepcopy=True), pretraining=options)["prior"]
     assert first is again
-    few = target(pretraining={"num_restarts": 0})
-    stack = transfer_model_inputs(SequentialHierarchicalGP, few, SPACE, {})["prior"]
+    few = {"num_restarts": 0}
+    stack = inputs_of(SequentialHierarchicalGP, target(), pretraining=few)["prior"]
     assert stack.propagate == "covariance"
     with pytest.raises(UserInputError, match="not pre-trained"):
-        transfer_model_inputs(WeightedSourceGP, few, SPACE, {})
+        inputs_of(WeightedSourceGP, target(), pretraining=few)
 
 
 @pytest.mark.parametrize("guarded", [False, True])
@@ -150,7 +158,7 @@ def test_joint_models_take_the_scale_of_outcomes(guarded):
     if guarded:
         options = {"transfer_model": model_class, "transfer_options": options}
         model_class = GuardedTransferGP
-    model = model_class(**transfer_model_inputs(model_class, dataset, SPACE, options))
+    model = model_class(**inputs_of(model_class, dataset, **options))
     joint = model.transfer if guarded else model
     expected = torch.cat([Y for _, Y in SOURCES.values()]).squeeze(-1)
     assert torch.equal(joint.conditional.points.Y, expected)
@@ -158,8 +166,8 @@ def test_joint_models_take_the_scale_of_outcomes(guarded):
 
 
 def test_pretraining_of_a_guard_is_that_of_the_model_it_weighs():
-    few = target(pretraining={"num_restarts": 0})
-    assert isinstance(transfer_model_inputs(GuardedTransferGP, few, SPACE, {})["prior"], SourceGPs)
+    inputs = inputs_of(GuardedTransferGP, target(), pretraining={"num_restarts": 0})
+    assert isinstance(inputs["prior"], SourceGPs)
 
 
 def test_copies_and_folds_keep_the_source_tasks():
@@ -179,6 +187,6 @@ def test_variances_that_are_added_follow_the_rows_and_come_on_top_of_known_noise
     mask = torch.tensor([True, True, False, True])
     dataset = dataset.clone(mask=mask)
     assert dataset.added.tolist() == [0.0, 1.0, 2.0]
-    inputs = transfer_model_inputs(ScaMLGP, dataset, SPACE, {})
+    inputs = inputs_of(ScaMLGP, dataset)
     assert inputs["train_Yvar"].flatten().tolist() == [0.5, 1.5, 2.5]
     assert "likelihood" not in inputs

@@ -47,7 +47,7 @@ def test_models_are_known_to_storage():
 
 
 def test_generators_and_histories_are_known_to_storage():
-    history = TransferHistory({"task": ["monday"], "C": [0.1], "loss": [1 / 3]})
+    history = TransferHistory({"old task": ["monday"], "C": [0.1], "loss": [1 / 3]})
     spec = GeneratorSpec(TransferGenerators.TRANSFER, {"history": history})
     again = object_from_json(json.loads(json.dumps(object_to_json(spec))))
     assert again.generator_enum is TransferGenerators.TRANSFER

@@ -107,5 +107,4 @@ def test_trials_that_have_hardly_begun_go_on() -> None:
 def test_data_without_steps_are_no_curves() -> None:
     made = client()
     made.complete_trial(made.attach_trial({"x": 0.5}), {"loss": 1.0})
-    experiment = experiment_of(made)
-    assert curves_of(experiment, experiment.lookup_data(), "loss", 1.0) == {}
+    assert curves_of(experiment_of(made), "loss", 1.0) == {}

@@ -180,11 +180,7 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
         ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
         ({"history": [], "task": "day"}, "task is only for"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
-        ({"pretraining": {"steps": 3}}, "Without a history, pretraining has no effect"),
-        (
-            {"model_options": {"covar_module": None}},
-            "Without a history, model_options has no effect",
-        ),
+        ({"pretraining": {"steps": 3}}, "Without a history, no option has an effect"),
     ],
 )
 def test_unfit_arguments_are_refused_at_once(options, message):

@@ -69,12 +69,10 @@ def test_cells_without_a_number(fate, cells):
     ["1,234", "0,3", "12 or 13", "12/13", "20-30", "9.9.2020", "±2", "yield 45 %", "ca. 1,3"],
 )
 def test_text_with_digits_that_is_no_number_is_refused(cell):
-    problem = f"has '{cell}' in row 1, which has digits and is no number: correct it (with a point"
+    problem = f"has '{cell}' in row 1, which has digits and is no number: correct it (write a"
     with pytest.raises(InputDataError) as caught:
         read(["5", cell])
-    assert str(caught.value) == (
-        f"The column 'y' {problem} in place of a decimal comma), or empty the cell."
-    )
+    assert str(caught.value) == (f"The column 'y' {problem} decimal point), or empty the cell.")
 
 
 def test_standard_errors_are_those_of_the_cells_or_of_a_column():
@@ -293,13 +291,19 @@ def test_a_code_does_not_undo_a_failure():
     assert frame[FATE].tolist() == [""] * 20 + ["failed"]
 
 
-def test_outcomes_that_a_table_lacks_or_has_twice_are_left_alone():
-    twice = DataFrame([["a", "b", 1.0]], columns=["y", "y", "z"])
-    outcomes = [Outcome("y", 1.0), Outcome("absent", 1.0)]
-    frames = measured([twice, None, twice[["z"]]], outcomes)
-    assert frames[1] is None
-    pd.testing.assert_frame_equal(frames[0].drop(columns=FATE), twice)
-    assert frames[2][FATE].tolist() == [""]
+def test_outcomes_that_a_table_lacks_are_left_alone():
+    table = DataFrame({"z": ["a", "b"]})
+    frames = measured([None, table], [Outcome("absent", 1.0)])
+    assert frames[0] is None
+    pd.testing.assert_frame_equal(frames[1].drop(columns=FATE), table)
+    assert frames[1][FATE].tolist() == ["", ""]
+
+
+@pytest.mark.parametrize("name", ["y", "sem", "status"])
+def test_columns_that_are_there_twice_are_refused(name):
+    table = DataFrame([["1", "2"]], columns=[name, name])
+    with pytest.raises(InputDataError, match=f"several columns '{name}': keep one"):
+        measured([table], [Outcome("y", 1.0, noise="sem")])
 
 
 @pytest.mark.parametrize("cell", ["12 failed", "5 min timeout", "crashed at epoch 5"])

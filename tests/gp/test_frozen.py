@@ -149,7 +149,7 @@ def test_large_fantasies_are_evaluated_by_the_general_way(monkeypatch) -> None:
         monkeypatch.setattr(frozen, "MAX_NUMBERS", most)
         fantasies = model.get_fantasy_model(x, x.sum(-1))
         means.append(fantasies(X).mean)
-        assert ("_solution" in vars(fantasies.strategy)) is (most == 1)
+        assert ("root" in vars(fantasies.strategy)) is (most == 1)
     torch.testing.assert_close(*means, atol=1e-8, rtol=0)
 
 

@@ -12,7 +12,7 @@ from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, Sequential
 
-from botorch_transfer.gp.state import NamedState, own_buffers, shallow_copy
+from botorch_transfer.gp.state import NamedState, shallow_copy
 from tests.gp.padded import condition, draw_tasks, points
 
 
@@ -31,15 +31,6 @@ def test_shallow_copy_has_registers_of_its_own() -> None:
     del twin[0]
     assert len(module) == 2
     assert not module[1].running_mean.any()
-
-
-def test_own_buffers() -> None:
-    module = BatchNorm1d(3)
-    twin = shallow_copy(module)
-    own_buffers(twin)
-    twin.running_mean.add_(1.0)
-    assert not module.running_mean.any()
-    assert torch.equal(twin.running_var, module.running_var)
 
 
 @pytest.mark.parametrize("copy", [deepcopy, shallow_copy])

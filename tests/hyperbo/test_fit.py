@@ -22,8 +22,8 @@ from tests.families import ShiftedSines
         ({"batch_size": 0}, "batch_size=0 must be positive"),
         ({"task_batch_size": 0}, "task_batch_size=0 must be positive"),
         ({"patience": 0}, "patience=0 must be positive"),
-        ({"steps": -1}, "steps=-1 is out of range"),
-        ({"validation_every": 0}, "validation_every=0 is out of range"),
+        ({"steps": -1}, "steps=-1 must not be negative"),
+        ({"validation_every": 0}, "validation_every=0 must be positive"),
         ({"objective": "mll"}, "Unknown objective 'mll'"),
         ({"objective": "nll+ekl", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
     ],
@@ -181,14 +181,14 @@ def test_the_best_step_is_found_and_patience_ends_the_search():
 
 
 def test_a_step_without_a_finite_loss_is_skipped(monkeypatch):
-    sampled, calls = SourceLoss.sampled, []
+    evaluate, calls = SourceLoss.evaluate, []
 
     def sometimes(self, parts, step):
-        loss = sampled(self, parts, step)
+        loss = evaluate(self, parts, step)
         calls.append(1)
         return loss * torch.nan if len(calls) % 3 == 0 else loss
 
-    monkeypatch.setattr(SourceLoss, "sampled", sometimes)
+    monkeypatch.setattr(SourceLoss, "evaluate", sometimes)
     prior = fit()
     assert [loss != loss for loss in prior.learning_curve.loss] == 10 * [False, False, True]
     assert all(
@@ -200,10 +200,9 @@ def test_a_step_without_a_finite_loss_is_skipped(monkeypatch):
 def test_no_finite_loss_at_all_is_an_error(optimizer, monkeypatch):
     prior = untrained()
     before = parameters(prior)
-    for name in ("sampled", "full"):
-        monkeypatch.setattr(
-            SourceLoss, name, lambda self, parts, *_: parts.noise.detach().sum() * torch.nan
-        )
+    monkeypatch.setattr(
+        SourceLoss, "evaluate", lambda self, parts, *_: parts.noise.detach().sum() * torch.nan
+    )
     with pytest.raises(ModelFittingError, match="not finite after"):
         prior.fit(HISTORY, optimizer=optimizer)
     assert all(torch.equal(tensor, parameters(prior)[name]) for name, tensor in before.items())
@@ -287,14 +286,14 @@ def test_patience_ends_lbfgs():
 
 
 def test_lbfgs_turns_back_from_where_the_loss_is_undefined(monkeypatch):
-    full, calls = SourceLoss.full, []
+    evaluate, calls = SourceLoss.evaluate, []
 
     def sometimes(self, parts):
         calls.append(1)
-        loss = full(self, parts)
+        loss = evaluate(self, parts)
         return loss * torch.nan if len(calls) == 4 else loss
 
-    monkeypatch.setattr(SourceLoss, "full", sometimes)
+    monkeypatch.setattr(SourceLoss, "evaluate", sometimes)
     curve = fit(optimizer="lbfgs", steps=20).learning_curve.loss
     assert len(calls) > 4
     assert all(map(math.isfinite, curve))

@@ -11,8 +11,6 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
-from botorch_transfer.hyperbo.features import FeatureMean, FeatureNetwork
-from botorch_transfer.hyperbo.model import standard_deviations
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.fits import fit_model as fit
@@ -244,12 +242,6 @@ def test_leave_one_out(unbiased, known_noise):
             loo_cv(model)
     else:
         assert_same_posterior(loo_cv(model).posterior, model.loo_posterior())
-
-
-def test_weights_of_networks_are_held_tighter():
-    mean = FeatureMean(FeatureNetwork(2, hidden=(3,)))
-    names = ["network.weights.0", "weight", "network.biases.0", "bias"]
-    assert list(standard_deviations(mean, names).values()) == [0.1, 0.3, 0.1, 0.3]
 
 
 def test_added_noise_comes_on_top_of_the_priors():

@@ -50,6 +50,10 @@ def naive_ekl(mean, covariance, Y, rank):
     return 0.5 * (np.trace(inverse) + m @ inverse @ m + np.log(np.linalg.det(S)) - rank)
 
 
+def ranks(empirical):
+    return (empirical.whitening != 0).any(dim=-1).sum(dim=-1).tolist()
+
+
 def test_nll_of_ragged_tasks():
     mean, covariance, Y = draw(3, 5), covariances(3, 5), draw(3, 5, seed=2)
     sizes = torch.tensor([5, 1, 3])
@@ -81,7 +85,7 @@ def test_rounding_errors_are_no_rank(seed):
     """Rounding leaves singular values of five to ten ε, relative to the largest, besides three."""
     Y = draw(40, 3, seed=seed) @ draw(3, 30, seed=seed + 100) + 20.0
     empirical = EmpiricalGaussian.of([Y])
-    assert empirical.rank.tolist() == [3]
+    assert ranks(empirical) == [3]
     mean, covariance = draw(40, seed=3), covariances(40)
     value = ekl(mean[None], covariance[None], empirical)
     np.testing.assert_allclose(value, [naive_ekl(mean, covariance, Y, 3)], rtol=1e-8)
@@ -91,7 +95,7 @@ def test_ekl_of_tasks_that_are_copies():
     """Rank is what differs, not the number of tasks."""
     Y, mean, covariance = draw(6, 3), draw(6, seed=3), covariances(6)
     doubled = EmpiricalGaussian.of([Y.repeat(1, 2)])
-    assert doubled.rank.tolist() == [2]
+    assert ranks(doubled) == [2]
     value = ekl(mean[None], covariance[None], doubled)
     torch.testing.assert_close(value, ekl(mean[None], covariance[None], EmpiricalGaussian.of([Y])))
 
@@ -100,7 +104,7 @@ def test_ekl_of_several_groups_of_different_sizes():
     sizes = [(6, 3, 2), (2, 8, 2), (4, 5, 4), (1, 2, 1)]
     outcomes = [draw(P, N, seed=P) for P, N, _ in sizes]
     empirical = EmpiricalGaussian.of(outcomes)
-    assert empirical.rank.tolist() == [rank for _, _, rank in sizes]
+    assert ranks(empirical) == [rank for _, _, rank in sizes]
     mean, covariance = draw(4, 6, seed=9), covariances(4, 6)
     expected = [
         naive_ekl(m[:P], K[:P, :P], Y, rank)
@@ -134,7 +138,7 @@ def test_ekl_and_nll_differ_by_a_constant_where_tasks_are_many():
 def test_single_precision():
     Y, mean, covariance = draw(5, 3), draw(5, seed=3), covariances(5)
     empirical = EmpiricalGaussian.of([Y.float()])
-    assert empirical.rank.tolist() == [2]
+    assert ranks(empirical) == [2]
     value = ekl(mean[None].float(), covariance[None].float(), empirical)
     assert value.dtype == torch.float
     expected = naive_ekl(mean, covariance, Y, 2)
@@ -208,7 +212,7 @@ def test_unfit_groups_are_refused(members):
 
 def test_a_group_without_common_inputs_is_refused():
     tasks = [inputs(3), inputs(3), inputs(3, seed=1)]
-    with pytest.raises(InputDataError, match="share no input"):
+    with pytest.raises(InputDataError, match="that share an input"):
         find_matching_groups(tasks, groups=[[0, 1], [0, 2]])
 
 
@@ -246,9 +250,9 @@ def test_full_nll(known_noise, chunk_elements, monkeypatch):
             tasks.X, tasks.Y, tasks.Yvar, tasks.mask, tasks.fixed_noise, strict=True
         )
     ]
-    values = torch.cat(list(TaskNLL(tasks, 50, 50).of_tasks(gp)))
+    values = torch.cat(list(TaskNLL(tasks).of_tasks(gp)))
     torch.testing.assert_close(values.sort().values, torch.stack(expected).sort().values)
-    loss = SourceLoss(TaskNLL(tasks, 50, 50), None).full(gp)
+    loss = SourceLoss(TaskNLL(tasks), None).evaluate(gp)
     torch.testing.assert_close(loss, torch.stack(expected).mean().detach())
     expected_gradients = torch.autograd.grad(
         torch.stack(expected).mean(), list(gp.parameters()), allow_unused=True
@@ -286,8 +290,8 @@ def test_both_objectives_at_once():
     losses = {}
     for objective in ("nll", "ekl", "nll+ekl"):
         loss = SourceLoss.of(tasks, objective, nll_weight=0.3)
-        losses[objective] = loss.full(gp)
-        sampled = loss.sampled(gp, step=0)
+        losses[objective] = loss.evaluate(gp)
+        sampled = loss.evaluate(gp, step=0)
         torch.testing.assert_close(sampled, losses[objective])
     torch.testing.assert_close(losses["nll+ekl"], losses["ekl"] + 0.3 * losses["nll"])
 

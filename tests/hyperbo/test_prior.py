@@ -91,7 +91,7 @@ def test_unfit_data_are_refused():
         PRESETS["hyperbo"]().fit([])
     with pytest.raises(InputDataError, match="objective='nll'"):
         PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl")
-    with pytest.raises(InputDataError, match="share no input"):
+    with pytest.raises(InputDataError, match="that share an input"):
         PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl", groups=[[0, 1]])
 
 
@@ -319,7 +319,8 @@ def test_what_the_user_froze_stays_so(tmp_path):
     mean, kernel = own_modules()
     prior = PretrainedPrior(mean, kernel.requires_grad_(False), dim=2)
     prior.save(tmp_path / "prior")
-    loaded = PretrainedPrior.load(tmp_path / "prior", None, None, *own_modules())
+    mean, kernel = own_modules()
+    loaded = PretrainedPrior.load(tmp_path / "prior", mean_module=mean, covar_module=kernel)
     assert loaded.trainable == prior.trainable
     trained = fit(loaded, steps=2)
     assert torch.equal(trained.covariance(TEST_X), prior.covariance(TEST_X))
@@ -334,7 +335,8 @@ def test_a_shared_network_of_the_user(tmp_path):
     prior = fit(PretrainedPrior(*modules(), dim=2))
     prior.save(tmp_path / "prior")
     mean, kernel = modules()
-    assert_same(PretrainedPrior.load(tmp_path / "prior", None, None, mean, kernel), prior)
+    loaded = PretrainedPrior.load(tmp_path / "prior", mean_module=mean, covar_module=kernel)
+    assert_same(loaded, prior)
 
 
 def test_wrong_modules_are_refused(tmp_path):
@@ -356,7 +358,7 @@ def test_wrong_modules_are_refused(tmp_path):
             tmp_path / "matern", mean_module=mean, covar_module=MaternKernel(nu=0.5)
         )
     fit(PRESETS["ablr"]()).save(tmp_path / "preset")
-    with pytest.raises(ValueError, match="is the preset 'ablr'"):
+    with pytest.raises(ValueError, match="omit them for a preset"):
         PretrainedPrior.load(tmp_path / "preset", mean_module=mean)
     with pytest.raises(ValueError, match=r"PretrainedPrior.load\(path\)"):
         SourceGPs.load(tmp_path / "preset")

@@ -123,12 +123,6 @@ def test_on_a_kernel(trained, dim):
     assert single.rate.dtype == torch.float
 
 
-@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 3)])
-def test_another_kind_of_context_is_refused(trained, shape):
-    with pytest.raises(ValueError, match="trained on contexts of size 2"):
-        ContextGammaPrior(trained, torch.zeros(shape))
-
-
 CONTEXT = torch.tensor([[0.0, 1.0], [0.0, 3.0], [1.0, 3.0], [1.0, 6.0]], dtype=torch.double)
 LENGTHSCALE = torch.tensor([0.2, 0.5, 0.1, 3.0], dtype=torch.double)
 FITTED_BASE = fit_gamma(LENGTHSCALE)

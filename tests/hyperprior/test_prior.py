@@ -164,7 +164,7 @@ def test_contexts_of_the_domains_own():
     assert found.lengthscale_prior(4, torch.zeros(4, 3)).concentration.shape == (4,)
     with pytest.raises(InputDataError, match="contexts that the domains gave"):
         found.lengthscale_prior(4)
-    with pytest.raises(ValueError, match="contexts of size 3"):
+    with pytest.raises(InputDataError, match="contexts of size 3"):
         found.lengthscale_prior(4, torch.zeros(4, 2))
 
 

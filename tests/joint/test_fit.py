@@ -9,9 +9,8 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.kernels import RBFKernel, RQKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from botorch_transfer import JointHierarchicalGP, JointScaMLGP
+from botorch_transfer import JointHierarchicalGP, JointScaMLGP, progress
 from botorch_transfer.gp import restarts as fitting
-from botorch_transfer.joint import conditional
 from botorch_transfer.joint.conditional import JointObjective
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood, target_frozen
 from tests.fits import fit_model
@@ -32,8 +31,8 @@ def likelihood_of(model):
 
 def scattered_rows(mll, number):
     """The objective; rows around the present values; GPyTorch's values and gradients there."""
-    objective = JointObjective.of(mll)
-    assert objective is not None
+    objective = mll.model.closed_form(mll)
+    assert isinstance(objective, JointObjective)
     g, rows, values, gradients = torch.Generator().manual_seed(1), [], [], []
     for _ in range(number):
         for part in objective.parts(mll.model).values():
@@ -97,22 +96,21 @@ def test_models_are_fitted_in_closed_form(name, n, monkeypatch):
 
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_long_fit_says_so(is_long, monkeypatch, caplog):
-    monkeypatch.setattr(conditional, "LONG", 0.0 if is_long else 1000.0)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0 if is_long else 1000.0)
     model = build("HGP")
     with caplog.at_level(logging.INFO):
         fit_model(model, num_restarts=0)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == is_long
     for message in told:
-        assert message.startswith("The fit of JointHierarchicalGP to 15 points will take about ")
-        assert "max_points=" in message
+        assert "seconds (one GP of 15 points; max_points= limits them)" in message
 
 
 def test_a_kernel_of_another_kind_is_fitted_by_autograd(monkeypatch):
     kernels = [ScaleKernel(RBFKernel()), ScaleKernel(RBFKernel()), ScaleKernel(RQKernel())]
     model = JointHierarchicalGP(*FAMILY.target(4), sources(2), covar_modules=kernels)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    assert JointObjective.of(mll.train()) is None
+    assert model.closed_form(mll.train()) is None
     without_botorch(monkeypatch)
     before = kernels[0].outputscale.item()
     fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 2}})
@@ -134,7 +132,7 @@ def test_a_model_with_another_prior_of_the_target_is_fitted_by_autograd():
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_matrix_that_is_not_positive_definite(name):
     model = build(name)
-    objective = JointObjective.of(likelihood_of(model).train())
+    objective = model.closed_form(likelihood_of(model).train())
     rows = objective.read(objective.mll).repeat(2, 1)
     rows[0, 0] = torch.nan
     value, gradient = objective(rows, torch.arange(2))

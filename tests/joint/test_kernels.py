@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gpytorch.kernels import Kernel, RBFKernel
+from gpytorch.kernels import RBFKernel
 
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.joint import kernels as coregionalization
@@ -143,13 +143,6 @@ def test_batches_of_hyperparameters(make):
     block = TaskPoints(x1[:, :-1], (1, 3), (2, 3))
     x = torch.cat([x1[:, :-1], task_column((1, 3), (2, 3))], dim=-1)
     torch.testing.assert_close(kernel.covariance(block, block), kernel(x).to_dense())
-
-
-def test_batch_shape_is_that_of_all_parts(make):
-    kernel = make((3,))
-    for index in range(T):
-        kernel.data_kernels[index] = RBFKernel(batch_shape=torch.Size((2, 1)))
-    assert kernel.batch_shape == Kernel.batch_shape.fget(kernel) == torch.Size((2, 3))
 
 
 def test_derivatives(make):

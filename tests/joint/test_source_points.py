@@ -17,7 +17,7 @@ def make():
 
 
 def noise(known=(False, True, False), **kwargs):
-    return SourceNoise(known, HYPERPARAMETER.constraint(), HYPERPARAMETER.prior(), **kwargs)
+    return SourceNoise(known, HYPERPARAMETER, **kwargs)
 
 
 def test_groups():

@@ -8,7 +8,6 @@ from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.joint.kernels import (
     INDEPENDENCE,
     HierarchicalKernel,
-    IntrinsicCoregionalizationKernel,
     LinearCoregionalizationKernel,
     ScaMLKernel,
     WeightedSourceKernel,
@@ -29,8 +28,9 @@ class TestLinearAsGPyTorchDoes(TaskKernelTestCase, unittest.TestCase):
 class TestIntrinsicAsGPyTorchDoes(TaskKernelTestCase, unittest.TestCase):
     def create_kernel_no_ard(self, batch_shape=None, active_dims=None, **kwargs):
         shape = torch.Size() if batch_shape is None else batch_shape
-        return IntrinsicCoregionalizationKernel(
-            RBFKernel(batch_shape=shape), self.num_tasks, batch_shape=shape, active_dims=active_dims
+        kernels = [RBFKernel(batch_shape=shape)]
+        return LinearCoregionalizationKernel(
+            kernels, self.num_tasks, batch_shape=shape, active_dims=active_dims
         )
 
 

@@ -93,8 +93,3 @@ def test_parameters_of_somebodys_own_are_refused():
 
     with pytest.raises(TypeError, match=r"'alloy' is a Alloy.*leave it out"):
         distribution_of(Alloy())
-
-
-def test_distributions_of_somebodys_own_are_refused():
-    with pytest.raises(TypeError, match="'x' has a object: use only Optuna's float, int and"):
-        parameter_of("x", object())

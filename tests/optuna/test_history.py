@@ -193,7 +193,9 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     with pytest.raises(ValueError, match="rename has the parameter 'rate', which no old study has"):
         history_of([old], rename={"rate": "lr"})
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
-    with pytest.raises(ValueError, match="two parameters of the study 'both' the same name"):
+    with pytest.raises(
+        ValueError, match="'both' has a parameter 'b', which is the name of another column"
+    ):
         history_of([both], rename={"a": "b"})
     with pytest.raises(ValueError, match="rename is for studies and tables"):
         read_studies(history, {"lr": "rate"})

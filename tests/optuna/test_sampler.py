@@ -15,6 +15,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
+from botorch.exceptions.errors import InputDataError
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
@@ -438,7 +439,7 @@ def test_second_objective_without_history(asked: list[dict[str, Any]]):
 
 def test_four_objectives_are_refused():
     study = optuna.create_study(directions=["minimize"] * 4, sampler=sampler())
-    with pytest.raises(ValueError, match="has 4 objectives: TransferSampler takes up to 3"):
+    with pytest.raises(ValueError, match="has 4 objectives: give at most 3"):
         study.ask(UNIT)
 
 
@@ -529,7 +530,9 @@ def test_wrong_histories_are_refused():
     with pytest.raises(ValueError, match="Give the search space of the table or prior by space="):
         TransferSampler(table())
     study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))
-    with pytest.raises(ValueError, match="no outcome 'value' of another study: name the column"):
+    with pytest.raises(
+        InputDataError, match="no column 'value': name an existing column by outcome="
+    ):
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
     with pytest.raises(ValueError, match="outcome names 2 columns, and the study has 1"):
@@ -735,14 +738,12 @@ def test_a_parameter_with_the_name_of_a_column_is_refused():
 def test_a_value_of_no_parameter_is_named(caplog):
     """Until all parameters are known it may be of a new one."""
     old = old_study(objective, "old")
-    options = {"missing": {"momentm": 0.9}, "seed": 0}
     space = UNIT | {"momentum": UNIT["x"]}
-    study = optuna.create_study(sampler=TransferSampler(old, space=space, **options))
-    with pytest.raises(ValueError, match="'momentm', which no trial has: is 'momentum' meant"):
-        study.ask().suggest_float("x", 0, 1)
-    study = optuna.create_study(sampler=TransferSampler(old, **options))
+    study = optuna.create_study(sampler=TransferSampler(old, missing={"momentm": 0.9}, seed=0))
+    study.ask().suggest_float("x", 0, 1)
+    assert not caplog.messages
     point = dict.fromkeys(space, 0.5)
     study.add_trial(create_trial(params=point, distributions=space, value=1.0))
     for _ in range(2):
         study.ask().suggest_float("x", 0, 1)
-    assert caplog.text.count("'momentm', which no trial has: is 'momentum' meant") == 1
+    assert caplog.text.count("missing has the parameter 'momentm', which no trial has") == 1

@@ -123,9 +123,8 @@ def test_what_a_person_would_leave_out(caplog):
     assert space.columns == ["base", "base number", "plate temperature", "time"]
     assert caplog.messages == [
         "Read as numbers: 'time' in min",
-        "Left out, as these columns have other names for the same values: "
-        "'Base_CAS' renames the values of 'base'; 'base SMILES' renames the values of 'base'",
-        "No parameters: 'halide' has one value in each task; 'mass' has one value in each task; "
+        "No parameters: 'Base_CAS' renames the values of 'base'; 'base SMILES' renames the values "
+        "of 'base'; 'halide' has one value in each task; 'mass' has one value in each task; "
         "'Plate' identifies a run; 'rowID' identifies a run; 'started at' holds dates; "
         "'day' holds dates",
     ]

@@ -224,18 +224,21 @@ def test_points_of_another_shape_or_scale_are_refused():
         ([], "has no parameters"),
         ([FloatParameter("a", 0, 1)] * 2, "more than one parameter 'a'"),
         ([CategoricalParameter("a", (1, "1"))], "more than one feature 'a=1'"),
-        ([FloatParameter("a", 0, 1, active_if={"b": 1})], "'a' .* 'b', which is not in the search"),
+        (
+            [FloatParameter("a", 0, 1, active_if={"b": 1})],
+            "'a' has an active_if with the parent 'b': a parent is a",
+        ),
         (
             [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
-            "'a' has an active_if with the parent 'b', which is not defined before it: list",
+            "'a' has an active_if with the parent 'b': .* that is listed before it",
         ),
         (
             [IntegerParameter("a", 0, 1, active_if={"a": 1})],
-            "'a' has an active_if with the parent 'a', which is not defined before it",
+            "'a' has an active_if with the parent 'a': .* that is listed before it",
         ),
         (
             [FloatParameter("a", 0, 1), FloatParameter("b", 0, 1, active_if={"a": 1.0})],
-            "'b' has an active_if with the parent 'a', which is continuous",
+            "'b' has an active_if with the parent 'a': .* a categorical, ordinal or integer",
         ),
         (
             [CategoricalParameter("a", ("x", "y")), FloatParameter("b", 0, 1, active_if={"a": 1})],

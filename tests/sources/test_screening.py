@@ -7,6 +7,7 @@ from inspect import getfullargspec
 import pytest
 import torch
 from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.transforms.input import Normalize
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -219,6 +220,16 @@ def test_known_noise():
         tasks.append(used(fit(model)))
     assert len(tasks[0]) == len(tasks[1]) == MOST
     assert tasks[0] != tasks[1]  # with so much noise the data say nothing
+
+
+def test_fits_choose_by_inputs_that_are_transformed_once():
+    transform = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [10.0, 10.0]]).double())
+    tasks = [(10 * X, (Y - 50.0) / 10.0) for X, Y in FAMILY.sources(SIZES).values()]
+    options = {"num_restarts": 0, "outcome_scale": "raw", "input_transform": transform}
+    prior, (X, Y) = SourceGPs.fit(tasks, **options), target(7)
+    model, predicted = (ScaMLGP(10 * X, Y, prior, max_sources=MOST) for _ in range(2))
+    predicted.posterior(TEST_X)  # in evaluation mode, the model's inputs are transformed
+    assert used(fit(predicted, num_restarts=0)) == used(model)
 
 
 def test_conditioning_keeps_the_choice_and_fits_choose_again():

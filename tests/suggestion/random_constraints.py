@@ -95,7 +95,7 @@ def num_infeasible(seed: int, num_rows: int = 2) -> int:
     rows = torch.empty(0, space.dim, dtype=torch.double)
     with suppress(ExhaustedSpaceError):  # of some problems few rows are left
         for number in range(num_rows):
-            found, _ = maximize(_Nearness(x), region, rows, rows[:0], False, seed)
+            found = maximize(_Nearness(x), region, rows, rows[:0], False, seed)
             rows = torch.cat([rows, found[None]])
             rows = torch.cat([rows, spread_out(region, number, rows, seed)[None]])
     frame = region.decode(rows)

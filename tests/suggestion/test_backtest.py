@@ -113,7 +113,7 @@ def test_an_interrupted_backtest_goes_on(tmp_path, monkeypatch):
         tmp_path / "finished.csv",
         backtest(SPACE, history(), "loss", "min", ["sorted"], progress=False),
     )
-    replay, done = room.replay, []
+    replay, done = room._replay, []
 
     def interrupted(model, *given):
         if len(done) == 4:
@@ -121,7 +121,7 @@ def test_an_interrupted_backtest_goes_on(tmp_path, monkeypatch):
         done.append(model)
         return replay(model, *given)
 
-    monkeypatch.setattr(room, "replay", interrupted)
+    monkeypatch.setattr(room, "_replay", interrupted)
     with pytest.raises(KeyboardInterrupt):
         backtest(SPACE, history(), "loss", "min", ["sorted"], resume=path, progress=False)
     done[:] = [None] * 5  # no further interruption

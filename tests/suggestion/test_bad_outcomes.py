@@ -526,9 +526,9 @@ def studies(draw: st.DrawFn) -> tuple[SearchSpace, DataFrame | None, DataFrame, 
 
 
 REFUSALS = [
-    r"In the (history|runs): The column '(y|w)' has .* in row \d+, which has digits and",
-    r"In the (history|runs): The column 'sem' has .* in row \d+, which is no standard error",
-    r"(In the runs: )?The column '(y|w)' has .* in row \d+, which has no logarithm",
+    r"In the (history|runs): The column '(y|w)' has .* in row \d+.*, which has digits and",
+    r"In the (history|runs): The column 'sem' has .* in row \d+.*, which is no standard error",
+    r"(In the runs: )?The column '(y|w)' has .* in row \d+.*, which has no logarithm",
     r"No run has a finite outcome in the column '(y|w)'",
 ]
 """What may be wrong with a table; the sentences name the remedy, too."""

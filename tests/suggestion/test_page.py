@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -23,7 +24,7 @@ from botorch_transfer.suggestion.page import parameter_importance
 
 pytest.importorskip("plotly")
 from botorch_transfer.data.measurements import measured
-from botorch_transfer.data.runs import read_runs
+from botorch_transfer.data.runs import Runs, read_runs
 from botorch_transfer.model import TransferModel
 from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion, read_study, suggest_rows
 from botorch_transfer.suggestion import page as room
@@ -111,9 +112,7 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     )
     monkeypatch.setattr(room, "transfer_report", lambda model: report)
     X = torch.rand(4, 1, dtype=torch.double)
-    space = SearchSpace([FloatParameter("C", 0.0, 1.0)])
-    found = suggestion(space, space.decode(X[:1]), SingleTaskGP(X, X), -1.0)
-    sentence, rows = room._tasks(found, found.tables.outcomes[0], X, X[:, 0])
+    sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
     assert sentence == "Old runs do not help: this study's runs do not follow them."
     assert [row["words"] for row in rows] == [
         "yes, maybe by chance: most other old tasks do not help",
@@ -125,7 +124,7 @@ def states(runs, status="status", **options):
     """The table of runs, and which outcomes each has."""
     space = SearchSpace([FloatParameter("C", 0.0, 6.0)])
     tables = read_study(space, None, runs, status=status, **options)
-    return room._runs(runs, tables, status, {})
+    return room._runs(runs, tables, status)
 
 
 def test_states_of_runs():
@@ -228,38 +227,9 @@ def test_the_best_line_is_of_complete_runs():
     assert outcome["predicted"] == [True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("helps", "said"),
-    [
-        (True, "as good after 2 runs as a plain GP"),
-        (False, "a plain GP would have been better after "),
-    ],
-)
-def test_after_many_runs_the_search_is_compared_with_a_plain_gp(helps, said):
-    space = SearchSpace([FloatParameter("a", 0.0, 1.0), FloatParameter("b", 0.0, 1.0)])
-    runs = space.sample(20, seed=0)
-    far = ((runs - 0.8) ** 2).sum(axis=1)
-    runs = runs.loc[far.sort_values(ascending=False).index].reset_index(drop=True)
-    if helps:  # the second run was the best one
-        runs.loc[1] = 0.8
-    runs["loss"] = ((runs - 0.8) ** 2).sum(axis=1)
-    X = space.encode(runs)
-    model = SingleTaskGP(X, -torch.tensor(runs[["loss"]].to_numpy())).eval()
-    found = suggestion(space, runs.iloc[:1], model, -1.0, runs)
-    outcome = found.tables.outcomes[0]
-    with brief_search():
-        assert said in room._against_plain(found, outcome, X)
-    assert "too early" in room._against_plain(found, outcome, X[:19])
-
-
-def test_settings_have_the_digits_that_they_need():
-    wide, narrow = FloatParameter("wide", 20.0, 120.0), FloatParameter("narrow", 100.0, 101.0)
-    step = FloatParameter("step", 0.0, 1.0, step=0.0625)
-    space, cells = SearchSpace([wide, narrow, step]), [87.3456, 100.4321, 0.0625]
-    tables = read_study(space, None)
-    assert room._cells(cells, space.columns, room._digits(tables)) == ["87.3", "100.43", "0.0625"]
-    tables = read_study(space, None, constraints=["wide + narrow <= 190"])
-    assert room._cells(cells, space.columns, room._digits(tables))[0] == "87.3456"
+def test_cells_have_six_digits_as_in_the_table_of_runs():
+    cells = [87.34567891, np.float64(0.0625), 7, "a", None, pd.NA, float("nan")]
+    assert list(map(room._text, cells)) == ["87.3457", "0.0625", "7", "a", "", "", ""]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from torch.distributions import Normal
 from botorch_transfer import FloatParameter, SearchSpace
 from botorch_transfer.feasibility import FeasibilityModel
 from botorch_transfer.suggestion import Outcome, Suggestion, read_study, suggest_rows
-from botorch_transfer.suggestion.next_rows import best_run, short
+from botorch_transfer.suggestion.next_rows import short
 from botorch_transfer.suggestion.outcomes import moments
 
 pytestmark = pytest.mark.usefixtures("_brief_search")
@@ -27,14 +27,14 @@ def study(runs, **options):
 
 def test_the_best_run_is_complete_and_feasible():
     runs = {"C": [0.1, 0.2, 0.3, 0.4], "loss": [1.0, 2.0, 3.0, 4.0], "memory": [9, 9, 2, 1]}
-    assert best_run(study(runs)) == 0
-    assert best_run(study(runs, constraints=["memory <= 5"])) == 2
-    assert best_run(study(runs, constraints=["memory <= 0"])) is None
-    assert best_run(study(runs | {"status": ["failed", "", "", ""]})) == 1
+    assert study(runs).best_run() == 0
+    assert study(runs, constraints=["memory <= 5"]).best_run() == 2
+    assert study(runs, constraints=["memory <= 0"]).best_run() is None
+    assert study(runs | {"status": ["failed", "", "", ""]}).best_run() == 1
     stopped = study(runs).runs._replace(added=torch.tensor([[1.0], [0.0], [0.0], [0.0]]))
-    assert best_run(study(runs)._replace(runs=stopped)) == 1
+    assert study(runs)._replace(runs=stopped).best_run() == 1
     all_stopped = stopped._replace(added=torch.ones(4, 1))
-    assert best_run(study(runs)._replace(runs=all_stopped)) == 0
+    assert study(runs)._replace(runs=all_stopped).best_run() == 0
 
 
 def test_gains_of_runs_that_fail_or_violate_a_limit_do_not_count():

@@ -97,7 +97,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             ValueError,
             "'u' has the limit 0, which has no logarithm",
         ),
-        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1 in row 0"),
+        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1.0 in row 0"),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
         (
             {"runs": RUNS.rename(columns={"loss": "Loss "})},
@@ -192,7 +192,8 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
     assert tables.runs.X[0, 0] == pytest.approx(1.04)
     assert caplog.messages == [
         "Read as numbers: 'T' in °C",
-        "1 of the runs lie slightly outside of the search space: their values are kept (row 0)",
+        "1 of the runs lie slightly outside of the search space: their values are kept (from row "
+        "0 on)",
     ]
     for name, cell in (("T", 135.0), ("n", 7.5), ("T", None)):
         wrong = runs.assign(T=20.0, n=1).astype({name: float})

@@ -1,0 +1,326 @@
+"""The commands of ``python -m botorch_transfer``: CSV files in, text or files out."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from botorch.exceptions.errors import BotorchError
+from pandas import DataFrame
+
+from botorch_transfer.data.columns import likely_column
+from botorch_transfer.progress import showing
+from botorch_transfer.saving import cached_in
+from botorch_transfer.search_space import SearchSpace, guess_space, read_table
+from botorch_transfer.search_space.cells import NUMBER, decoded, even_lines, separator
+from botorch_transfer.suggestion.backtest import backtest
+from botorch_transfer.suggestion.next_rows import Suggestion, predict_rows, suggest_rows
+from botorch_transfer.suggestion.reading import EncodedTables, read_study
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Runs a command.
+
+    Args:
+        options: The parsed arguments.
+
+    Returns:
+        The exit code.
+    """
+    program = f"python -m botorch_transfer {options.command}"
+    handler, said = logging.StreamHandler(), dict[str, logging.LogRecord]()
+    handler.setFormatter(_Lines())
+    handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # Report rows left out of tables, parameters without old values, and progress.
+    for room in ("data", "search_space", "suggestion", "progress"):
+        logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
+    try:
+        if options.own is not None and options.runs is not None:
+            raise ValueError("There are two tables of runs: name only one.")
+        options.runs = options.own or options.runs
+        if options.first is not None:
+            options.history = [options.first, *options.history]
+        with cached_in(options.cache), showing(options.progress):
+            COMMANDS[options.command](options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        sys.stdout = io.StringIO()  # takes the output that is flushed at exit
+    except KeyboardInterrupt:
+        print(f"{program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
+        return 130
+    except (BotorchError, OSError, ValueError, TypeError, ImportError) as error:
+        print(f"{program}: {_sentence(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _in_options(record.getMessage())
+
+
+def _sentence(error: Exception) -> str:
+    """Returns the error's message, with command-line options instead of Python arguments."""
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {error.filename}."
+    if isinstance(error, IsADirectoryError):
+        return f"{error.filename} is a folder: name a file in it."
+    return _in_options(" ".join(str(error).split()) or type(error).__name__)
+
+
+def _in_options(text: str) -> str:
+    """Replaces Python arguments by command-line options."""
+    text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
+    text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
+    names = "outcome_range|outcome|task|goal|noise|missing|rename|candidates|step|run|cost|repeats"
+    names += "|log|status|fixed|constraint|same_in_batch|model"
+    found = rf"(?<!has )\b({names})s?=(?:True|'([^']*)'|(?=[ ,.:;]|$))(?: \(--[^)]+\))?"
+    text = re.sub(found, lambda m: f"{_option(m[1])} {m[2] or ''}".rstrip(), text)
+    return re.sub(rf"^({names}) (?=names |is |has |of )", lambda m: f"{_option(m[1])} ", text)
+
+
+def _option(argument: str) -> str:
+    return f"--{argument.replace('_', '-')}"
+
+
+# ---------------------------------------------------------------------------------------- suggest
+
+
+def _suggest(options: argparse.Namespace) -> None:
+    if options.append and options.runs is None:
+        raise ValueError("--append needs a table of runs: name the file for the rows.")
+    _check_output(options, options.report, options.candidates)
+    tables, runs = _tables(options)
+    shared, cost = options.same_in_batch, options.cost
+    suggestion = suggest_rows(tables, options.n, options.model, options.seed, shared, cost)
+    print(suggestion.rows.to_string(index=False))
+    for number, words in enumerate(suggestion.prospects, start=1):
+        print(f"Row {number}: {words}.")
+    if suggestion.outlook:
+        print(suggestion.outlook)
+    if options.report is not None:
+        from botorch_transfer.suggestion.page import suggestion_page  # slow, and seldom needed
+
+        shown = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range")
+        also = ("cost", "same_in_batch", "model", "rename", "missing", "log", "seed")
+        noted = {
+            name: ", ".join(map(str, value)) if isinstance(value, list) else value
+            for name, value in _named(options, *shown, *also).items()
+            if value not in (None, [])
+        }
+        page = suggestion_page(suggestion, runs, options.status, noted)
+        options.report.write_text(page, encoding="utf-8")
+        print(f"Report: {options.report}.")
+    if options.append:  # last: after an error, the command can be repeated
+        like = options.history[0] if options.history else options.candidates
+        _append(options.runs, like, suggestion, options.task)
+        print(f"Added to {options.runs}.")
+
+
+def _named(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Returns the named options."""
+    return {name: getattr(options, name) for name in names}
+
+
+def _check_output(options: argparse.Namespace, path: Path | None, *others: Path | None) -> None:
+    """Refuses an output file that is one of the inputs, or whose folder does not exist."""
+    if path is None:
+        return
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"The folder {path.absolute().parent} does not exist: make it first.")
+    inputs = [*options.history, options.runs, options.space, *others]
+    if path.resolve() in [each.resolve() for each in inputs if each is not None]:
+        raise ValueError(f"{path} is one of the tables to read: name another file.")
+
+
+def _predict(options: argparse.Namespace) -> None:
+    _check_output(options, options.output, options.rows)
+    tables, _ = _tables(options)
+    rows = read_table(options.rows, _choices(tables.space))
+    found = predict_rows(tables, rows, options.model, options.seed)
+    if options.output is None:
+        print(found.to_string(index=False))
+    else:
+        found.to_csv(options.output, index=False)
+        print(f"{len(found)} rows are in {options.output}.")
+
+
+def _backtest(options: argparse.Namespace) -> None:
+    space = SearchSpace.from_json(options.space)
+    history = _history(options.history, _choices(space))
+    given = _named(options, "outcome", "models", "seed", "resume", "progress")
+    found = backtest(space, history, **given, **_meaning(options, space))
+    print(found.table.to_string(index=False))
+    print("distance: 0 at the best row, 1 at the median; saved: runs fewer than with a plain GP")
+    print(_in_options(str(found)))
+
+
+def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | None]:
+    """Reads the named files; returns the encoded tables, and the table of runs if it exists."""
+    if options.space is None and options.candidates is None:
+        raise ValueError(
+            "There is no search space: name its JSON file first, or rows by --candidates."
+        )
+    space = None if options.space is None else SearchSpace.from_json(options.space)
+    files = _named(options, "runs", "candidates")
+    if options.append and not (options.runs.exists() and options.runs.stat().st_size):
+        files["runs"] = None
+    elif options.runs is not None and not options.runs.exists():
+        raise ValueError(f"{options.runs} has no table: omit the file, or create it with --append.")
+    choices = _choices(space)
+    history = _history(options.history, choices) if options.history else None
+    given = _named(options, "outcome", "outcome_range", "status", "repeats", "cost")
+    given["noise"] = _pairs(options.noise, "--noise", options.outcome[0])
+    given["fixed"] = _values(options.fixed, "--fixed", space)
+    given |= {name: read_table(path, choices) for name, path in files.items() if path is not None}
+    return read_study(space, history, **given, **_meaning(options, space)), given.get("runs")
+
+
+def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
+    """Reads the files of old runs; if there are several, labels each row by row and file."""
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"{twice[0]} is named twice: name each table of old runs once.")
+    tables = [read_table(path, choices) for path in paths]
+    every = {name for table in tables for name in table}
+    for table, path in zip(tables, paths, strict=True):
+        spare = [name for name in table if sum(name in other for other in tables) == 1]
+        for name in sorted(every - {*table}, key=str):
+            if likely := likely_column(str(name), spare):
+                raise ValueError(
+                    f"{path} has the column {likely!r}, and another table {name!r}: use one name."
+                )
+        if len(paths) > 1:
+            table.index = [f"{row} of {path.name}" for row in table.index]
+    return pd.concat(tables)
+
+
+def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
+    """Returns the Python arguments that describe the columns of old runs."""
+    for text in options.constraints or ():
+        if not re.search(r"[<>=(]| in ", text):
+            raise ValueError(f"--constraint has {text!r}: put all of 'x + y <= 1' into quotes.")
+    return _named(options, "goal", "task", "step", "run", "robust", "constraints") | {
+        "log": options.log is not None and (options.log or True),
+        "missing": _values(options.missing, "--missing", space),
+        "rename": _pairs(options.rename, "--rename"),
+    }
+
+
+def _choices(space: SearchSpace | None) -> list[str]:
+    """Returns the columns of choices, in which a text such as "None" is a value."""
+    parameters = () if space is None else space.parameters
+    return [p.name for p in parameters if not p.is_numeric]
+
+
+def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
+    """Adds rows to the table of runs; replaces the file only when the new table is complete.
+
+    Numbers without a step are written with six digits, or twelve digits under constraints, and with
+    the unit of the column. If all runs belong to one task, the rows get the name of this task. A
+    new table has the separators of ``like``.
+    """
+    if path.suffix.lower().startswith(".xls"):
+        raise ValueError(f"Rows cannot be added to the Excel file {path}: save it as a CSV file.")
+    tables = suggestion.tables
+    names = [outcome.name for outcome in tables.outcomes]
+    added = suggestion.rows.reindex(columns=[*tables.region.columns, *names])
+    digits = 12 if tables.region.constraints else 6
+    for parameter in tables.space.parameters:
+        if parameter.size is None:
+            added[parameter.name] = added[parameter.name].map(lambda x: float(f"{x:.{digits}g}"))
+    is_table = path.exists() and path.stat().st_size > 0
+    like = path if is_table else like
+    content, encoding = "", "utf-8"
+    if like is not None and not like.suffix.lower().startswith(".xls"):
+        content, encoding = decoded(like)
+    sep = separator(content)
+    written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
+    new = pd.read_csv(io.StringIO(written), sep=sep, dtype=str, keep_default_na=False)
+    old = new.iloc[:0]
+    if is_table:
+        # Existing cells keep their text.
+        names, *rows = even_lines(path, content, sep).values()
+        old = pd.DataFrame(rows, columns=names, dtype=str)
+    for name in old.columns:
+        cells = old.loc[old[name] != "", name].drop_duplicates()
+        units = cells.str.replace(",", ".").str.extract(NUMBER)["unit"].dropna().unique()
+        if name == task and len(cells) == 1:
+            new[name] = cells.item()
+        elif name in tables.space.number_columns and len(units) == 1:
+            new[name] = new[name].where(new[name] == "", new[name] + f" {units[0]}")
+    part = path.with_name(f"{path.name}.part")
+    table = pd.concat([old, new], ignore_index=True).fillna("")
+    table.to_csv(part, index=False, sep=sep, encoding=encoding)
+    part.replace(path)
+
+
+def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
+    """Reads ``name=value``; a bare word is the value of ``first``, else a name without a value."""
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals and first is not None:
+            name, value, equals = first, text, "="
+        if not name or (option in ("--rename", "--fixed") and not value):
+            raise ValueError(f"{option} has {text!r}: write it as name=value, such as x=0.5.")
+        if name in pairs:
+            raise ValueError(f"{option} names {name!r} twice: name it once.")
+        pairs[name] = value if equals and value else None
+    return pairs
+
+
+def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
+    """Reads ``name=value``; converts each value to a listed value of its parameter or a number."""
+    parameters = () if space is None else space.parameters
+    listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}
+    pairs = _pairs(texts, option)
+    return {name: listed.get((name, text), _number(text)) for name, text in pairs.items()}
+
+
+def _number(text: Any) -> Any:
+    """Converts a text to a number if it is one."""
+    with suppress(TypeError, ValueError):
+        return float(text)
+    return text
+
+
+# ------------------------------------------------------------------------------------------ space
+
+
+def _space(options: argparse.Namespace) -> None:
+    _check_output(options, options.output)
+    history = _history(options.history, ())
+    task = options.task or ("task" if "task" in history else None)
+    if task is None:
+        text = "There is no column 'task': if the table has tasks, name their column by --task."
+        print(text, file=sys.stderr)
+    curves = {"step": options.step, "run": options.run}
+    named = [*options.outcome, *options.leave_out, task, *curves.values()]
+    if absent := [name for name in named if name is not None and name not in history.columns]:
+        files = ", ".join(map(str, options.history))
+        raise ValueError(
+            f"{files} has no column {absent[0]!r}: name the column of tasks by --task and the "
+            f"column of outcomes by --outcome. Columns: {', '.join(map(str, history.columns))}."
+        )
+    space = guess_space(history, options.leave_out, task, outcome=options.outcome, **curves)
+    entries = space.to_dict()["params"].items()
+    lines = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries]
+    text = "{\n" + ",\n".join(lines) + "\n}"
+    if options.output is None:
+        print(text)
+    else:
+        options.output.write_text(text + "\n", encoding="utf-8")
+        print(f"The space is in {options.output}: check it in an editor.")
+
+
+COMMANDS = {"suggest": _suggest, "predict": _predict, "backtest": _backtest, "space": _space}
