@@ -156,7 +156,7 @@ def entropy_search(build: Build, acquisition: Any) -> None:
     optimized(acquisition(model, **found), options={"maxiter": 20})
 
 
-MINUS_SQUARE = GenericMCObjective(lambda samples, X=None: -samples.square().sum(dim=-1))
+MINUS_SQUARE = GenericMCObjective(lambda samples, X: -samples.square().sum(dim=-1))
 """A composite objective, of two outcomes."""
 
 
