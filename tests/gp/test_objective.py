@@ -1,6 +1,5 @@
 """The closed-form log posterior against GPyTorch's, and its maximum against BoTorch's fit."""
 
-import inspect
 import os
 import subprocess
 import sys
@@ -36,7 +35,6 @@ from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp import restarts as fitting
 from botorch_transfer.gp.objective import (
     TargetObjective,
-    keep_freed_memory,
     minimize_batched,
     single_threaded_scipy,
 )
@@ -576,11 +574,9 @@ def test_an_evaluation_takes_a_transfer_each_way(device):
     assert found == 1 + 2 * len(evaluated)  # at first, the starts come from the device
 
 
-PROGRAM = f"""
-import linear_operator  # among the blocks that imports leave, the allocator does not adapt
+PROGRAM = """
 import resource, torch
-
-{inspect.getsource(keep_freed_memory)}
+from botorch_transfer.gp.objective import keep_freed_memory
 
 def evaluate():
     return [torch.ones(2**19, dtype=torch.double) for _ in range(10)]  # 40 MiB, 10,240 pages
@@ -592,9 +588,9 @@ def page_faults():
         evaluate()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-each_time = page_faults()
+print(page_faults())
 keep_freed_memory()
-print(each_time, page_faults())
+print(page_faults())
 """
 
 
