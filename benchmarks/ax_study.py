@@ -59,10 +59,11 @@ Config = RangeParameterConfig | ChoiceParameterConfig
 
 def ax_space(name: str) -> list[Config]:
     """A search space of the tuning history, as Ax's `Client` takes it."""
-    return [_config(parameter) for parameter in tuning_search_space(name).parameters]
+    return [ax_parameter(parameter) for parameter in tuning_search_space(name).parameters]
 
 
-def _config(parameter: Any) -> Config:
+def ax_parameter(parameter: Any) -> Config:
+    """A parameter of a search space, as Ax's `Client` takes it."""
     if isinstance(parameter, FloatParameter | IntegerParameter):
         return RangeParameterConfig(
             parameter.name,

@@ -115,25 +115,26 @@ class Memo:
             >>> dict(Memo(size=9).run("power", pow, [(2, 3), (3, 2)], n_jobs=1))
             {0: 8, 1: 9}
         """
-        keys = [content_key(name, *job) for job in jobs]
-        kept = {position: self[key] for position, key in enumerate(keys) if key in self}
+        positions: dict[str, list[int]] = {}
+        for position, job in enumerate(jobs):
+            positions.setdefault(content_key(name, *job), []).append(position)
+        kept = {key: self[key] for key in positions if key in self}
         new = Parallel(n_jobs=n_jobs, backend=backend, return_as="generator_unordered")(
-            delayed(_with_position)(position, function, job)
-            for position, job in enumerate(jobs)
-            if position not in kept
+            delayed(_with_key)(key, function, jobs[first])
+            for key, (first, *_) in positions.items()
+            if key not in kept
         )
-        for position, result in chain(kept.items(), new):
-            self[keys[position]] = result
-            yield position, result
+        for key, result in chain(kept.items(), new):
+            self[key] = result
+            for position in positions[key]:
+                yield position, result
 
     def __reduce__(self) -> tuple[type[Memo], tuple[int]]:
         return Memo, (self._size,)  # in another process, the cache starts empty
 
 
-def _with_position(
-    position: int, function: Callable[..., T], job: tuple[Any, ...]
-) -> tuple[int, T]:
-    return position, function(*job)
+def _with_key(key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tuple[str, T]:
+    return key, function(*job)
 
 
 def clear_memos() -> None:

@@ -19,7 +19,6 @@ from ax.api.client import Client
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.core import Experiment
-from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.experiment_status import ExperimentStatus
 from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
 from ax.exceptions.core import UserInputError
@@ -44,9 +43,8 @@ from botorch_transfer.model import TransferModel
 
 logger = logging.getLogger(__name__)
 
-History = (
-    pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Client | Experiment | AuxiliarySource]
-)
+#: A table, tensors by metric and task, or old experiments and Optuna studies.
+History = pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Any]
 
 #: Default options: less than half of the work of Ax's defaults, with equally good suggestions.
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}

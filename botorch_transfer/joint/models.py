@@ -372,8 +372,10 @@ class _FreeCoregionalizationGP(JointTransferGP):
     ) -> None:
         self._rank = rank
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale, "cautious", max_points)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
+        options = (task_feature, max_bytes, outcome_scale)
+        super().__init__(
+            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
+        )
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
@@ -594,8 +596,10 @@ class WeightedSourceGP(_IndependentSourcesGP):
     ) -> None:
         self._normalize = normalize
         modules = (likelihood, covar_modules, outcome_transform, input_transform)
-        options = (task_feature, max_bytes, outcome_scale, hyperparameters, max_points)
-        super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
+        options = (task_feature, max_bytes, outcome_scale, hyperparameters)
+        super().__init__(
+            train_X, train_Y, prior, train_Yvar, *modules, *options, max_points=max_points
+        )
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
