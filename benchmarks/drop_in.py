@@ -5,8 +5,6 @@ times as long as with ``SingleTaskGP`` it took; what fails is named. ``--searche
 whole searches, and prints each one's regret and seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 import warnings

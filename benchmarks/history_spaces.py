@@ -4,8 +4,6 @@ The search spaces themselves are the package's (`botorch_transfer.datasets.tunin
 live study that calls `evaluate` optimizes the very function that the shipped table has samples of.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 import zlib

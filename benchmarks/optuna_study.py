@@ -9,8 +9,6 @@ own defaults. Each run is one file in DIR, so a study that is interrupted goes o
 All evaluations are in `evaluations.csv.gz` there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """One run: one method on one problem with one seed."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import traceback

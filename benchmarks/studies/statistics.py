@@ -4,8 +4,6 @@ Seeds of one problem are not new problems: where a study has several problems, r
 means over seeds, and the bootstrap draws problems first, then seeds of each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

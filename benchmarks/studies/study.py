@@ -1,7 +1,5 @@
 """A study: its plan, its finished runs on disk, its results."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

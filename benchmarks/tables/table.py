@@ -1,7 +1,5 @@
 """What every reader returns: the tasks of one search space, ready for models and studies."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """How time and memory of `SourceGPs.fit` grow with the number of tasks."""
 
-from __future__ import annotations
-
 from benchmarks.timing.measure import Row, Sizes, in_new_process, peak_memory, readable, threads
 from benchmarks.timing.tasks import random_tasks
 from botorch_transfer import SourceGPs

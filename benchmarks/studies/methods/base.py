@@ -1,7 +1,5 @@
 """What every method is: it suggests the next point to evaluate."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import torch

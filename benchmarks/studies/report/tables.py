@@ -1,7 +1,5 @@
 """What a study found, in markdown tables."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 
