@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 
 from botorch_transfer.gp import conditioned
+from botorch_transfer.gp import conditioned as room
 from botorch_transfer.gp.conditioned import ConditionedGPs, in_parts, inverse_cholesky, pad_inputs
 from tests.gp.padded import KERNELS, Task, condition, draw_tasks, points
 
@@ -197,6 +198,14 @@ def test_on_a_device(device: str) -> None:
         for ours, expected in zip(all_values(there, x.to(device)), all_values(gps, x), strict=True):
             assert ours.device.type == device
             torch.testing.assert_close(ours.cpu(), expected, atol=1e-8, rtol=0)
+
+
+def test_tasks_keep_their_order_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups begin with the largest tasks, here the second, third and first."""
+    tasks, x = draw_tasks([3, 8, 5], 2), points(3, 2)
+    whole = condition(tasks)
+    monkeypatch.setattr(room, "FACTOR_ELEMENTS", 1)
+    torch.testing.assert_close(all_values(condition(tasks), x), all_values(whole, x))
 
 
 def test_join_equals_one_batch() -> None:
