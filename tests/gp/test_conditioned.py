@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 
 from botorch_transfer.gp import conditioned
-from botorch_transfer.gp import conditioned as room
 from botorch_transfer.gp.conditioned import ConditionedGPs, in_parts, inverse_cholesky, pad_inputs
 from tests.gp.padded import KERNELS, Task, condition, draw_tasks, points
 
@@ -204,7 +203,7 @@ def test_tasks_keep_their_order_in_groups(monkeypatch: pytest.MonkeyPatch) -> No
     """Groups begin with the largest tasks, here the second, third and first."""
     tasks, x = draw_tasks([3, 8, 5], 2), points(3, 2)
     whole = condition(tasks)
-    monkeypatch.setattr(room, "FACTOR_ELEMENTS", 1)
+    monkeypatch.setattr(conditioned, "FACTOR_ELEMENTS", 1)
     torch.testing.assert_close(all_values(condition(tasks), x), all_values(whole, x))
 
 
