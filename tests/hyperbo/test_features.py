@@ -59,7 +59,7 @@ def test_linear_kernel(x):
 
 
 def test_a_selection_of_features_is_refused(network):
-    with pytest.raises(ValueError, match="active_dims: give the network fewer features"):
+    with pytest.raises(ValueError, match="use all features of the network: leave out active_dims="):
         FeatureKernel(RBFKernel(active_dims=[0]), network)
 
 
