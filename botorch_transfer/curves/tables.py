@@ -33,7 +33,7 @@ class CurveColumns(NamedTuple):
     status: str = "status"
 
     def read(self, table: DataFrame | None, outcome: Any, task: str | None) -> list[Curve]:
-        """Reads the curves of one outcome; none if the column of outcomes or of steps is missing."""
+        """Reads the curves of one outcome; none if the column of outcomes or steps is missing."""
         if table is None or self.step not in table.columns or outcome.name not in table.columns:
             return []
         if outcome.log:

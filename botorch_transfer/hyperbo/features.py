@@ -124,10 +124,7 @@ class FeatureKernel(Kernel):
     def __init__(self, base_kernel: Kernel, network: FeatureNetwork) -> None:
         super().__init__(batch_shape=base_kernel.batch_shape)
         if base_kernel.active_dims is not None:
-            raise ValueError(
-                "The base kernel has active_dims=, but it must use all features of the network: "
-                "leave out active_dims=."
-            )
+            raise ValueError("The base kernel must use all features: leave out its active_dims=.")
         self.base_kernel = base_kernel
         self.network = network
 

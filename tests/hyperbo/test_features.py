@@ -59,7 +59,7 @@ def test_linear_kernel(x):
 
 
 def test_a_selection_of_features_is_refused(network):
-    with pytest.raises(ValueError, match="use all features of the network: leave out active_dims="):
+    with pytest.raises(ValueError, match="must use all features: leave out its active_dims="):
         FeatureKernel(RBFKernel(active_dims=[0]), network)
 
 
