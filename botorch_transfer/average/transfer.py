@@ -283,9 +283,10 @@ def _classes_and_priors(
 def _transform_of_plain(
     members: Mapping[str, TransferModel], batch_shape: torch.Size
 ) -> OutcomeTransform:
-    """Builds the plain GP's transform: the members' common steps, then a standardization.
+    """Builds the plain GP's transform from the members' transforms.
 
-    With few outcomes, the standardization uses a member's scale.
+    The members' common element-wise transforms are followed by a standardization. With few
+    outcomes, the standardization uses the mean and the scale of a member's standardization.
     """
     parts = [split_transform(getattr(each, "outcome_transform", None)) for each in members.values()]
     steps, typical = parts[0][0], (torch.tensor(0.0), torch.tensor(1.0))

@@ -98,7 +98,7 @@ class Curve(NamedTuple):
         values: An ``n`` array of outcomes to be maximized; NaN if a step has no outcome.
         stopped: Whether the run was stopped early; ``None`` if unknown.
         task: The name of the task.
-        row: The position of the last row in the table.
+        row: The position of the curve's last row in the table.
 
     Example:
         >>> Curve(np.array([1.0, 2.0]), np.array([-0.7, -0.5])).diverged

@@ -34,7 +34,7 @@ from botorch_transfer.hyperbo.features import GPParts
 
 logger = logging.getLogger(__name__)
 
-#: Number of random numbers per draw. One draw serves several steps, because a draw is costly.
+#: Number of random numbers that are drawn at once, for several steps. Single draws would be slow.
 RANDOM_NUMBERS = 2**17
 
 # --------------------------------------------------------------------------------------- EKL

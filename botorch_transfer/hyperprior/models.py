@@ -219,7 +219,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
             source tasks of a single domain. Pre-training is cached: equal data are not pre-trained
             again.
-        train_Yvar: An ``n x 1`` tensor of known noise variances; inferred if omitted.
+        train_Yvar: An ``n x 1`` tensor of known noise variances; drawn like the other
+            hyperparameters if omitted.
         likelihood: Must be omitted, because the noise is drawn from the hyperprior.
         covar_module: Must be omitted, because the kernel is drawn from the hyperprior.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
@@ -238,8 +239,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         seed: The seed of the draws.
 
     Raises:
-        ValueError: If a likelihood or kernel is given, a number is not positive, or the input
-            transform is not frozen.
+        ValueError: If a likelihood or kernel is given, if ``num_samples`` or ``num_members`` is not
+            positive, or if the input transform is not frozen.
 
     Example:
         >>> from gpytorch.priors import GammaPrior, NormalPrior

@@ -2,8 +2,8 @@
 
 It is the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 :class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. The pre-training, including MPHD's
-network, is in ``hyperprior.fit``. A function at the end evaluates how well a hyperprior predicts
-whole tasks.
+network, is in ``hyperprior.fit``. :func:`hierarchical_negative_log_likelihood` evaluates how well a
+hyperprior predicts whole tasks.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -74,9 +74,9 @@ class Hyperprior(TransferPrior):
     this. It learns typical lengthscales, signal variances and noise variances. The tasks of a
     domain (a search space) are assumed to be draws of one GP, with a constant mean and a stationary
     kernel with a lengthscale for each input. Step 1 estimates these hyperparameters for each
-    domain. Step 2 fits distributions to the estimates: a Normal to the means, and Gammas to the
-    other hyperparameters. Use half a dozen domains or more. The source observations are not kept,
-    and a saved file does not contain them.
+    domain. Step 2 fits distributions to the estimates: a Normal to the constant means, and Gammas
+    to the other hyperparameters. Use half a dozen domains or more. Neither the hyperprior nor its
+    saved file contains source observations.
 
     Build a hyperprior by :meth:`fit` or :meth:`specified`, not by the constructor.
 
@@ -91,8 +91,9 @@ class Hyperprior(TransferPrior):
         estimates: The estimates of step 1.
         default_contexts: Whether the network was trained on default contexts.
         outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
-        input_transform: The input transform that all domains share; ``None`` if they differ.
-        outcome_steps: The element-wise transforms of all outcomes.
+        input_transform: The common input transform of all domains; ``None`` if their input
+            transforms differ.
+        outcome_steps: The element-wise transforms, such as ``Log``, of all outcomes.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
