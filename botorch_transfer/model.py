@@ -712,7 +712,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         By default, all starts are optimized together, and the best optimum is kept. Most models
         have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
-        Options that only BoTorch's optimizer supports select BoTorch's fit, which runs the starts
+        Options that only BoTorch's optimizer supports select this optimizer, which runs the starts
         one by one. Further arguments of BoTorch's fit, such as ``optimizer=``, also select
         BoTorch's fit. In this case, BoTorch's fit starts at the present values, and draws new
         starts only after a failed attempt.

@@ -499,7 +499,7 @@ class JointObjective(ClosedFormObjective):
         points, kernel = model.conditional.points, model.conditional.kernel
         sizes = *points.sizes, self._Y.shape[-1]
         if sizes[-1] == 0:
-            self._set_count(sum(sizes))
+            self._num_points = sum(sizes)
         # Each member's own data follow the data of the sources.
         of_sources = (
             part.double().expand(self.num_members, *part.shape)
@@ -535,15 +535,13 @@ class JointObjective(ClosedFormObjective):
             parts["matrices"] = Part(*kernel.fitted_part)
         return parts
 
-    def minimize(
-        self, starts: Tensor, max_iter: int, callback: Callable[[Any], None] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def minimize(self, starts: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Minimizes the objective from all starts; announces the expected time if it is long."""
         start = perf_counter()
         self(starts, torch.arange(len(starts), device=starts.device))
         seconds = TYPICAL_EVALUATIONS * (perf_counter() - start)
         announce(f"one GP of {len(self._one_hot)} points; max_points= limits them", seconds)
-        return super().minimize(starts, max_iter, callback)
+        return super().minimize(starts, *args, **kwargs)
 
     @torch.enable_grad()
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
