@@ -186,7 +186,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """Flags of the members that have a positive share anywhere in the batch."""
+        """Flags of all members: true if the member's share is positive anywhere in the batch."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
