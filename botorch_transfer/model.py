@@ -720,7 +720,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         By default, all starts are optimized together, and the best optimum is kept. Most models
         have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
-        If ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports, BoTorch's fit
+        If ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports, this optimizer
         runs the starts one by one. If you give further arguments of BoTorch's fit, such as
         ``optimizer=``, BoTorch's fit starts at the present values, and draws a new start only after
         a failed attempt.

@@ -10,7 +10,6 @@ Hierarchical GPs use a weight of one for every task. Ensembles use shares as wei
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self, cast
 
@@ -88,9 +87,9 @@ class TaskWeights(SourceWeights):
     The optimizer works with the weights themselves, not with their logarithms. The weight of a
     source task that does not help therefore reaches the lower bound, ``1e-6``, in a few steps.
 
-    A subset of ``S`` tasks may be selected. The parameter then holds the weights of the selected
-    tasks only. Unselected tasks are not evaluated, have no hyperprior and are not fitted. The
-    ``state_dict`` has a weight for each of the ``M`` tasks, which is zero for unselected tasks.
+    A subset of ``S`` tasks may be selected. Unselected tasks are not evaluated, have no hyperprior
+    and are not fitted. The ``state_dict`` has the selection, and a parameter for each of the ``M``
+    tasks.
 
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
@@ -104,7 +103,9 @@ class TaskWeights(SourceWeights):
 
     raw_weights: Parameter
     raw_weights_constraint: GreaterThan
-    #: The indices of the selected tasks, an ``S`` tensor.
+    #: Mask of the selected tasks, an ``M`` boolean tensor.
+    is_selected: Tensor
+    #: The indices of the selected tasks, an ``S`` tensor: finding them would wait for a GPU.
     tasks: Tensor
 
     def __init__(
@@ -120,34 +121,31 @@ class TaskWeights(SourceWeights):
         if prior is not None:
             self.register_prior("weights_prior", prior, _get_weights, _set_weights)
         self.num_tasks = num_tasks
+        self.register_buffer("is_selected", torch.ones(num_tasks, dtype=torch.bool))
         self.register_buffer("tasks", torch.arange(num_tasks), persistent=False)
         self._selected = Cache(size=1)
 
     @property
     def weights(self) -> Tensor:
         """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
-        # A copy: without a transform, the constraint returns the parameter itself.
-        return self.raw_weights_constraint.transform(self.raw_weights).clone()
+        # The index copies: without a transform, the constraint returns its argument itself.
+        return self.raw_weights_constraint.transform(self.raw_weights[..., self.tasks])
 
     @weights.setter
     def weights(self, value: Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_weights).expand_as(self.raw_weights)
+        present = self.weights.detach()
+        value = torch.as_tensor(value).to(present).expand_as(present)
         if not bool((value >= 0).all()):
             raise ValueError("A task's weight must not be negative.")
-        value = value.clamp_min(MIN_WEIGHT)
-        self.initialize(raw_weights=self.raw_weights_constraint.inverse_transform(value))
+        value = self.raw_weights_constraint.inverse_transform(value.clamp_min(MIN_WEIGHT))
+        raw = self.raw_weights.detach().clone()
+        raw[..., self.tasks] = value
+        self.initialize(raw_weights=raw)
 
     @property
     def all_weights(self) -> Tensor:
         """See the base class."""
-        return self._of_all(self.weights)
-
-    def _of_all(self, values: Tensor) -> Tensor:
-        """Extends values of the selected tasks by zeros, to ``batch_shape x M``."""
-        if len(self.tasks) == self.num_tasks:
-            return values
-        full = values.new_zeros(*self.batch_shape, self.num_tasks)
-        return full.index_copy(-1, self.tasks, values)
+        return self.raw_weights_constraint.transform(self.raw_weights) * self.is_selected
 
     def select(self, tasks: Tensor) -> None:
         """Selects tasks.
@@ -157,16 +155,11 @@ class TaskWeights(SourceWeights):
                 their weights. Newly selected tasks start at ``1 / S``. If all ``M`` weights were
                 equal, all tasks start at ``1 / S``.
         """
-        full = self._of_all(self.raw_weights.detach())
-        kept, start = full[..., tasks], full.new_tensor(1 / len(tasks))
-        keeps = (kept != 0) & (full != full[..., :1]).any()
-        self._resize(tasks)
-        self.raw_weights.data.copy_(torch.where(keeps, kept, start))
-
-    def _resize(self, tasks: Tensor) -> None:
+        full = self.all_weights.detach()
+        keeps = (full != 0) & (full != full[..., :1]).any()
+        self.raw_weights.data.copy_(torch.where(keeps, full, 1 / len(tasks)))
+        self.is_selected = torch.zeros_like(self.is_selected).index_fill(0, tasks, True)
         self.tasks = tasks
-        self.raw_weights.data = self.raw_weights.new_empty(*self.batch_shape, len(tasks))
-        self.raw_weights.grad = None
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
         """Returns the source GPs of the selected tasks; the last result is cached.
@@ -181,23 +174,9 @@ class TaskWeights(SourceWeights):
             return gps, self.weights
         return self._selected(cast(ConditionedGPs, gps).select, self.tasks, gps.alpha), self.weights
 
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        name = f"{prefix}raw_weights"
-        destination[name] = self._of_all(destination[name])
-
-    def _load_from_state_dict(
-        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        name = f"{prefix}raw_weights"
-        full = state_dict.get(name, self.raw_weights)
-        if full.shape[-1] == self.num_tasks:
-            counts = (full != 0).reshape(-1, self.num_tasks).any(dim=0)
-            self._resize(counts.nonzero().squeeze(-1).to(self.tasks))
-            state_dict = {**state_dict, name: full[..., counts]}
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.tasks = self.is_selected.nonzero().squeeze(-1)
 
 
 def _get_weights(module: TaskWeights) -> Tensor:
@@ -307,14 +286,12 @@ class WeightedSumKernel(PriorKernel):
             x2 = collapse_batch(x2)
         x1 = x2 if same else x1
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
-        if same and x1.shape[-2] == 1:
-            covariances = gps.variance(x1).unsqueeze(-1)
-        elif width * x1.shape[-2] > max_elements(x1):
+        only_variances = same and x1.shape[-2] == 1
+        if width * x1.shape[-2] > max_elements(x1) and not only_variances:
             values = _large_sum(gps, weights, x1, x2, width)
-            return values.expand(*batch_shape, *values.shape[-2:])
         else:
-            covariances = self._covariances(gps, x1, x2, same)
-        values = _weighted_sum(weights, covariances, event_dims=2, power=2)
+            covariances = self.source_covariances(x1, None if same else x2)
+            values = _weighted_sum(weights, covariances, event_dims=2, power=2)
         return values.expand(*batch_shape, *values.shape[-2:])
 
     def draw(
@@ -330,7 +307,7 @@ class WeightedSumKernel(PriorKernel):
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
         if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):
             return None
-        weights = gps.alpha.new_ones(gps.num_tasks) if weights is None else weights.double()
+        weights = weights.double()
         size = gps.points.shape[-2] + len(T)
         if len(gps.points) * size * (2 + size) > MAX_NUMBERS:
             return None
@@ -347,22 +324,19 @@ class WeightedSumKernel(PriorKernel):
         parts = [Part.of_sources(gps, weights, T)] if len(weights) else []
         return Expansion([*rest.parts, *parts], constants)
 
-    def source_covariances(self, x: Tensor) -> Tensor:
+    def source_covariances(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Evaluates the posterior covariance of every selected source; the result is cached.
 
         Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs; ``x1`` if omitted.
 
         Returns:
-            A ``batch_shape x S x n x n`` tensor, without the batch dimensions if all batches hold
+            A ``batch_shape x S x n1 x n2`` tensor, without the batch dimensions if all batches hold
             the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
-        return self._covariances(gps, x, x, same=True)
-
-    def _covariances(self, gps: ConditionedBatch, x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-        """Evaluates the covariance of every source, a ``batch_shape x S x n1 x n2`` tensor."""
-        if not same:
+        if x2 is not None:
             return gps.covariance(x1, x2, self._whitened(gps.whiten, x2, gps.alpha))
         if x1.requires_grad:
             return gps.covariance(x1)
@@ -375,7 +349,7 @@ MAX_WHITENED = 2**24
 
 
 def _large_sum(
-    gps: ConditionedBatch, weights: Tensor | None, x1: Tensor, x2: Tensor, width: int
+    gps: ConditionedBatch, weights: Tensor, x1: Tensor, x2: Tensor, width: int
 ) -> Tensor:
     """Sums covariances in blocks of tasks and rows, which limits the memory.
 
@@ -385,11 +359,10 @@ def _large_sum(
     if isinstance(gps, ConditionedGPs) and whitened > MAX_WHITENED:
         size = max(1, gps.num_tasks * MAX_WHITENED // whitened)
 
-    def of_tasks(start: int, x1: Tensor, x2: Tensor, weights: Tensor | None) -> Tensor:
+    def of_tasks(start: int, x1: Tensor, x2: Tensor, weights: Tensor) -> Tensor:
         chosen, part = slice(start, start + size), gps
         if size < gps.num_tasks:
-            part = cast(ConditionedGPs, gps).select(chosen)
-            weights = None if weights is None else weights[..., chosen]
+            part, weights = cast(ConditionedGPs, gps).select(chosen), weights[..., chosen]
         whitened = part.whiten(x2)
 
         def rows(some: Tensor) -> Tensor:
@@ -509,14 +482,15 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
 
 def _selected(
     gps: ConditionedBatch, task_weights: SourceWeights | None
-) -> tuple[ConditionedBatch, Tensor | None]:
-    """Returns the selected source GPs and their weights, or ``None`` if all weights are one."""
-    return (gps, None) if task_weights is None else task_weights.selected(gps)
+) -> tuple[ConditionedBatch, Tensor]:
+    """Returns the selected source GPs and their weights, which are one by default."""
+    if task_weights is None:
+        return gps, gps.alpha.new_ones(len(gps.alpha))
+    return task_weights.selected(gps)
 
 
-def _weighted_sum(weights: Tensor | None, values: Tensor, event_dims: int, power: int) -> Tensor:
+def _weighted_sum(weights: Tensor, values: Tensor, event_dims: int, power: int) -> Tensor:
     """Sums ``batch_shape x S x event_shape`` values times powers of the weights over the tasks."""
-    if weights is not None:
-        weights = weights.pow(power)
-        values = weights.reshape(*weights.shape, *[1] * event_dims) * values
+    weights = weights.pow(power).to(values)
+    values = weights.reshape(*weights.shape, *[1] * event_dims) * values
     return values.sum(dim=-event_dims - 1)

@@ -116,8 +116,8 @@ class Conditioned(ABC):
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
-    #: The shared inputs, the flat shared inputs, and the results for them by method name.
-    _shared: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None
+    #: The shared inputs, and the results for them by method name.
+    _shared: tuple[Tensor, dict[str, Tensor]] | None = None
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
@@ -139,25 +139,21 @@ class Conditioned(ABC):
             >>> with gps.sharing(x):
             ...     mean, variance = gps.mean(x), gps.variance(x)
         """
-        self._shared = x, self._flat(x), {}
+        self._shared = x, {}
         try:
             yield
         finally:
             self._shared = None
 
-    def _flat_shared(self, x: Tensor) -> Tensor:
-        """Flattens inputs; shared inputs are flattened only once."""
-        shared = self._shared
-        return shared[1] if shared is not None and shared[0] is x else self._flat(x)
-
-    def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
-        """Evaluates a method for flat inputs; for shared inputs only once."""
-        shared = self._shared
-        if shared is None or shared[1] is not flat:
-            return function(flat)
-        _, _, known = shared
+    def _once(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Evaluates a method for inputs, flat or not; for shared inputs only once."""
+        if self._shared is None:
+            return function(x)
+        shared, known = self._shared
+        if x is not shared and x is not known.get("_flat"):
+            return function(x)
         if function.__name__ not in known:
-            known[function.__name__] = function(flat)
+            known[function.__name__] = function(x)
         return known[function.__name__]
 
     def cross(self, x: Tensor) -> Tensor:
@@ -185,7 +181,7 @@ class Conditioned(ABC):
             cross = self._once(self.flat_cross, part)
             return self.prior_mean.unsqueeze(-1) + (cross @ self.alpha.unsqueeze(-1)).squeeze(-1)
 
-        return self._unflat(in_parts(flat_mean, self._flat_shared(x), self._width), x).to(x.dtype)
+        return self._in_blocks(flat_mean, x).to(x.dtype)
 
     def whiten(self, x: Tensor) -> Tensor:
         r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is the explained covariance.
@@ -196,11 +192,11 @@ class Conditioned(ABC):
         Returns:
             A ``batch_shape x gps x N x n`` tensor in double precision.
         """
+        return self._in_blocks(lambda part: self._once(self.flat_whiten, part), x)
 
-        def whitened(part: Tensor) -> Tensor:
-            return self._once(self.flat_whiten, part)
-
-        return self._unflat(in_parts(whitened, self._flat_shared(x), self._width), x)
+    def _in_blocks(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Evaluates a function of flat inputs in blocks, which limits the memory."""
+        return self._unflat(in_parts(function, self._once(self._flat, x), self._width), x)
 
     def covariance(
         self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
@@ -222,7 +218,8 @@ class Conditioned(ABC):
             x2, whitened2 = x1, whitened1
         elif whitened2 is None:
             whitened2 = self.whiten(x2)
-        explained = _inner_products(whitened1, self.signed(whitened2))
+        # Inputs that all batches share are not copied for each batch, unlike in matmul.
+        explained = torch.einsum("...np,...nq->...pq", whitened1, self.signed(whitened2))
         return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
 
     def variance(self, x: Tensor) -> Tensor:
@@ -240,7 +237,7 @@ class Conditioned(ABC):
             # Sum before the batches are restored: a sum over permuted rows is ten times slower.
             return (whitened * self.signed(whitened)).sum(dim=-2)
 
-        known = self._unflat(in_parts(explained, self._flat_shared(x), self._width), x)
+        known = self._in_blocks(explained, x)
         return (self.prior_variance(x) - known).clamp_min(0.0).to(x.dtype)
 
 
@@ -303,35 +300,7 @@ def times(matrices: Tensor, vectors: Tensor) -> Tensor:
         >>> times(torch.eye(2).unsqueeze(0), torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])).shape
         torch.Size([2, 1, 2])
     """
-    if matrices.dim() > 3:
-        return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
-    columns = vectors.reshape(-1, *vectors.shape[-2:]).movedim(0, -1)
-    return (matrices @ columns).movedim(-1, 0).reshape(*vectors.shape[:-1], -1)
-
-
-def _inner_products(left: Tensor, right: Tensor) -> Tensor:
-    """Computes ``V1ᵀ V2`` of whitened inputs.
-
-    Args:
-        left: A ``batch_shape x gps x N x n1`` tensor.
-        right: A ``batch_shape x gps x N x n2`` tensor; the batch shapes may be broadcast.
-
-    Returns:
-        A ``batch_shape x gps x n1 x n2`` tensor.
-    """
-    extra = tuple(range(left.dim() - right.dim()))
-    if extra and left.shape[len(extra) : -2] == right.shape[:-2]:
-        # All batches share the second inputs, so each GP needs one matrix product.
-        places = tuple(range(-1 - len(extra), -1))
-        left = left.movedim(extra, places)
-        flat = left.flatten(start_dim=-1 - len(extra)).mT @ right
-        return flat.unflatten(-2, left.shape[-1 - len(extra) :]).movedim(
-            tuple(place - 1 for place in places), extra
-        )
-    if left.shape == right.shape and left.shape[-1] == 1:
-        # Many batches of single points would need as many tiny matrix products.
-        return (left * right).sum(dim=-2).unsqueeze(-1)
-    return left.mT @ right
+    return torch.einsum("...ij,...j->...i", matrices, vectors)
 
 
 #: Number of rows of a triangular factor that are multiplied at once.
@@ -436,11 +405,6 @@ class ConditionedBatch(Conditioned, DoubleState):
         return torch.ones_like(self.alpha, dtype=torch.bool)
 
     @property
-    def _pairs_inside(self) -> Tensor:
-        """Mask of pairs of rows that are not padding, a ``G x N x N`` tensor."""
-        return self.inside.unsqueeze(-1) & self.inside.unsqueeze(-2)
-
-    @property
     def dim(self) -> int:
         """The dimension ``d`` of the inputs."""
         return self.lengthscale.shape[-1]
@@ -472,7 +436,8 @@ class ConditionedBatch(Conditioned, DoubleState):
             posterior mean.
         """
         F = self.inverse_root
-        kernels = self.flat_kernels(self.points, self.points) * self._pairs_inside
+        inside = self.inside.unsqueeze(-1) & self.inside.unsqueeze(-2)
+        kernels = self.flat_kernels(self.points, self.points) * inside
         rest = torch.eye(F.shape[-1]).to(F) - F @ kernels @ F.mT
         root, info = torch.linalg.cholesky_ex(rest)
         if bool(info.any()):  # precise data leave almost no residual covariance
@@ -715,9 +680,9 @@ class ConditionedGPs(ConditionedBatch):
                 found = _exact(*data, own, [names[i] for i in chunk.tolist()])
             parts.append(cls(*found, lengths[chunk], scales[chunk], means[chunk], kernel))
         found_in = torch.cat(chunks)
-        joined = cls._joined(parts, [names[i] for i in found_in.tolist()])
+        gps = cls.joined(parts, [names[i] for i in found_in.tolist()])
         in_order = bool((found_in.diff() == 1).all())
-        return joined if in_order else joined.select(found_in.argsort())
+        return gps if in_order else gps.select(found_in.argsort())
 
     @property
     def inside(self) -> Tensor:
@@ -749,19 +714,11 @@ class ConditionedGPs(ConditionedBatch):
         Returns:
             The GPs of these tasks, in the order of ``tasks``.
         """
-        index: Any = tasks
-        if isinstance(tasks, slice):
-            names = self.task_names[tasks]
-        else:
-            index = torch.as_tensor(tasks, device=self.mask.device)
-            names = [self.task_names[task] for task in index.tolist()]
-        twin = shallow_copy(self)
-        twin.task_names = names
-        twin._summary = Cache(size=1, max_elements=math.inf)  # not shared: its size is one
-        for name, buffer in self._buffers.items():
-            if name != "kernel_index" and buffer is not None:
-                twin._buffers[name] = buffer[index]
-        return twin
+        every = torch.arange(self.num_tasks, device=self.mask.device)
+        index = tasks if isinstance(tasks, slice) else torch.as_tensor(tasks, device=every.device)
+        names = [self.task_names[task] for task in every[index].tolist()]
+        chosen = {name: tensor[index] for name, tensor in self.tensors().items()}
+        return type(self)(**chosen, kernel=self.kernel, task_names=names)
 
     @torch.no_grad()
     def distilled(self) -> Self:
@@ -778,26 +735,19 @@ class ConditionedGPs(ConditionedBatch):
             mask = torch.ones_like(alpha[..., 0], dtype=torch.bool)
             hyperparameters = own.lengthscale, own.outputscale, own.prior_mean, self.kernel
             parts.append(type(self)(Z, mask, alpha[..., 0], inverse_root, *hyperparameters))
-        return self._joined(parts, self.task_names)
-
-    def join(
-        self, other: ConditionedGPs, task_names: Sequence[str] | None = None
-    ) -> ConditionedGPs:
-        """Joins the tasks of two batches.
-
-        Args:
-            other: GPs with the same kernel and number of inputs.
-            task_names: The names of all tasks; by default, the tasks keep their names.
-
-        Returns:
-            A new batch, in which the tasks of this batch come first.
-        """
-        names = task_names or [*self.task_names, *other.task_names]
-        return self._joined([self, other], names)
+        return self.joined(parts, self.task_names)
 
     @classmethod
-    def _joined(cls, parts: Sequence[ConditionedGPs], names: Sequence[str]) -> Self:
-        """Joins batches, padded to the largest task."""
+    def joined(cls, parts: Sequence[ConditionedGPs], names: Sequence[str]) -> Self:
+        """Joins the tasks of batches, padded to the largest task.
+
+        Args:
+            parts: Batches with the same kernel and number of inputs.
+            names: The names of all tasks, in order.
+
+        Returns:
+            A new batch.
+        """
         size = max(part.mask.shape[-1] for part in parts)
 
         def padded(tensor: Tensor, name: str) -> Tensor:
@@ -805,12 +755,12 @@ class ConditionedGPs(ConditionedBatch):
             both = (0, missing) if name == "inverse_root" else (0, 0) if name == "points" else ()
             return pad(tensor, (*both, 0, missing)) if missing else tensor
 
-        joined = {
+        tensors = {
             name: torch.cat([padded(getattr(part, name), name) for part in parts])
             for name in parts[0].tensors()
         }
-        joined["points"] = pad_inputs(joined["points"], joined["mask"])
-        return cls(**joined, kernel=parts[0].kernel, task_names=names)
+        tensors["points"] = pad_inputs(tensors["points"], tensors["mask"])
+        return cls(**tensors, kernel=parts[0].kernel, task_names=names)
 
 
 def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator[Tensor]:

@@ -7,6 +7,7 @@ logarithms, as in GPyTorch. The optimum is therefore the optimum of ``fit_gpytor
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from torch.nn.functional import pad
 
 from botorch_transfer.gp.conditioned import groups_of_like_size
 from botorch_transfer.gp.hyperpriors import GPHyperparameters, Hyperparameter, LogPrior
-from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
+from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
 from botorch_transfer.gp.objective import (
     FitObjective,
     keep_freed_memory,
@@ -43,8 +44,8 @@ class TaskObjective(FitObjective):
         kernel: The stationary kernel's name.
         hyperpriors: The log density of the hyperparameters. The hyperprior of the noise variance is
             ignored for tasks with known noise.
-        max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
-            one matrix is evaluated.
+        max_elements: The maximum number of covariance matrix elements to evaluate at once, see
+            :func:`~.likelihood.stationary_nll_and_gradient`.
         shared: Whether all tasks share each row of parameters. Otherwise, row ``i`` belongs to task
             ``i % M``.
 
@@ -60,7 +61,7 @@ class TaskObjective(FitObjective):
     tasks: PaddedTasks
     kernel: str
     hyperpriors: LogPrior
-    max_elements: int = BLOCK_ELEMENTS
+    max_elements: int = sys.maxsize
     shared: bool = False
 
     @cached_property
@@ -72,21 +73,16 @@ class TaskObjective(FitObjective):
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the hyperpriors, without the noise hyperprior for tasks with known noise."""
         density, slope = self.hyperpriors(values[:, : self.tasks.X.shape[-1] + 2])
-        fixed = self.tasks.fixed_noise
-        known = fixed.all().expand(len(rows)) if self.shared else fixed[rows % len(fixed)]
+        known = self.tasks.fixed_noise[self._tasks_of(rows)].all(dim=-1)
         for part in (density, slope):
             part[:, -1].masked_fill_(known, 0.0)
         return density.sum(dim=-1), pad(slope, (0, self.shared))
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood; its derivative in known noise is zero."""
-        num_tasks, num_rows, dim = len(self.tasks.X), len(rows), self.tasks.X.shape[-1]
-        index = rows % num_tasks
-        if self.shared:
-            index = torch.arange(num_tasks, device=rows.device).repeat(num_rows)
-            values = values.repeat_interleave(num_tasks, dim=0)
-        tasks = self.tasks[index]
-        sizes = [dim, 1, 1] + [1] * self.shared
+        index, sizes = self._tasks_of(rows), [self.tasks.X.shape[-1], 1, 1] + [1] * self.shared
+        tasks = self.tasks[index.flatten()]
+        values = values.repeat_interleave(index.shape[-1], dim=0)
         lengthscale, outputscale, noise, *constant = values.split(sizes, dim=-1)
         known = tasks.fixed_noise.unsqueeze(-1)
         value, slopes = stationary_nll_and_gradient(
@@ -98,18 +94,20 @@ class TaskObjective(FitObjective):
             tasks.covariance,
             self.max_elements,
         )
-        found = slopes.in_hyperparameters(lengthscale, outputscale)
-        found["noise"].masked_fill_(known, 0.0)
-        slope = torch.cat([*found.values()][: len(sizes)], dim=-1)
-        if not self.shared:
-            return value, slope
-        shape = num_rows, num_tasks, -1
-        return value.reshape(shape[:2]).sum(dim=-1), slope.reshape(shape).sum(dim=-2)
+        slopes.noise.masked_fill_(known, 0.0)
+        slope = torch.cat(slopes[: len(sizes)], dim=-1)
+        return value.reshape(index.shape).sum(dim=-1), slope.unflatten(0, index.shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
         """Returns the number of points of each row's task; with ``shared``, of all tasks."""
-        sizes = self.tasks.num_points
-        return sizes.sum().expand(len(rows)) if self.shared else sizes[rows % len(sizes)]
+        return self.tasks.num_points[self._tasks_of(rows)].sum(dim=-1)
+
+    def _tasks_of(self, rows: Tensor) -> Tensor:
+        """Returns the indices of each row's tasks: one task, or with ``shared`` all tasks."""
+        num_tasks = len(self.tasks.X)
+        if self.shared:
+            return torch.arange(num_tasks, device=rows.device).expand(len(rows), -1)
+        return (rows % num_tasks).unsqueeze(-1)
 
 
 T = TypeVar("T")
@@ -215,19 +213,37 @@ def fit_map(
     """
     stationary_function(kernel)  # raises for an unknown name before the fit
     tasks = tasks.typical(options.fit_points)
-    at_one_value = _has_constant_input(tasks)
-    if not at_one_value.any():
-        return _fit_all(tasks, kernel, hyperparameters, options)
+    sizes, num_tasks, num_starts = tasks.num_points, len(tasks.X), 1 + options.num_restarts
+    on_threads = options.n_jobs == 1 and tasks.X.device.type == "cpu"
+    num_threads = min(torch.get_num_threads(), num_tasks) if on_threads else 1
+    # With a few large chunks for each thread, the threads end at about the same time.
+    total = num_starts * num_tasks * int(sizes.max()) ** 2
+    shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
+    share = min(options.chunk_elements // num_threads, -(-total // (shares * num_threads)))
+    # Tasks of similar size share a chunk: little padding, and no small task waits for a large one.
+    at_one_value, chunks = _has_constant_input(tasks), list[tuple[Tensor, Any, Tensor]]()
     bounded = replace(hyperparameters, outputscale=_at_most_one(hyperparameters.outputscale))
-    groups = [
-        (index, _fit_all(tasks[index], kernel, hyper, options))
-        for chosen, hyper in ((at_one_value, bounded), (~at_one_value, hyperparameters))
-        if len(index := chosen.nonzero().squeeze(-1))
-    ]
-    order = torch.cat([index for index, _ in groups]).argsort()
-    parts = [(r.lengthscale, r.outputscale, r.noise, r.log_posterior) for _, r in groups]
-    joined = [torch.cat(part)[order.to(part[0].device)] for part in zip(*parts, strict=True)]
-    return MAPResult(*joined)
+    for chosen, own in ((at_one_value, bounded), (~at_one_value, hyperparameters)):
+        starts = draw_starts(own, tasks.X.shape[-1], options)
+        index = chosen.nonzero().squeeze(-1)
+        of_like_size = groups_of_like_size(sizes, index, share // num_starts)
+        chunks += [(chunk, own, starts) for chunk in of_like_size]
+    # With fewer chunks than threads, each chunk gets a larger share of chunk_elements.
+    num_threads = min(num_threads, len(chunks))
+    common = options.max_iter, options.chunk_elements // num_threads
+    jobs = [(tasks[chunk].double(), kernel, *own, *common) for chunk, *own in chunks]
+    function, n_jobs, backend = _optimize, options.n_jobs, None
+    if num_threads > 1:
+        function, n_jobs, backend = _on_one_thread(_optimize), num_threads, "threading"
+    theta = tasks.X.new_empty(num_tasks, tasks.X.shape[-1] + 2, dtype=torch.double)
+    value = theta.new_empty(num_tasks)
+    with single_threaded_scipy():
+        results = _finished.run("map_fit", function, jobs, n_jobs, backend)
+        for at, result in track(results, "source GPs", len(jobs), options.progress):
+            chunk, *_ = chunks[at]
+            theta[chunk], value[chunk] = (part.to(theta) for part in result)
+    lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
+    return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
 
 
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
@@ -249,39 +265,6 @@ def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     return replace(outputscale, start=min(outputscale.start, upper), upper=upper)
 
 
-def _fit_all(
-    tasks: PaddedTasks, kernel: str, hyperparameters: GPHyperparameters, options: MAPOptions
-) -> MAPResult:
-    """Fits tasks that share their hyperpriors and bounds; see :func:`fit_map`."""
-    starts = draw_starts(hyperparameters, tasks.X.shape[-1], options)
-    sizes, num_tasks = tasks.num_points, len(tasks.X)
-    on_threads = options.n_jobs == 1 and tasks.X.device.type == "cpu"
-    num_threads = min(torch.get_num_threads(), num_tasks) if on_threads else 1
-    # With a few large chunks for each thread, the threads end at about the same time.
-    total = len(starts) * num_tasks * int(sizes.max()) ** 2
-    shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
-    share = min(options.chunk_elements // num_threads, -(-total // (shares * num_threads)))
-    # Tasks of similar size share a chunk: little padding, and no small task waits for a large one.
-    every = torch.arange(num_tasks, device=sizes.device)
-    chunks = list(groups_of_like_size(sizes, every, share // len(starts)))
-    # With fewer chunks than threads, each chunk gets a larger share of chunk_elements.
-    num_threads = min(num_threads, len(chunks))
-    theta = torch.empty(num_tasks, starts.shape[-1], dtype=torch.double, device=tasks.X.device)
-    value = theta.new_empty(num_tasks)
-    share = options.chunk_elements // num_threads
-    common = kernel, hyperparameters, starts, options.max_iter, share
-    jobs = [(tasks[chunk].double(), *common) for chunk in chunks]
-    function, n_jobs, backend = _optimize, options.n_jobs, None
-    if num_threads > 1:
-        function, n_jobs, backend = _on_one_thread(_optimize), num_threads, "threading"
-    with single_threaded_scipy():
-        results = _finished.run("map_fit", function, jobs, n_jobs, backend)
-        for at, result in track(results, "source GPs", len(jobs), options.progress):
-            theta[chunks[at]], value[chunks[at]] = (part.to(theta) for part in result)
-    lengthscale, outputscale, noise = theta.exp().tensor_split((-2, -1), dim=-1)
-    return MAPResult(lengthscale, outputscale.squeeze(-1), noise.squeeze(-1), -value)
-
-
 def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOptions) -> Tensor:
     """Draws the starts that all tasks share.
 
@@ -294,20 +277,18 @@ def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOption
         A ``(1 + num_restarts) x (d + 2)`` tensor of logarithms of hyperparameters.
     """
     generator = torch.Generator().manual_seed(options.seed)
-    n, spec = options.num_restarts, hyperparameters
     parts = []
-    for hyperparameter, size in ((spec.lengthscale, dim), (spec.outputscale, 1), (spec.noise, 1)):
+    for hyperparameter, size in hyperparameters.columns(dim):
         first = torch.full((1, size), hyperparameter.start, dtype=torch.double)
-        drawn = hyperparameter.sample(torch.Size([n, size]), generator)
+        drawn = hyperparameter.sample(torch.Size([options.num_restarts, size]), generator)
         parts.append(torch.cat([first, drawn]))
     return torch.cat(parts, dim=-1).log()
 
 
 def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
     """Returns the lower and upper bounds of the logarithms, a ``2 x (d + 2)`` tensor."""
-    spec = hyperparameters
-    parts = [spec.lengthscale] * dim + [spec.outputscale, spec.noise]
-    return torch.tensor([[part.lower, part.upper] for part in parts], dtype=torch.double).log().T
+    columns = [part for part, size in hyperparameters.columns(dim) for _ in range(size)]
+    return torch.tensor([[part.lower, part.upper] for part in columns]).double().log().T
 
 
 def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
@@ -338,9 +319,7 @@ def _optimize(
 ) -> tuple[Tensor, Tensor]:
     """Runs all starts of all tasks at once and returns the best optimum of each task."""
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
-    on_cpu = tasks.X.device.type == "cpu"
-    max_elements = min(chunk_elements, BLOCK_ELEMENTS) if on_cpu else chunk_elements
-    objective = TaskObjective(tasks, kernel, hyperparameters.log_prior(dim), max_elements)
+    objective = TaskObjective(tasks, kernel, hyperparameters.log_prior(dim), chunk_elements)
     keep_freed_memory()
     theta, value = minimize_batched(
         objective,

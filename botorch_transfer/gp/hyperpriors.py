@@ -178,8 +178,6 @@ class LogPrior:
             numbers = torch.zeros(5) if coefficients is None else coefficients
             columns += numbers.detach().double().cpu().reshape(-1, 5).expand(size, 5)
         self._coefficients = torch.stack(columns, dim=-1) if columns else torch.zeros(5, 0)
-        # A hyperparameter that may be negative has no logarithm, and its density needs none.
-        self._has_logarithm = (self._coefficients[1] != 0) | (self._coefficients[3] != 0)
 
     def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the densities.
@@ -191,12 +189,12 @@ class LogPrior:
             The log densities and their derivatives, two ``P x k`` tensors.
         """
         self._coefficients = self._coefficients.to(values)  # moves to a GPU only once
-        self._has_logarithm = self._has_logarithm.to(values.device)
         a, b, c, d, e = self._coefficients
-        logarithm = torch.where(self._has_logarithm, values, 1.0).log()
+        # The coefficients of the logarithm are zero for a hyperparameter that may be negative.
+        positive = values.clamp_min(torch.finfo(values.dtype).tiny)
+        logarithm = positive.log()
         density = a + (b + d * logarithm) * logarithm + (c + e * values) * values
-        derivative = c + 2 * e * values
-        derivative += torch.where(self._has_logarithm, (b + 2 * d * logarithm) / values, 0.0)
+        derivative = c + 2 * e * values + (b + 2 * d * logarithm) / positive
         for at, prior in self._others:
             with torch.enable_grad():
                 part = values[:, at].detach().requires_grad_(True)
@@ -338,8 +336,11 @@ class GPHyperparameters:
         Args:
             dim: The number of lengthscales ``d``.
         """
-        parts = (self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)
-        return LogPrior([(part.prior(), size) for part, size in parts])
+        return LogPrior([(part.prior(), size) for part, size in self.columns(dim)])
+
+    def columns(self, dim: int) -> list[tuple[Hyperparameter, int]]:
+        """Returns pairs of a hyperparameter and its number of columns in a fit of ``d`` inputs."""
+        return [(self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)]
 
 
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=10.0)

@@ -22,6 +22,7 @@ These formulas need no ``N x N x d`` tensor.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -165,7 +166,9 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
     Returns:
         A ``batch_shape`` tensor, once differentiable in all arguments.
     """
-    value: Any = _GaussianLoss.apply(B, covariance, noise)
+    if noise is not None:
+        covariance = covariance + noise.expand(covariance.shape[:-1]).diag_embed()
+    value: Any = _GaussianLoss.apply(B, covariance)
     return value
 
 
@@ -173,11 +176,7 @@ class _GaussianLoss(torch.autograd.Function):
     """The loss with a closed-form gradient, which is twice as fast as automatic differentiation."""
 
     @staticmethod
-    def forward(ctx: Any, B: Tensor, covariance: Tensor, noise: Tensor | None) -> Tensor:
-        if noise is not None:
-            covariance = covariance.clone()
-            covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
-            ctx.noise_shape = noise.shape
+    def forward(ctx: Any, B: Tensor, covariance: Tensor) -> Tensor:
         root = cholesky_or_nan(covariance)
         inverse = torch.cholesky_inverse(root)
         alpha = inverse @ B
@@ -186,16 +185,10 @@ class _GaussianLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
         inverse, alpha = ctx.saved_tensors
         weight = grad_outputs[0][..., None, None]
-        for_covariance = (alpha @ alpha.mT).sub_(inverse).mul_(-0.5 * weight)
-        for_noise = None
-        if ctx.needs_input_grad[2]:
-            # A copy, because the covariance's gradient may be changed in place before this is read.
-            diagonal = for_covariance.diagonal(dim1=-2, dim2=-1).clone()
-            for_noise = diagonal.sum_to_size(ctx.noise_shape)
-        return weight * alpha, for_covariance, for_noise
+        return weight * alpha, (alpha @ alpha.mT).sub_(inverse).mul_(-0.5 * weight)
 
 
 def cholesky_or_nan(covariance: Tensor) -> Tensor:
@@ -236,40 +229,24 @@ def _half_log_det(root: Tensor) -> Tensor:
 
 
 class StationaryGradient(NamedTuple):
-    """The derivatives of the negative log likelihood of GPs with a stationary kernel.
+    """The derivatives of the negative log likelihood of ``P`` GPs with a stationary kernel.
 
     Args:
-        mean: A ``batch_shape x N`` tensor ``-K⁻¹ r``, the derivative in each point's mean.
-        log_lengthscale: A ``batch_shape x d`` tensor, the derivative in the log lengthscales.
-        log_scale: A ``batch_shape`` tensor, the derivative in the log signal variance.
-        noise: A ``batch_shape x N`` tensor, the derivative in each point's noise variance; zero at
-            the padding.
-        covariance: The ``batch_shape x N x N`` tensor ``G``. The derivative in a parameter of the
-            additional covariance ``C`` is ``tr(G ∂C)``. Empty without an additional covariance.
+        lengthscale: A ``P x d`` tensor, or ``P x 1`` for one lengthscale.
+        outputscale: A ``P x 1`` tensor, the derivative in the signal variance.
+        noise: A ``P x 1`` tensor, the derivative in a noise variance that all points share.
+        constant: A ``P x 1`` tensor, the derivative in a mean that all points share.
+        mean: A ``P x N`` tensor ``-K⁻¹ r``, the derivative in each point's mean.
+        covariance: The ``P x N x N`` tensor ``G``. The derivative in a parameter of the additional
+            covariance ``C`` is ``tr(G ∂C)``. Empty without an additional covariance.
     """
 
-    mean: Tensor
-    log_lengthscale: Tensor
-    log_scale: Tensor
+    lengthscale: Tensor
+    outputscale: Tensor
     noise: Tensor
+    constant: Tensor
+    mean: Tensor
     covariance: Tensor
-
-    def in_hyperparameters(self, lengthscale: Tensor, outputscale: Tensor) -> dict[str, Tensor]:
-        """Computes the derivatives in the hyperparameters that all points of a GP share.
-
-        Args:
-            lengthscale: A ``batch_shape x d`` tensor, or ``batch_shape x 1`` for one lengthscale.
-            outputscale: A ``batch_shape x 1`` tensor.
-
-        Returns:
-            The derivatives by name, each with one dimension after the batch dimensions.
-        """
-        return {
-            "lengthscale": self.log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
-            "outputscale": self.log_scale.unsqueeze(-1) / outputscale,
-            "noise": self.noise.sum(dim=-1, keepdim=True),
-            "constant": self.mean.sum(dim=-1, keepdim=True),
-        }
 
 
 def stationary_nll_and_gradient(
@@ -279,7 +256,7 @@ def stationary_nll_and_gradient(
     noise: Tensor,
     mask: Tensor | None = None,
     covariance: Tensor | None = None,
-    max_elements: int = BLOCK_ELEMENTS,
+    max_elements: int = sys.maxsize,
     squares: Tensor | None = None,
 ) -> tuple[Tensor, StationaryGradient]:
     """Evaluates the negative log likelihood of GPs with a stationary kernel, and its gradient.
@@ -296,7 +273,7 @@ def stationary_nll_and_gradient(
         covariance: A ``P x N x N`` tensor of additional covariance, such as the covariance of the
             source posteriors; zero if omitted.
         max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
-            one matrix is evaluated.
+            one matrix is evaluated. The blocks of a CPU have at most ``BLOCK_ELEMENTS`` elements.
         squares: An ``N² x d`` tensor of squared differences of inputs that all rows share. For few
             points, it is faster than computing distances from ``X``.
 
@@ -316,6 +293,8 @@ def stationary_nll_and_gradient(
     scaled = X / kernel.lengthscale if squares is None else kernel.lengthscale**-2
     scaled = scaled.expand(len(X), -1, X.shape[-1])
     batch = scaled, kernel.scale.log(), residual, noise, mask, covariance
+    if X.device.type == "cpu":
+        max_elements = min(max_elements, BLOCK_ELEMENTS)
     num_rows = max(1, max_elements // max(1, X.shape[-2] ** 2))
     blocks: list[list[Any]] = [
         [None if part is None else part[first : first + num_rows] for part in batch]
@@ -323,8 +302,17 @@ def stationary_nll_and_gradient(
     ]
     with torch.no_grad():
         parts = [_evaluate(kernel.name, squares, *block) for block in blocks]
-    value, *gradient = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
-    return value, StationaryGradient(*gradient)
+    found = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+    value, in_log_lengthscale, in_log_scale, in_noise, in_mean, G = found
+    lengthscale = kernel.lengthscale.squeeze(-2)
+    return value, StationaryGradient(
+        lengthscale=in_log_lengthscale.sum_to_size(lengthscale.shape) / lengthscale,
+        outputscale=(in_log_scale / kernel.scale).unsqueeze(-1),
+        noise=in_noise.sum(dim=-1, keepdim=True),
+        constant=in_mean.sum(dim=-1, keepdim=True),
+        mean=in_mean,
+        covariance=G,
+    )
 
 
 def _evaluate(
@@ -339,6 +327,9 @@ def _evaluate(
 ) -> tuple[Tensor, ...]:
     """Evaluates the value and its gradient; residual and noise are zero at the padding.
 
+    The derivatives are in the log lengthscales, the log signal variance, each point's noise
+    variance, each point's mean, and the additional covariance.
+
     ``scaled`` holds the inputs divided by the lengthscales. With ``squares``, it holds the
     ``P x 1 x d`` inverse squares of the lengthscales.
     """
@@ -348,7 +339,7 @@ def _evaluate(
     else:
         r2 = (scaled.squeeze(-2) @ squares.mT).unflatten(-1, (n, n))
     K, derivative = stationary_function(name).value_and_derivative(r2, log_scale[..., None, None])
-    count: Tensor | int = residual.shape[-1]
+    count: Tensor | int = n
     if covariance is not None:
         K.add_(covariance)
     if mask is not None:
@@ -358,7 +349,6 @@ def _evaluate(
         count = mask.sum(dim=-1).to(residual)
     K.diagonal(dim1=-2, dim2=-1).add_(noise)
     root, jitter = _cholesky_and_jitter(K)
-    constant = _half_log_det(root) + _HALF_LOG_2PI * count
     column = residual.unsqueeze(-1)
     # PyTorch stores the inverse by columns. Its transpose is stored by rows, as the derivative.
     inverse = torch.cholesky_inverse(root).mT
@@ -366,29 +356,23 @@ def _evaluate(
     fit = (alpha * column).sum(dim=(-2, -1))
     # This is 2G. Halving the small results below is cheaper than a pass over the large array.
     twice = torch.addcmul(inverse, alpha, alpha.mT, value=-1)
-    for_noise = 0.5 * twice.diagonal(dim1=-2, dim2=-1)
+    if mask is not None:  # all other elements of the padding are zero
+        twice.diagonal(dim1=-2, dim2=-1).mul_(mask)
     H = twice * derivative
     if squares is None:
         in_lengthscale = 2 * torch.linalg.vecdot(gradient_in_inputs(H, scaled), scaled, dim=-2)
     else:
         in_lengthscale = (H.flatten(-2) @ squares) * scaled.squeeze(-2)
-    # The jitter is not part of the kernel.
+    in_noise = 0.5 * twice.diagonal(dim1=-2, dim2=-1)
+    # The derivative in ln s is tr(G K) minus the terms of noise, jitter and the covariance C.
     added = noise if jitter is None else noise + jitter.unsqueeze(-1)
-    if mask is not None:
-        for_noise = for_noise * mask
-    # The derivative in ln s is tr(G K) minus the terms of the noise and the covariance C.
-    for_log_scale = 0.5 * (count - fit) - (for_noise * added).sum(dim=-1)
+    in_log_scale = 0.5 * (count - fit) - (in_noise * added).sum(dim=-1)
     G = twice.new_empty(len(twice), 0, 0)
     if covariance is not None:
-        G = 0.5 * twice if mask is None else 0.5 * twice * _inside(mask)
-        for_log_scale = for_log_scale - (G * covariance).sum(dim=(-2, -1))
-    return 0.5 * fit + constant, *StationaryGradient(
-        mean=-alpha.squeeze(-1),
-        log_lengthscale=-in_lengthscale,
-        log_scale=for_log_scale,
-        noise=for_noise,
-        covariance=G,
-    )
+        G = 0.5 * twice
+        in_log_scale = in_log_scale - (G * covariance).sum(dim=(-2, -1))
+    value = 0.5 * fit + _half_log_det(root) + _HALF_LOG_2PI * count
+    return value, -in_lengthscale, in_log_scale, in_noise, -alpha.squeeze(-1), G
 
 
 def _inside(mask: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ write the best parameters back.
 
 The likelihood (:mod:`~.gp.likelihood`) and the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`)
 have closed-form gradients in the hyperparameters. For a few points, GPyTorch's lazy kernels and
-automatic differentiation take ten times as long. Models without a closed form are evaluated by
-automatic differentiation, row by row (:class:`AutogradObjective`).
+automatic differentiation take ten times as long. BoTorch's optimizer fits models without a closed
+form by automatic differentiation, one start after another (:class:`AutogradObjective`).
 
 For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the sources at the target
 points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional covariance ``C`` in
@@ -18,26 +18,28 @@ points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional co
 
     ∂NLL/∂w_m = -αᵀμ_m + 2 w_m tr(G Σ_m)
 
-All fits use BoTorch's batched L-BFGS-B (:func:`minimize_batched`). Small fits are faster with two
-settings: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
+All other fits use BoTorch's batched L-BFGS-B (:func:`minimize_batched`). Small fits are faster with
+two settings: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
 """
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import Any, NamedTuple, Self, cast
+from time import monotonic
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from botorch.exceptions.warnings import OptimizationWarning
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-from botorch.optim.closures import NdarrayOptimizationClosure, get_loss_closure_with_grads
-from botorch.optim.utils import get_parameters, get_parameters_and_bounds
-from botorch.optim.utils.numpy_utils import get_bounds_as_ndarray
+from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.optim.utils import get_parameters
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
@@ -49,7 +51,7 @@ from torch import Tensor
 
 from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
-from botorch_transfer.gp.likelihood import BLOCK_ELEMENTS, stationary_nll_and_gradient
+from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
 from botorch_transfer.gp.stationary import Stationary
 
@@ -63,8 +65,14 @@ FAR_BEHIND = 10.0
 #: Maximum number of elements of the cached differences between a target's inputs.
 MAX_DIFFERENCES = 2**18
 
+#: Default maximum number of iterations of a fit, as in SciPy's optimizer.
+_MAX_ITERATIONS = 15000
+
 #: Replaces NaN in :func:`minimize_batched`; larger than the objective of any raw outcomes.
 _UNDEFINED_IN_BATCH = 1e100
+
+# Found once, because the search for threaded libraries takes milliseconds.
+_LIBRARIES = ThreadpoolController()
 
 _in_force = Lock()
 
@@ -84,16 +92,10 @@ def single_threaded_scipy() -> Iterator[None]:
         yield
         return
     try:
-        with _libraries().limit(limits=1, user_api="blas"):
+        with _LIBRARIES.limit(limits=1, user_api="blas"):
             yield
     finally:
         _in_force.release()
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    """Returns the threaded libraries; cached, because the search takes milliseconds."""
-    return ThreadpoolController()
 
 
 def keep_freed_memory() -> None:
@@ -247,97 +249,52 @@ class FitObjective(ABC):
         return (value - log_prior) / count, gradient / count.unsqueeze(-1)
 
 
-class ModelObjective(ABC):
-    """Base class of objectives of models, the negative marginal log likelihood.
+class AutogradObjective:
+    """Objective of any model, which BoTorch's optimizer minimizes from one start after another.
+
+    It has the methods of :class:`ClosedFormObjective` that a fit calls. The parameters are the
+    PyTorch parameters of the model. The members of a batch of models are fitted as one function.
 
     Args:
         mll: The marginal log likelihood, in training mode.
+        **others: Further arguments of :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`.
     """
 
-    #: Lower and upper bounds of the parameters, a ``2 x k`` tensor.
-    bounds: Tensor
-
-    #: Options of :func:`minimize_batched`, such as tolerances and the margin for early stopping.
-    options: Mapping[str, Any] = {}
-
-    def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
-        self.mll = mll
-
-    @abstractmethod
-    def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Reads the parameters of the objective's model, or of a copy of this model.
-
-        Args:
-            mll: The marginal log likelihood.
-
-        Returns:
-            A ``B x k`` tensor in double precision.
-        """
-
-    @abstractmethod
-    def write(self, theta: Tensor) -> None:
-        """Writes parameters into the model.
-
-        Args:
-            theta: A ``B x k`` tensor.
-        """
-
-    @abstractmethod
-    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates :class:`FitObjective`; row ``i`` belongs to member ``i % B``."""
-
-    def minimize(
-        self,
-        starts: Tensor,
-        max_iter: int,
-        callback: Callable[[npt.NDArray[np.float64]], None] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Minimizes the objective from all starts at once.
-
-        Args:
-            starts: An ``S * B x k`` tensor of parameters. The ``B`` rows of a start are adjacent.
-            max_iter: The maximum number of iterations of each start.
-            callback: See :func:`minimize_batched`.
-
-        Returns:
-            The final parameters and the final value of each start, on the CPU.
-        """
-        return minimize_batched(
-            self, starts, self.bounds, max_iter, callback=callback, **self.options
-        )
-
-
-class AutogradObjective(ModelObjective):
-    """Objective of any model, which evaluates one row at a time by automatic differentiation.
-
-    The parameters are the PyTorch parameters of the model. The members of a batch of models are
-    fitted as one function.
-
-    Args:
-        mll: The marginal log likelihood, in training mode.
-    """
-
-    def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
-        super().__init__(mll)
-        parameters, bounds = get_parameters_and_bounds(mll, requires_grad=True)
-        loss = get_loss_closure_with_grads(mll, parameters)
-        self._closure = NdarrayOptimizationClosure(loss, parameters)
-        limits = get_bounds_as_ndarray(parameters, {**bounds})  # None if all are infinite
-        infinite = torch.tensor([[-torch.inf], [torch.inf]]).expand(2, len(self._closure.state))
-        self.bounds = infinite if limits is None else torch.from_numpy(limits.T)
+    def __init__(self, mll: ExactMarginalLogLikelihood, **others: Any) -> None:
+        self.mll, self._others = mll, others
+        self._parameters = get_parameters(mll, requires_grad=True)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
         """Reads the PyTorch parameters that require a gradient."""
         parameters = get_parameters(mll, requires_grad=True).values()
         return torch.cat([p.detach().double().flatten() for p in parameters]).unsqueeze(0)
 
+    @torch.no_grad()
     def write(self, theta: Tensor) -> None:
         """Writes the PyTorch parameters that require a gradient."""
-        self._closure.state = theta[0].cpu().numpy()
+        parameters = self._parameters.values()
+        parts = theta[0].split([parameter.numel() for parameter in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.copy_(part.view_as(parameter))
 
-    def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective."""
-        return evaluate_rows(self._closure, theta)
+    @single_threaded_scipy()
+    def minimize(
+        self, starts: Tensor, options: Mapping[str, Any], timeout_sec: float | None
+    ) -> tuple[Tensor, Tensor]:
+        """Minimizes the objective; ``options`` may have any option of SciPy's optimizer."""
+        theta, value = starts.cpu().clone(), starts.new_full((len(starts),), torch.inf).cpu()
+        share = None if timeout_sec is None else timeout_sec / len(starts)
+        # With a closure of its own, a batch is one function: its members may share parameters.
+        closure = get_loss_closure_with_grads(self.mll, self._parameters)
+        given = {"closure": closure, "options": options, "timeout_sec": share, **self._others}
+        for place in range(len(starts)):
+            self.write(starts[place : place + 1])
+            with suppress(NotPSDError), warnings.catch_warnings():
+                # An optimum after few iterations is accepted.
+                warnings.simplefilter("ignore", OptimizationWarning)
+                value[place] = float(fit_gpytorch_mll_scipy(self.mll, **given).fval)
+                theta[place] = self.read(self.mll)[0]
+        return theta, value.masked_fill(value.isnan(), torch.inf)
 
 
 def gradient_closure(
@@ -370,32 +327,10 @@ def drop_gradients(parameters: Mapping[str, Tensor]) -> None:
         parameter.grad = None
 
 
-def evaluate_rows(closure: NdarrayOptimizationClosure, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Evaluates a BoTorch closure at rows of parameters, one by one.
-
-    Args:
-        closure: The closure.
-        theta: A ``P x k`` tensor of parameters.
-
-    Returns:
-        The ``P`` values and their ``P x k`` gradient. The value is NaN if the evaluation fails
-        numerically.
-    """
-    values, gradient = theta.new_full((len(theta),), torch.nan), torch.zeros_like(theta)
-    for place, row in enumerate(theta.cpu().numpy()):
-        try:
-            value, slope = closure(row)
-        except NotPSDError:  # BoTorch's closure returns NaN for other errors
-            continue
-        values[place] = float(value)
-        gradient[place] = torch.from_numpy(slope).to(theta)
-    return values, gradient
-
-
 # ---------------------------------------------------------------------- hyperparameters of modules
 
 
-class Part(NamedTuple):
+class Part:
     """A hyperparameter of a module.
 
     Args:
@@ -403,38 +338,23 @@ class Part(NamedTuple):
         name: The name of the module's property.
     """
 
-    module: Any
-    name: str
+    def __init__(self, module: Any, name: str) -> None:
+        self.module, self.name = module, name
+        #: The number of dimensions after the batch dimensions.
+        self.event_dims = _EVENT_DIMS[name]
+        #: The raw parameter; ``None`` if the module has no raw parameter.
+        self.raw = module._parameters.get(f"raw_{name}")
+        #: The constraint of the raw parameter; ``None`` if it is unconstrained.
+        self.constraint = module.constraint_for_parameter_name(f"raw_{name}")
+        #: Whether the hyperparameter is fitted.
+        self.is_fitted = self.raw is not None and self.raw.requires_grad
+        #: Whether the optimizer uses the logarithm, for positive transformed parameters.
+        self.is_log = name in _POSITIVE and self.raw is not None and self.constraint.enforced
 
     @property
     def value(self) -> Tensor:
         """The hyperparameter, a ``batch_shape x event_shape`` tensor."""
         return getattr(self.module, self.name)
-
-    @property
-    def raw(self) -> Any:
-        """The raw parameter of the hyperparameter; ``None`` if the module has no raw parameter."""
-        return self.module._parameters.get(f"raw_{self.name}")
-
-    @property
-    def constraint(self) -> Any:
-        """The constraint of the raw parameter; ``None`` if it is unconstrained."""
-        return self.module.constraint_for_parameter_name(f"raw_{self.name}")
-
-    @property
-    def event_dims(self) -> int:
-        """The number of dimensions after the batch dimensions."""
-        return _EVENT_DIMS[self.name]
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the hyperparameter is fitted."""
-        return self.raw is not None and self.raw.requires_grad
-
-    @property
-    def is_log(self) -> bool:
-        """Whether the optimizer uses the logarithm, for positive transformed parameters."""
-        return self.name in _POSITIVE and self.raw is not None and self.constraint.enforced
 
     def read(self, batch_shape: torch.Size) -> Tensor:
         """Reads the hyperparameter of each member of a batch, a ``B x size`` tensor."""
@@ -449,7 +369,7 @@ class Part(NamedTuple):
         Args:
             values: A ``B x size`` tensor.
         """
-        values = values.reshape(self.raw.shape).to(self.raw)
+        values = values.reshape(self.value.shape).to(self.raw)
         if self.is_log:  # rounding may move a value at a bound out of the bounds
             margin, constraint = 64 * torch.finfo(values.dtype).eps, self.constraint
             lower, upper = constraint.lower_bound, constraint.upper_bound
@@ -492,7 +412,7 @@ def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
     return parts | ({f"outputscale{suffix}": Part(kernel, "outputscale")} if is_scaled else {})
 
 
-class ClosedFormObjective(ModelObjective, FitObjective):
+class ClosedFormObjective(FitObjective):
     """Base class of objectives with a closed form, which read hyperparameters from modules.
 
     Args:
@@ -500,9 +420,11 @@ class ClosedFormObjective(ModelObjective, FitObjective):
             for it.
     """
 
+    #: Lower and upper bounds of the parameters, a ``2 x k`` tensor.
+    bounds: Tensor
+
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
-        super().__init__(mll)
-        model: Any = mll.model
+        self.mll, model = mll, cast(Any, mll.model)
         X, Y = model.transform_inputs(model.train_inputs[0]).detach(), model.train_targets
         n, self.batch_shape = Y.shape[-1], Y.shape[:-1]
         self.num_members = self.batch_shape.numel()
@@ -515,15 +437,8 @@ class ClosedFormObjective(ModelObjective, FitObjective):
             known = model.likelihood.noise
         known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
         self._known_noise = known.reshape(self.num_members, n)
-        self._set_count(max(n, 1))
+        self._num_points = max(n, 1)
         self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
-
-    def _set_count(self, num_points: int) -> None:
-        """Sets the number of points, the divisor of the marginal log likelihood."""
-        self._count = self._Y.new_tensor(num_points)
-        tolerance, margin = CONVERGED / num_points, FAR_BEHIND / num_points
-        self.options = {"gradient_tolerance": tolerance, "margin": margin}
-        self.options["num_members"] = self.num_members
 
     def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
         """Assigns each hyperparameter its columns among all ``K`` columns."""
@@ -596,16 +511,58 @@ class ClosedFormObjective(ModelObjective, FitObjective):
         return torch.where(self.is_log, values.log(), values)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Reads the fitted hyperparameters of the model or of a copy of the model."""
+        """Reads the fitted hyperparameters of the model or of a copy of the model.
+
+        Args:
+            mll: The marginal log likelihood of the model or of the copy.
+
+        Returns:
+            A ``B x k`` tensor of parameters in double precision.
+        """
         return self._read_all(self.parts(mll.model))[:, self._fitted]
 
     def write(self, theta: Tensor) -> None:
-        """Writes the fitted hyperparameters through the setters of their modules."""
+        """Writes the fitted hyperparameters through the setters of their modules.
+
+        Args:
+            theta: A ``B x k`` tensor of parameters.
+        """
         full = self._present.index_copy(1, self._fitted, theta.to(self._present))
         values = self._split(torch.where(self.is_log, full.exp(), full))
         for name, part in self.parts(self.mll.model).items():
             if part.is_fitted:
                 part.write(values[name])
+
+    def minimize(
+        self, starts: Tensor, options: Mapping[str, Any], timeout_sec: float | None
+    ) -> tuple[Tensor, Tensor]:
+        """Minimizes the objective from all starts at once.
+
+        Args:
+            starts: An ``S * B x k`` tensor of parameters. The ``B`` rows of a start are adjacent.
+            options: ``{"maxiter": ...}``, the maximum number of iterations of each start.
+            timeout_sec: The time in seconds after which all starts stop; ``None`` for no limit.
+
+        Returns:
+            The final parameters and the final value of each start, on the CPU. The value is
+            infinite if the start fails numerically.
+        """
+        begin = monotonic()
+
+        def stop(_: npt.NDArray[np.float64]) -> None:
+            if timeout_sec is not None and monotonic() - begin > timeout_sec:
+                raise StopIteration
+
+        return minimize_batched(
+            self,
+            starts,
+            self.bounds,
+            options.get("maxiter", _MAX_ITERATIONS),
+            gradient_tolerance=CONVERGED / self._num_points,
+            callback=stop,
+            margin=FAR_BEHIND / self._num_points,
+            num_members=self.num_members,
+        )
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the objective; fixed hyperparameters keep their values."""
@@ -621,7 +578,7 @@ class ClosedFormObjective(ModelObjective, FitObjective):
 
     def num_points(self, rows: Tensor) -> Tensor:
         """Returns the number of points, the divisor of the marginal log likelihood."""
-        return self._count.expand(len(rows))
+        return self._Y.new_full((len(rows),), self._num_points)
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
@@ -657,22 +614,12 @@ class TargetObjective(ClosedFormObjective):
         few = self.num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
         differences = self._X[0].unsqueeze(-2) - self._X[0] if few else None
         self._squares = None if differences is None else differences.square().flatten(0, 1)
-        # Their first dimension is one if all members have the same inputs and sources.
-        self._means = self._covariances = self._covariance = None
-        if isinstance(model.mean_module, WeightedSumMean):
-            means = model.mean_module.source_means(X).double()
-            means = means.reshape(-1, *means.shape[-2:])
-            if model.mean_module.task_weights is None:
-                self._Y = self._Y - means.sum(dim=-2)
-            else:
-                self._means = means
+        self._means = self._covariances = None
+        if isinstance(mean := model.mean_module, WeightedSumMean):
+            self._means = _of_members(mean.source_means(X), mean.task_weights)
         if sources is not None:
-            covariances = sources.source_covariances(X).double().flatten(start_dim=-2)
-            covariances = covariances.reshape(-1, *covariances.shape[-2:])
-            if sources.task_weights is None:
-                self._covariance = covariances.sum(dim=-2).reshape(-1, n, n)
-            else:
-                self._covariances = covariances
+            covariances = sources.source_covariances(X).flatten(start_dim=-2)
+            self._covariances = _of_members(covariances, sources.task_weights)
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
@@ -709,45 +656,41 @@ class TargetObjective(ClosedFormObjective):
             parts["noise"] = Part(model.likelihood.noise_covar, "noise")
         if type(model.mean_module) is ConstantMean:
             parts["constant"] = Part(model.mean_module, "constant")
-        for weights in _task_weights(model):
+        for weights in _task_weights(model) - {None}:
             parts["weights"] = Part(weights, "weights")
         return parts
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of the target's points."""
         given = self._split(values)
-        member = rows % self.num_members
+        member, one = rows % self.num_members, torch.ones_like(values[:, :1])
         residual, covariance, n = self._Y[member], None, self._Y.shape[-1]
-        noise, lengthscale = self._known_noise[member], given["lengthscale"]
-        scale = given.get("outputscale", torch.ones_like(values[:, :1]))
+        noise, scale = self._known_noise[member], given.get("outputscale", one)
+        weights = given.get("weights", one)
         if "noise" in given:
             noise = noise + given["noise"]
         if "constant" in given:
             residual = residual - given["constant"]
         if self._means is not None:
-            residual = residual - _by_member(given["weights"], rows, self._means)
+            residual = residual - _by_member(weights, rows, self._means)
         if self._covariances is not None:
-            covariance = _by_member(given["weights"].square(), rows, self._covariances)
+            covariance = _by_member(weights.square(), rows, self._covariances)
             covariance = covariance.unflatten(-1, (n, n))
-        elif self._covariance is not None:
-            covariance = self._covariance[member % len(self._covariance)]
         value, slopes = stationary_nll_and_gradient(
             residual,
             self._X[member],
-            Stationary(self._kernel, lengthscale.unsqueeze(-2), scale.squeeze(-1)),
+            Stationary(self._kernel, given["lengthscale"].unsqueeze(-2), scale.squeeze(-1)),
             noise,
             covariance=covariance,
-            max_elements=BLOCK_ELEMENTS if residual.device.type == "cpu" else n * residual.numel(),
             squares=self._squares,
         )
-        found = slopes.in_hyperparameters(lengthscale, scale)
-        if "weights" in given:
-            found["weights"] = torch.zeros_like(given["weights"])
+        in_weights = torch.zeros_like(weights)
         if self._means is not None:
-            found["weights"] += _by_member(slopes.mean, rows, self._means.mT)
+            in_weights += _by_member(slopes.mean, rows, self._means.mT)
         if self._covariances is not None:
             traces = _by_member(slopes.covariance.flatten(-2), rows, self._covariances.mT)
-            found["weights"] += 2 * given["weights"] * traces
+            in_weights += 2 * weights * traces
+        found = slopes._asdict() | {"weights": in_weights}
         return value, torch.cat([found[name] for name in given], dim=-1)
 
 
@@ -760,12 +703,26 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
     return kernel, None
 
 
-def _task_weights(model: Any) -> set[SourceWeights]:
+def _task_weights(model: Any) -> set[SourceWeights | None]:
     """Returns the weights of the mean and of the kernel: usually, both are the same object."""
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
-    parts = [part for part in (model.mean_module, sources) if isinstance(part, weighted)]
-    return {part.task_weights for part in parts if part.task_weights is not None}
+    parts = model.mean_module, sources
+    return {part.task_weights for part in parts if isinstance(part, weighted)}
+
+
+def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
+    """Flattens the batch of source posteriors; sums the sources if they have no weights.
+
+    Args:
+        values: A ``batch_shape x S x l`` tensor.
+        weights: The weights of the sources.
+
+    Returns:
+        A ``B x S x l`` tensor. ``B`` is one if all members have the same inputs and sources.
+    """
+    values = values.double().reshape(-1, *values.shape[-2:])
+    return values if weights is not None else values.sum(dim=-2, keepdim=True)
 
 
 def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:

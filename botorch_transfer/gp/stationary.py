@@ -281,19 +281,6 @@ class Stationary:
         kernel.base_kernel.lengthscale, kernel.outputscale = self.lengthscale, self.scale
         return kernel.requires_grad_(False)
 
-    def value_and_derivative(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the kernel between all pairs of inputs.
-
-        Args:
-            scaled: A ``... x n x d`` tensor of inputs, divided by their lengthscales.
-
-        Returns:
-            The covariances and their derivatives with respect to the squared distance, two
-            ``... x n x n`` tensors.
-        """
-        r2, log_scale = squared_distance(scaled, scaled), self.scale.log()[..., None, None]
-        return stationary_function(self.name).value_and_derivative(r2, log_scale)
-
 
 def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
     """Returns whether a kernel has exactly this class and reads all inputs."""
@@ -330,7 +317,8 @@ class _Covariance(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, X: Tensor, lengthscale: Tensor, scale: Tensor, name: str) -> Tensor:
         scaled = X / lengthscale
-        value, derivative = Stationary(name, lengthscale, scale).value_and_derivative(scaled)
+        r2, log_scale = squared_distance(scaled, scaled), scale.log()[..., None, None]
+        value, derivative = stationary_function(name).value_and_derivative(r2, log_scale)
         ctx.save_for_backward(scaled, lengthscale, scale, value, derivative)
         ctx.shape = X.shape
         return value
@@ -340,19 +328,13 @@ class _Covariance(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         scaled, lengthscale, scale, value, derivative = ctx.saved_tensors
         (G,) = grad_outputs
-        for_X = for_lengthscale = for_scale = None
-        if ctx.needs_input_grad[2]:
-            products = torch.linalg.vecdot(G.flatten(-2), value.flatten(-2))
-            for_scale = products.sum_to_size(scale.shape) / scale
+        products = torch.linalg.vecdot(G.flatten(-2), value.flatten(-2))
         # Σ_ij G_ij k(r2_ij) has the gradient 2 Σ_j (H_ij + H_ji) (x_i - x_j), H = G ∘ k'(r2).
         H = G * derivative
         for_scaled = gradient_in_inputs((H + H.mT).mul_(2.0), scaled)
-        if ctx.needs_input_grad[1]:
-            stretch = (for_scaled * scaled).sum_to_size(lengthscale.shape)
-            for_lengthscale = stretch.div_(lengthscale).neg_()
-        if ctx.needs_input_grad[0]:
-            for_X = (for_scaled / lengthscale).sum_to_size(ctx.shape)
-        return for_X, for_lengthscale, for_scale, None
+        for_lengthscale = -(for_scaled * scaled).sum_to_size(lengthscale.shape) / lengthscale
+        for_X = (for_scaled / lengthscale).sum_to_size(ctx.shape)
+        return for_X, for_lengthscale, products.sum_to_size(scale.shape) / scale, None
 
 
 def _with_ones(x: Tensor) -> Tensor:
@@ -377,26 +359,12 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) 
 class PriorKernel(Kernel, ABC):
     """Base class of kernels of a prior that is itself a posterior given source data.
 
-    These kernels read all inputs, and ``forward`` returns tensors. They implement the draws of
-    functions, which BoTorch implements only for GPyTorch's kernels. They also implement the
+    These kernels read all inputs, and their ``forward`` returns tensors. They implement the draws
+    of functions, which BoTorch implements only for GPyTorch's kernels. They also implement the
     expansion of a prior, which ``gp.frozen`` implements only for stationary kernels.
     """
 
     has_lengthscale = False
-
-    @abstractmethod
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Evaluates the kernel.
-
-        Args:
-            x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` tensor of inputs.
-            diag: Whether to return ``k(x1_i, x2_i)`` only.
-            **params: Ignored.
-
-        Returns:
-            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
-        """
 
     @abstractmethod
     def draw(

@@ -13,6 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
@@ -24,7 +25,6 @@ from botorch.utils.datasets import SupervisedDataset
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
-from torch.nn import Module
 from torch.nn.utils.rnn import pad_sequence
 
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, as_datasets, task_names
@@ -58,10 +58,8 @@ def lexical_order(*keys: Tensor) -> Tensor:
         >>> lexical_order(torch.tensor([2, 1, 3]), torch.tensor([5, 5, 4]))
         tensor([2, 1, 0])
     """
-    order = torch.arange(keys[0].shape[-1], device=keys[0].device).expand(keys[0].shape)
-    for key in keys:
-        order = order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
-    return order
+    order = np.lexsort([key.detach().cpu().numpy() for key in keys])
+    return torch.from_numpy(order).to(keys[0].device)
 
 
 def typical_rows(X: Tensor, Y: Tensor, most: int) -> Tensor:
@@ -156,13 +154,13 @@ class PaddedTasks:
         """
         # Data are transformed as in training mode: one-to-many transforms are for predictions.
         apply = torch.nn.Identity() if transform is None else transform.preprocess_transform
-        inputs = [apply(dataset.X) for dataset in datasets]
-        outcomes = [dataset.Y.squeeze(-1) for dataset in datasets]
-        noises = [
-            torch.zeros_like(outcome) if dataset.Yvar is None else dataset.Yvar.squeeze(-1)
-            for dataset, outcome in zip(datasets, outcomes, strict=True)
-        ]
-        return cls.padded(inputs, outcomes, noises, [data.Yvar is not None for data in datasets])
+        noises = [torch.zeros_like(data.Y) if data.Yvar is None else data.Yvar for data in datasets]
+        return cls.padded(
+            [apply(data.X) for data in datasets],
+            [data.Y.squeeze(-1) for data in datasets],
+            [noise.squeeze(-1) for noise in noises],
+            [data.Yvar is not None for data in datasets],
+        )
 
     @classmethod
     def padded(
@@ -176,26 +174,18 @@ class PaddedTasks:
         device = outcomes[0].device
         sizes = torch.tensor([len(outcome) for outcome in outcomes], device=device)
         mask = torch.arange(int(sizes.max()), device=device) < sizes.unsqueeze(-1)
-        return cls(
-            X=pad_inputs(pad_sequence(list(inputs), batch_first=True), mask),
-            Y=pad_sequence(list(outcomes), batch_first=True),
-            Yvar=pad_sequence(list(noises), batch_first=True),
-            mask=mask,
-            fixed_noise=torch.tensor(list(fixed_noise), device=device),
-        )
+        known = torch.tensor(list(fixed_noise), device=device)
+        data = inputs, outcomes, noises
+        X, Y, Yvar = (pad_sequence(list(part), batch_first=True) for part in data)
+        return cls(pad_inputs(X, mask), Y, Yvar, mask, known)
 
     def __getitem__(self, index: Tensor) -> PaddedTasks:
         """Selects tasks, and removes padding that no selected task needs."""
         mask = self.mask[index]
         size = int(mask.sum(dim=-1).max())
-        return PaddedTasks(
-            X=self.X[index, :size],
-            Y=self.Y[index, :size],
-            Yvar=self.Yvar[index, :size],
-            mask=mask[:, :size],
-            fixed_noise=self.fixed_noise[index],
-            covariance=None if self.covariance is None else self.covariance[index, :size, :size],
-        )
+        X, Y, Yvar = (part[index, :size] for part in (self.X, self.Y, self.Yvar))
+        covariance = None if self.covariance is None else self.covariance[index, :size, :size]
+        return PaddedTasks(X, Y, Yvar, mask[:, :size], self.fixed_noise[index], covariance)
 
     def typical(self, most: int) -> PaddedTasks:
         """Keeps at most ``most`` rows of each task, see :func:`typical_rows`."""
@@ -205,16 +195,14 @@ class PaddedTasks:
             own.nonzero().squeeze(-1)[typical_rows(X[own], Y[own], most)]
             for X, Y, own in zip(self.X, self.Y, self.mask, strict=True)
         ]
-        X, Y, Yvar = (
-            [part[task, own] for task, own in enumerate(rows)]
-            for part in (self.X, self.Y, self.Yvar)
-        )
-        chosen = self.padded(X, Y, Yvar, self.fixed_noise.tolist())
-        if self.covariance is None:
-            return chosen
-        index, task = pad_sequence(rows, batch_first=True), torch.arange(len(rows))[:, None, None]
-        covariance = self.covariance[task, index.unsqueeze(-1), index.unsqueeze(-2)]
-        return replace(chosen, covariance=covariance)
+        index = pad_sequence(rows, batch_first=True)
+        mask = pad_sequence([own >= 0 for own in rows], batch_first=True)
+        task, covariance = torch.arange(len(rows)).unsqueeze(-1), self.covariance
+        if covariance is not None:
+            pairs = index.unsqueeze(-1), index.unsqueeze(-2)
+            covariance = covariance[task.unsqueeze(-1), *pairs]
+        X, Y, Yvar = (part[task, index] for part in (self.X, self.Y, self.Yvar))
+        return PaddedTasks(X, Y * mask, Yvar * mask, mask, self.fixed_noise, covariance)
 
     def double(self) -> PaddedTasks:
         """Returns the same tasks in double precision."""
@@ -296,13 +284,12 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
     check_choice("outcome_scale", scale, OutcomeScale)
     mean, std = tasks.moments()
     if scale == "raw":
-        return mean.new_zeros(mean.shape), std.new_ones(std.shape)
+        return torch.zeros_like(mean), torch.ones_like(std)
     if scale == "pooled":
         outcomes = tasks.Y[tasks.mask].double()
-        pooled_mean = outcomes.mean()
-        std_of_all = outcomes.std(correction=min(1, len(outcomes) - 1))
-        pooled_std = usable_std(std_of_all, pooled_mean)
-        return pooled_mean.to(mean).repeat(len(mean)), pooled_std.to(std).repeat(len(std))
+        pooled = outcomes.mean()
+        spread = usable_std(outcomes.std(correction=min(1, len(outcomes) - 1)), pooled)
+        return torch.full_like(mean, float(pooled)), torch.full_like(std, float(spread))
     return mean, std
 
 
@@ -370,10 +357,7 @@ class TaskUnits:
         """Adds tasks. A duplicate name, such as the default "source task 0", gets a number."""
         names = list(self.names)
         for name in other.names:
-            candidate, number = name, len(names)
-            while candidate in names:
-                candidate, number = f"{name} ({number})", number + 1
-            names.append(candidate)
+            names.append(f"{name} ({len(names)})" if name in names else name)
         mean, std = other.mean.to(self.mean), other.std.to(self.std)
         return replace(
             self, names=names, mean=torch.cat([self.mean, mean]), std=torch.cat([self.std, std])
@@ -460,6 +444,9 @@ def read_models(
         models if isinstance(models, Mapping) else {f"model {n}": m for n, m in enumerate(models)}
     )
     names, transform = [str(name) for name in given], frozen_input_transform(input_transform)
+    if not isinstance(transform, Normalize | None):
+        kind = type(transform).__name__
+        raise ValueError(f"The prior has a {kind}: only Normalize is supported.")
     with torch.no_grad():
         read = [_read_model(*pair, transform) for pair in zip(names, given.values(), strict=True)]
         columns = {part: [one[part] for one in read] for part in read[0]}
@@ -483,7 +470,7 @@ def read_models(
 
 
 def _read_model(
-    name: str, model: SingleTaskGP, input_transform: InputTransform | None
+    name: str, model: SingleTaskGP, input_transform: Normalize | None
 ) -> dict[str, Any]:
     """Reads one model: its data and hyperparameters, and values that all models must share."""
     if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
@@ -492,25 +479,28 @@ def _read_model(
             "GPs are supported."
         )
     kernel, mean, likelihood = model.covar_module, model.mean_module, model.likelihood
-    found = Stationary.of(kernel)
-    if found is None:
-        raise _unfit(name, kernel, "RBF and Matérn kernels on all inputs, scaled or not,")
-    if not isinstance(mean, ConstantMean | ZeroMean):
-        raise _unfit(name, mean, "zero and constant means")
-    if not isinstance(likelihood, FixedNoiseGaussianLikelihood | GaussianLikelihood):
-        raise _unfit(name, likelihood, "Gaussian noise, known or inferred,")
     standardize = getattr(model, "outcome_transform", None)
-    if isinstance(standardize, StratifiedStandardize) or not isinstance(
-        standardize, Standardize | None
+    normalize = getattr(model, "input_transform", None)
+    found = Stationary.of(kernel)
+    is_standardize = isinstance(standardize, Standardize | None)
+    for part, is_supported, supported in (
+        (kernel, found, "RBF and Matérn kernels on all inputs, scaled or not, are"),
+        (mean, isinstance(mean, ConstantMean | ZeroMean), "zero and constant means are"),
+        (likelihood, isinstance(likelihood, _LIKELIHOODS), "Gaussian noise, known or inferred, is"),
+        (
+            standardize,
+            is_standardize and not isinstance(standardize, StratifiedStandardize),
+            "the outcome transform Standardize is",
+        ),
+        (normalize, isinstance(normalize, Normalize | None), "the input transform Normalize is"),
     ):
-        raise ValueError(
-            f"{name!r} has the outcome transform {type(standardize).__name__}: only Standardize "
-            "is supported."
-        )
+        if not is_supported:
+            kind = type(part).__name__
+            raise ValueError(f"{name!r} has a {kind}: only {supported} supported.")
+    assert found is not None
     (X,) = get_train_inputs(model, transformed=False)
     Y = get_train_targets(model, transformed=True)
-    coefficient = _normalize_coefficient(repr(name), getattr(model, "input_transform", None), X)
-    prior_coefficient = _normalize_coefficient("The prior", input_transform, X)
+    divisor, prior_divisor = _divisor(normalize, X), _divisor(input_transform, X)
     zero, one = Y.new_zeros(1), Y.new_ones(1)
     return {
         "X": X if input_transform is None else input_transform(X),
@@ -519,7 +509,7 @@ def _read_model(
         "mean": zero if standardize is None else standardize.means.reshape(1),
         "std": one if standardize is None else standardize.stdvs.reshape(1),
         # A lengthscale is a difference of inputs: a transform scales it, but does not shift it.
-        "lengthscale": found.lengthscale.reshape(1, -1) * coefficient / prior_coefficient,
+        "lengthscale": found.lengthscale.reshape(1, -1) * divisor / prior_divisor,
         "outputscale": found.scale.reshape(1),
         "mean_constant": mean.constant.reshape(1) if isinstance(mean, ConstantMean) else zero,
         "kernel": found.name,
@@ -531,20 +521,13 @@ def _read_model(
     }
 
 
-def _unfit(name: str, part: Module, allowed: str) -> ValueError:
-    kind = type(part).__name__
-    return ValueError(f"{name!r} has a {kind}: only {allowed} are supported.")
+_LIKELIHOODS = FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 
-def _normalize_coefficient(owner: str, transform: InputTransform | None, X: Tensor) -> Tensor:
+def _divisor(transform: Normalize | None, X: Tensor) -> Tensor:
     """Returns the divisors of input differences in a ``Normalize``, a ``d`` tensor."""
     if transform is None:
         return X.new_ones(X.shape[-1])
-    if not isinstance(transform, Normalize):
-        raise ValueError(
-            f"{owner} has the input transform {type(transform).__name__}: only Normalize is "
-            "supported."
-        )
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])
     low, high = deepcopy(transform).eval()(ends)
     return (high - low).reciprocal()

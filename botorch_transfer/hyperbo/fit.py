@@ -24,7 +24,6 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from botorch_transfer.gp.objective import (
     drop_gradients,
-    evaluate_rows,
     gradient_closure,
     keep_freed_memory,
     minimize_batched,
@@ -188,6 +187,10 @@ class GradientFit:
         closure = NdarrayOptimizationClosure(full, self.parameters)
         is_over = self(torch.as_tensor(closure()[0]))
 
+        def evaluate(theta: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+            value, gradient = closure(theta[0].numpy())
+            return torch.as_tensor(value).reshape(1), torch.from_numpy(gradient).unsqueeze(0)
+
         def end_iteration(intermediate_result: Any) -> None:  # SciPy requires this name
             nonlocal is_over
             closure.state = intermediate_result.x
@@ -196,7 +199,7 @@ class GradientFit:
                 raise StopIteration
 
         theta, _ = minimize_batched(
-            lambda theta, _: evaluate_rows(closure, theta),
+            evaluate,
             torch.from_numpy(closure.state).unsqueeze(0),
             torch.tensor([[-torch.inf], [torch.inf]]).expand(2, len(closure.state)),
             self.stop,

@@ -313,20 +313,14 @@ def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> Ta
     depend on the other lengthscales. Without the hyperprior, these lengthscales would end at a
     bound.
     """
-    hyperparameters, elements = DOMAIN_HYPERPARAMETERS, options.chunk_elements
+    hyperparameters = DOMAIN_HYPERPARAMETERS
     if math.isfinite(options.lengthscale_spread):
         center = math.log(hyperparameters.lengthscale.start)
         prior = partial(LogDensityLogNormalPrior, center, options.lengthscale_spread)
         lengthscale = replace(hyperparameters.lengthscale, make_prior=prior)
         hyperparameters = replace(hyperparameters, lengthscale=lengthscale)
-    on_cpu = tasks.X.device.type == "cpu"
-    return TaskObjective(
-        tasks,
-        kernel,
-        hyperparameters.log_prior(tasks.X.shape[-1]),
-        min(elements, BLOCK_ELEMENTS) if on_cpu else elements,
-        shared=True,
-    )
+    log_prior = hyperparameters.log_prior(tasks.X.shape[-1])
+    return TaskObjective(tasks, kernel, log_prior, options.chunk_elements, shared=True)
 
 
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:

@@ -504,7 +504,7 @@ class JointObjective(ClosedFormObjective):
         points, kernel = model.conditional.points, model.conditional.kernel
         sizes = *points.sizes, self._Y.shape[-1]
         if sizes[-1] == 0:
-            self._set_count(sum(sizes))
+            self._num_points = sum(sizes)
         # Each member of the batch has the source data first, then the member's target data.
         of_sources = (
             part.double().expand(self.num_members, *part.shape)
@@ -540,17 +540,13 @@ class JointObjective(ClosedFormObjective):
             parts["matrices"] = Part(*kernel.fitted_part)
         return parts
 
-    def minimize(
-        self, starts: Tensor, max_iter: int, callback: Callable[[Any], None] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def minimize(self, starts: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Minimizes the objective from all starts, and logs the expected time of a long fit."""
         start = perf_counter()
         self(starts, torch.arange(len(starts), device=starts.device))
         seconds = TYPICAL_EVALUATIONS * (perf_counter() - start)
-        announce(
-            f"one GP of {len(self._one_hot)} points; reduce max_points= for fewer points", seconds
-        )
-        return super().minimize(starts, max_iter, callback)
+        announce(f"one GP of {len(self._one_hot)} points; lower max_points= for fewer", seconds)
+        return super().minimize(starts, *args, **kwargs)
 
     @torch.enable_grad()
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -207,7 +207,7 @@ class SourceGPs(ConditionedPrior):
         most = max(chosen.fit_points, max_inducing)
         check_padded_size(units.names, sizes, chosen.max_bytes, most)
         log_posterior = torch.cat([self.log_posterior, new.log_posterior])
-        gps = self.gps.join(new.gps, units.names)
+        gps = ConditionedGPs.joined([self.gps, new.gps], units.names)
         data = self.observed.join(new.observed, self.num_tasks)
         return type(self)(gps, units, data, log_posterior)
 

@@ -40,7 +40,7 @@ from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.tables import has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
-from botorch_transfer.report import ALL_SOURCES, transfer_report
+from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, short, source_z_scores
 from botorch_transfer.suggestion.outcomes import moments
@@ -250,6 +250,15 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
     return {"step": own.step, "lines": lines}
 
 
+def _why_unclear(num_runs: int) -> str:
+    """Gives the reason why the report has no verdict on all old tasks."""
+    if num_runs < POINTS_TO_JUDGE:
+        few = f"this takes {POINTS_TO_JUDGE} runs with outcomes, and there are {num_runs}"
+        return f"It is too early to say whether old runs help: {few}."
+    mixed = "this study follows some old tasks and not others, or its runs are too similar"
+    return f"It is not clear whether old runs help: {mixed}. backtest compares with a plain GP."
+
+
 def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
     """Returns a sentence on all old tasks, and a table row for each old task."""
     try:
@@ -257,7 +266,7 @@ def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
     except (AttributeError, ValueError):  # a model without a report
         return "", []
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
-    sentence = WHOLE.get(all_of_them, "It is not clear yet whether old runs help.")
+    sentence = WHOLE.get(all_of_them) or _why_unclear(len(runs.Y))
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
         words["helpful"] = "yes, maybe by chance: most other old tasks do not help"

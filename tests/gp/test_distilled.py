@@ -1,11 +1,10 @@
 """Posteriors on inducing points against the dense formula, and where nothing is lost."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
 from botorch_transfer.gp.stationary import Stationary
 from tests.gp.padded import KERNELS, Task, check_draws, condition, draw_tasks, points
@@ -91,7 +90,8 @@ def test_selects_and_joins_inducing_points() -> None:
     tasks, A = draw_tasks([20, 4, 15, 3], 2), points(5, 2)
     gps = condition(tasks, max_inducing=6)
     torch.testing.assert_close(gps.select([3, 0]).mean(A), gps.mean(A)[[3, 0]])
-    joined = gps.select([0, 1]).join(condition(tasks[2:]))
+    parts = gps.select([0, 1]), condition(tasks[2:])
+    joined = ConditionedGPs.joined(parts, gps.task_names)
     torch.testing.assert_close(joined.mean(A)[:2], gps.mean(A)[:2])
     torch.testing.assert_close(joined.mean(A)[2], tasks[2].posterior_mean(A))
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.models import MixedSingleTaskGP, ModelListGP, SingleTaskGP
@@ -213,13 +211,13 @@ BAD_MODELS = {
     "has a LinearMean: only zero and constant means are supported": lambda: build(
         mean_module=LinearMean(2), constant=None
     ),
-    "has a SparseOutlierGaussianLikelihood: only Gaussian noise, known or inferred, are": lambda: (
+    "has a SparseOutlierGaussianLikelihood: only Gaussian noise, known or inferred, is": lambda: (
         RobustRelevancePursuitSingleTaskGP(points(4, 2), points(4, 1))
     ),
-    "has the outcome transform Log: only Standardize is supported": lambda: build(
+    "has a Log: only the outcome transform Standardize is supported": lambda: build(
         outcome_transform=Log()
     ),
-    "has the input transform Log10: only Normalize is supported": lambda: SingleTaskGP(
+    "has a Log10: only the input transform Normalize is supported": lambda: SingleTaskGP(
         1 + points(4, 2), points(4, 1), input_transform=Log10(indices=[0])
     ),
 }
@@ -262,7 +260,7 @@ def test_model_that_is_not_in_a_list() -> None:
 
 
 def test_other_input_transform_for_the_prior() -> None:
-    message = "The prior has the input transform Log10: only Normalize is supported"
+    message = "The prior has a Log10: only Normalize is supported"
     with pytest.raises(ValueError, match=message):
         SourceGPs.from_models([build()], Log10(indices=[0]))
     with pytest.raises(ValueError, match="Normalize would learn its coefficients"):

@@ -1,7 +1,5 @@
 """The closed-form log posterior against GPyTorch's, and its maximum against BoTorch's fit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -15,6 +13,8 @@ import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.optim.core import OptimizationResult
+from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
@@ -34,7 +34,6 @@ from botorch_transfer import (
     TwoStageTransferGP,
 )
 from botorch_transfer.gp import objective as target_fit
-from botorch_transfer.gp import restarts as fitting
 from botorch_transfer.gp.objective import (
     TargetObjective,
     minimize_batched,
@@ -134,8 +133,7 @@ def _above(bound: float) -> GreaterThan:
 
 KERNELS: dict[str, Callable[[], Any]] = {
     "one lengthscale": lambda: ScaleKernel(
-        RBFKernel(lengthscale_constraint=_above(0.1)),
-        outputscale_constraint=_above(0.1),
+        RBFKernel(lengthscale_constraint=_above(0.1)), outputscale_constraint=_above(0.1)
     ),
     "Matern, unscaled": lambda: MaternKernel(
         nu=1.5,
@@ -187,7 +185,7 @@ def without_botorch(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("BoTorch's optimizer was called")
 
-    monkeypatch.setattr(fitting, "fit_fallback", fail)
+    monkeypatch.setattr(target_fit, "fit_gpytorch_mll_scipy", fail)
 
 
 def log_posterior(model: Any) -> Tensor:
@@ -305,8 +303,7 @@ UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
 
 
 @pytest.mark.parametrize("other", UNSERVED)
-def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
-    without_botorch(monkeypatch)
+def test_anything_else_is_fitted_by_autograd(other: str) -> None:
     mll = UNSERVED[other]()
     assert TargetObjective.of(mll) is None
 
@@ -321,24 +318,22 @@ def test_anything_else_is_fitted_by_autograd(other: str, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        {"options": {"maxcor": 5}},
-        {"bounds": {}},
-        {"method": "L-BFGS-B"},
-    ],
+    [{"options": {"maxcor": 5}}, {"bounds": {}}, {"method": "L-BFGS-B"}],
     ids=lambda asked: next(iter(asked)),
 )
 def test_what_only_botorchs_optimizer_can_do(asked: dict[str, Any], monkeypatch) -> None:
-    calls: list[tuple[dict[str, Any], int]] = []
-    monkeypatch.setattr(
-        fitting,
-        "fit_fallback",
-        lambda mll, optimizer_kwargs, max_attempts, **_: calls.append(
-            (optimizer_kwargs, max_attempts)
-        ),
-    )
-    fit_gpytorch_mll(likelihood_of(scaml()), num_restarts=2, optimizer_kwargs=asked)
-    assert calls == [({"options": {}, "timeout_sec": None, "callback": None, **asked}, 3)]
+    calls: list[dict[str, Any]] = []
+
+    def optimize(mll: ExactMarginalLogLikelihood, **given: Any) -> OptimizationResult:
+        calls.append(given)
+        return fit_gpytorch_mll_scipy(mll, **given)
+
+    monkeypatch.setattr(target_fit, "fit_gpytorch_mll_scipy", optimize)
+    model, limits = scaml(), {"maxiter": 2}
+    asked = {**asked, "options": {**limits, **asked.get("options", {})}}
+    fit_gpytorch_mll(likelihood_of(model), num_restarts=2, optimizer_kwargs=asked)
+    assert len(calls) == 3
+    assert all(given.items() >= asked.items() for given in calls)
 
 
 # ----------------------------------------------------------------------------------------- optimum
@@ -436,13 +431,6 @@ def test_a_graph_of_the_inputs_does_no_harm(case: ModelCase) -> None:
     for model in models:
         fit_from_starts(likelihood_of(model), num_restarts=1, seed=0)
     assert all(map(torch.equal, *(model.parameters() for model in models)))
-
-
-def test_no_restarts() -> None:
-    model = scaml()
-    before = log_posterior(model)
-    fit_gpytorch_mll(likelihood_of(model), num_restarts=0)
-    assert log_posterior(model) > before
 
 
 def test_fits_repeat_and_follow_the_seed(monkeypatch) -> None:
@@ -624,21 +612,14 @@ def blas_threads() -> set[int]:
 
 def test_limits_are_given_back() -> None:
     with threadpool_limits(2, user_api="blas"):
-        with single_threaded_scipy():
-            assert blas_threads() == {1}
-            with single_threaded_scipy():
-                assert blas_threads() == {1}
-            assert blas_threads() == {1}
-        assert blas_threads() == {2}
-
-
-def test_limits_are_given_back_after_an_error() -> None:
-    with threadpool_limits(2, user_api="blas"):
         with pytest.raises(ZeroDivisionError), single_threaded_scipy():
             raise ZeroDivisionError
         assert blas_threads() == {2}
         with single_threaded_scipy():
+            with single_threaded_scipy():
+                assert blas_threads() == {1}
             assert blas_threads() == {1}
+        assert blas_threads() == {2}
 
 
 def test_limits_are_given_back_where_fits_overlap() -> None:

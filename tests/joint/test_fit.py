@@ -1,7 +1,5 @@
 """Fits of joint models in closed form: values, gradients and optima against GPyTorch's."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import nullcontext
 
@@ -12,9 +10,10 @@ from gpytorch.kernels import RBFKernel, RQKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import JointHierarchicalGP, JointScaMLGP, progress
-from botorch_transfer.gp import restarts as fitting
+from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.joint.conditional import JointObjective
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood, target_frozen
+from tests.fits import fit_model
 from tests.gp.gpytorchs import gpytorchs
 from tests.joint.joint_models import BLOCKS, FAMILY, MODELS, build, sources
 
@@ -74,7 +73,7 @@ def without_botorch(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("BoTorch's optimizer was called.")
 
-    monkeypatch.setattr(fitting, "fit_fallback", fail)
+    monkeypatch.setattr(target_fit, "fit_gpytorch_mll_scipy", fail)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -90,7 +89,7 @@ def test_models_are_fitted_in_closed_form(name, n, monkeypatch):
 
     before = value()
     options = {"num_restarts": 0, "optimizer_kwargs": {"options": {"maxiter": 5}}}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(mll.model.likelihood, mll.model), **options)
+    fit_model(mll.model, **options)
     assert not mll.model.training
     assert value() > before
 
@@ -100,19 +99,18 @@ def test_a_long_fit_says_so(is_long, monkeypatch, caplog):
     monkeypatch.setattr(progress, "PATIENCE", 0.0 if is_long else 1000.0)
     model = build("HGP")
     with caplog.at_level(logging.INFO):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+        fit_model(model, num_restarts=0)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == is_long
     for message in told:
-        assert "seconds (one GP of 15 points; reduce max_points= for fewer points)" in message
+        assert "seconds (one GP of 15 points; lower max_points= for fewer)" in message
 
 
-def test_a_kernel_of_another_kind_is_fitted_by_autograd(monkeypatch):
+def test_a_kernel_of_another_kind_is_fitted_by_autograd():
     kernels = [ScaleKernel(RBFKernel()), ScaleKernel(RBFKernel()), ScaleKernel(RQKernel())]
     model = JointHierarchicalGP(*FAMILY.target(4), sources(2), covar_modules=kernels)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     assert model.closed_form(mll.train()) is None
-    without_botorch(monkeypatch)
     before = kernels[0].outputscale.item()
     fit_gpytorch_mll(mll, num_restarts=0, optimizer_kwargs={"options": {"maxiter": 2}})
     assert kernels[0].outputscale.item() != before

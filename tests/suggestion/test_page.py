@@ -1,7 +1,5 @@
 """The page about suggested rows; that of the command line is in ``test___main__``."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -120,6 +118,17 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
         "yes, maybe by chance: most other old tasks do not help",
         "no",
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [(7, "too early to say whether old runs help: this takes 8 runs"), (8, "It is not clear")],
+)
+def test_an_unclear_verdict_has_its_reason(monkeypatch, count, reason):
+    report = pd.DataFrame({"prediction": 0.1, "verdict": "unclear"}, index=["all sources"])
+    monkeypatch.setattr(room, "transfer_report", lambda model: report)
+    X = torch.rand(count, 1, dtype=torch.double)
+    assert reason in room._tasks(SingleTaskGP(X, X), Runs.of(X, X))[0]
 
 
 def states(runs, status="status", **options):

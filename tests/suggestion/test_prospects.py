@@ -1,7 +1,5 @@
 """Why a row is suggested, and when to stop."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -16,15 +14,10 @@ from botorch_transfer.feasibility import FeasibilityModel
 from botorch_transfer.suggestion import Outcome, Suggestion, read_study, suggest_rows
 from botorch_transfer.suggestion.next_rows import short
 from botorch_transfer.suggestion.outcomes import moments
-from tests.suggestion.brief_search import brief_search
+
+pytestmark = pytest.mark.usefixtures("_brief_search")
 
 C = SearchSpace([FloatParameter("C", 0.0, 1.0)])
-
-
-@pytest.fixture(autouse=True)
-def _brief_search():
-    with brief_search():
-        yield
 
 
 def study(runs, **options):
