@@ -378,7 +378,7 @@ def test_missing_sources_are_named(case):
 @on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(TypeError, match=r"old runs: give train_Yvar by name"):
+    with pytest.raises(TypeError, match=r"old runs: give train_Yvar= by name"):
         case.build(X, Y, torch.zeros_like(X))
 
 
@@ -462,7 +462,7 @@ def test_a_prior_keeps_the_transform_of_its_outcomes(case, tmp_path):
     for other in (Standardize(1), Power(2.0)):
         with pytest.raises(ValueError, match="but the prior has the steps Log:"):
             case.build(X, Y, loaded, outcome_transform=other)
-    with pytest.raises(ValueError, match=r"is Log, but .* by none: give the old runs"):
+    with pytest.raises(ValueError, match=r"are Log, but .* steps none: give the old runs"):
         case.build(X, Y, outcome_transform=Log())
 
 
