@@ -39,7 +39,7 @@ MODELS: dict[str, type[ConstructedFromDatasets]] = {}
 def check_prior(prior: Any) -> None:
     """Raises an error if the third argument is missing or a tensor.
 
-    BoTorch's models take noise variances as third argument.
+    The third argument of BoTorch's models is a tensor of noise variances.
 
     Args:
         prior: The third argument.

@@ -383,7 +383,7 @@ class ConditionedPrior(TransferPrior):
         return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
-        """Evaluates the mean that a target model inherits, in the prior's units.
+        """Evaluates the posterior mean given the source data, in the prior's units.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -395,7 +395,7 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.mean(self._transformed(X)))
 
     def variance(self, X: Tensor) -> Tensor:
-        """Evaluates the variance that a target model inherits, without noise.
+        """Evaluates the posterior variance given the source data, without noise.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -407,7 +407,7 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.variance(self._transformed(X)))
 
     def _inherited(self, values: Tensor) -> Tensor:
-        """Drops the dimension of GPs if the prior always has a single GP."""
+        """Drops the dimension of source GPs if the prior always has a single GP."""
         return values if isinstance(self.gps, ConditionedGPs) else values.squeeze(-2)
 
     @property

@@ -69,7 +69,7 @@ def arguments_of(saved: Any) -> dict[str, Any]:
 
 
 def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
-    """Describes a value as JSON and tensors.
+    """Converts a value to JSON, and collects the value's tensors.
 
     Args:
         value: Plain values, tensors, GPyTorch's hyperpriors, input transforms, objects of classes
@@ -134,8 +134,8 @@ def unpack(
 class Saved(NamedState):
     """Base class of modules that are saved to a file as the arguments of their constructor.
 
-    Each argument must be an attribute of the same name. Otherwise a class overrides ``_arguments``
-    and ``_from_arguments``.
+    Each constructor argument must be an attribute of the same name. Otherwise, a class overrides
+    ``_arguments`` and ``_from_arguments``.
     """
 
     def _arguments(self) -> dict[str, Any]:
@@ -315,9 +315,9 @@ def stored(
 ) -> T:
     """Reads a cached result from disk, or computes the result and writes it.
 
-    The cache folder is set by :func:`cached_in`, or by the environment variable. By default it is
-    the user's cache folder. Only the user can read the folder. An error in the cache is logged, not
-    raised.
+    The cache folder is set by :func:`cached_in`, or by the environment variable
+    ``BOTORCH_TRANSFER_CACHE``. The default is the user's cache folder. Only the user can read the
+    folder. An error in the cache is logged, not raised.
 
     Args:
         key: The content key (:func:`~.memo.content_key`) of everything that the result depends on.

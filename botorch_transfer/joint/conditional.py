@@ -295,13 +295,13 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return TaskPoints(x, (self.kernel.num_tasks - 1,), (x.shape[-2],))
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X_s)`` for flat inputs: ``batch_shape x P x N_s``."""
+        """Evaluates ``k(x, X_s)`` for ``P x d`` inputs, a ``batch_shape x P x N_s`` tensor."""
         target = self._target(x)
         blocks = [self.kernel.covariance(points, target) for points, _ in self.groups]
         return torch.cat(blocks, dim=-2).mT
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens flat inputs: ``batch_shape x N_s x P``."""
+        """Whitens ``P x d`` inputs to a ``batch_shape x N_s x P`` tensor."""
         cross = self._once(self.flat_cross, x).mT.double()
         whitened = [
             torch.linalg.solve_triangular(root, cross[..., rows, :], upper=False)

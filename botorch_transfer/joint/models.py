@@ -77,7 +77,8 @@ from botorch_transfer.model import TargetGP
 from botorch_transfer.outcome_transforms import OutcomeMoments, resolve_transform, split_transform
 from botorch_transfer.prior import TransferPrior
 
-#: Default number of further starts of a fit. Fewer starts are used if memory is short.
+#: Default number of draws of the hyperpriors from which a fit starts, besides the present values. A
+#: fit uses fewer draws if memory is short.
 MAX_RESTARTS = 2
 
 
@@ -395,8 +396,8 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
 
     The model has ``M + 1`` kernels of unit variance, each with a free positive semi-definite matrix
     ``W_ν``. It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters.
-    Use it for one or two source tasks with many evaluations, and a target with a few dozen. The
-    model costs as much as one GP on the evaluations of all tasks.
+    Use it for one or two source tasks with many evaluations, and a target with a few dozen
+    evaluations. The model costs as much as one GP on the evaluations of all tasks.
 
     Args:
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for

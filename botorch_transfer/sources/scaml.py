@@ -56,11 +56,11 @@ class ScaMLGP(SourcePosteriorGP):
     points, a source with opposite sign had the weight .14, and a helpful source .77. If the history
     may mislead, use :class:`TransferGP` or :class:`GuardedTransferGP`.
 
-    If there are more than ``max_sources`` tasks, the model selects the tasks that alone explain the
-    target's outcomes best (:func:`screened_tasks`). All other tasks have weight zero and cost no
-    time. The constructor and each fit select tasks; conditioning, fantasies and leave-one-out
-    predictions keep the selection. Without target points all tasks are used. All members of a batch
-    of models use the same tasks.
+    If there are more than ``max_sources`` tasks, the model selects tasks by how well each task
+    alone explains the target's outcomes (:func:`screened_tasks`). All other tasks have weight zero
+    and cost no time. The constructor and each fit select tasks; conditioning, fantasies and
+    leave-one-out predictions keep the selection. Without target points all tasks are used. All
+    members of a batch of models use the same tasks.
 
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
@@ -190,7 +190,7 @@ _DECIMALS = 6
 def screened_tasks(
     gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor, number: int
 ) -> Tensor:
-    r"""Chooses the source tasks that alone explain the target's outcomes best.
+    r"""Selects the source tasks with the highest evidence for the target's outcomes.
 
     With a task's posterior ``(μ_m, Σ_m)`` at the target's points, a weight ``w`` and the covariance
     ``R`` of residual and noise, the log evidence of a task is
@@ -209,10 +209,11 @@ def screened_tasks(
         X: A ``batch_shape x n x d`` tensor of target inputs, transformed.
         Y: A ``batch_shape x n`` tensor of target outcomes, in the units of the GPs.
         residual: The ``batch_shape x n x n`` covariance ``R``.
-        number: The number of tasks to choose.
+        number: The number of tasks to select.
 
     Returns:
-        The indices of the chosen tasks, ascending; all tasks if there are no more than ``number``.
+        The indices of the selected tasks, ascending; all tasks if there are no more than
+        ``number``.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2).double(), torch.ones(3, 10).double()
