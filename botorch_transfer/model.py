@@ -111,7 +111,7 @@ MAX_LENGTHSCALE = 10.0
 
 
 def _clamp_far_inputs(X: Tensor) -> Tensor:
-    """Clamps inputs so that squared distances between them do not overflow.
+    """Clamps inputs so that squared distances between inputs do not overflow.
 
     The distance of two infinite values would be NaN. Predictions do not change, because the GP
     returns to its prior far from the data. The limit is the cube root of the largest float, so that
@@ -435,7 +435,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             InputDataError: If the covariance matrix of the data is not positive definite, even with
-                some jitter. This happens for data with very different orders of magnitude.
+                some jitter. This happens if the data span many orders of magnitude.
         """
         (train_X,) = self.train_inputs
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch treats a vector as one column

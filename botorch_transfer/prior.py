@@ -65,7 +65,7 @@ class TransferPrior(Saved, ABC):
             inherit this transform.
 
     Raises:
-        ValueError: If the input transform is not frozen, or the units are unknown.
+        ValueError: If the input transform is not frozen, or ``outcome_scale`` is unknown.
     """
 
     input_transform: InputTransform | None
@@ -124,12 +124,12 @@ class TransferPrior(Saved, ABC):
         Args:
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the
                 source tasks of a single domain.
-            outcome_transform: ``Log``, ``Bilog``, ``Power`` or a chain of these transforms, which
-                is applied to the outcomes of the source tasks. Later transforms in a chain apply
-                only to the target.
+            outcome_transform: The model's outcome transform. ``Log``, ``Bilog`` and ``Power``,
+                alone or first in a chain, are applied to the outcomes of the source tasks. Later
+                transforms in a chain apply only to the target.
             **options: The options of ``fit``. The defaults for a ``PretrainedPrior`` are HyperBO's
-                preset. With at least eight source tasks, a quarter of the tasks is held out to
-                choose the number of training steps, unless ``hold_out`` is given.
+                preset. If there are at least eight source tasks, the preset holds out a quarter of
+                the tasks to choose the number of steps, unless ``hold_out`` is given.
 
         Returns:
             The prior. Don't change the prior, because other models may use it.
