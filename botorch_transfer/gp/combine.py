@@ -305,7 +305,7 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands the prior if its mean has the same weights and the same, independent, GPs."""
+        """See :class:`.PriorKernel`; the mean must have the same weights and independent GPs."""
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
         if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):

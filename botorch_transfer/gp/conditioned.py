@@ -65,7 +65,7 @@ class Conditioned(ABC):
         m'(x)     = m + k(x, X) α
         k'(x, x') = k(x, x') - V(x)ᵀ V(x')
 
-    Subclasses evaluate the covariances with the data for flat inputs: the rows of one ``P x d``
+    Subclasses evaluate the covariances between flat inputs and the data: the rows of one ``P x d``
     matrix are the inputs of all batches. Each GP then needs only one matrix product. In shapes,
     ``gps`` is the number of GPs that are evaluated at the same inputs, or the batch shape of the
     hyperparameters. Results have these dimensions after the batch dimensions of the inputs.
@@ -76,7 +76,7 @@ class Conditioned(ABC):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the hyperparameters, which ends the batch shape of the inputs."""
+        """The batch shape of the hyperparameters; batch shapes of inputs must end with it."""
         return torch.Size()
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Conditioned(ABC):
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Multiplies each row by its sign in ``V(x)ᵀ V(x')``; by default, all signs are plus."""
+        """Multiplies each row by its sign in ``V(x)ᵀ V(x')``, which is positive by default."""
         return whitened
 
     def _extra(self, x: Tensor) -> torch.Size:
@@ -142,8 +142,8 @@ class Conditioned(ABC):
         shared results keep their graph, and are dropped at the end of the context.
 
         Args:
-            x: A ``batch_shape x n x d`` tensor of inputs. Methods must get this tensor itself, not
-                a copy.
+            x: A ``batch_shape x n x d`` tensor of inputs. Calls with a copy of this tensor do
+                not share results.
 
         Example:
             >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
@@ -160,7 +160,7 @@ class Conditioned(ABC):
             self._shared = None
 
     def _once(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Evaluates a method; at the inputs of :meth:`sharing`, flat or not, only once."""
+        """Evaluates a method, or returns its earlier result for the inputs of :meth:`sharing`."""
         if self._shared is None:
             return function(x)
         shared, known = self._shared

@@ -112,7 +112,7 @@ class TaskObjective(FitObjective):
 
 T = TypeVar("T")
 
-# Caches fitted chunks, which are groups of tasks: a fit that was interrupted continues from here.
+# Caches fitted chunks of tasks: after an interrupt, a fit continues with the remaining chunks.
 _finished = Memo(size=4096)
 
 #: Minimum number of covariance matrix elements of a chunk if each thread fits several chunks.
@@ -133,7 +133,7 @@ class MAPOptions:
             least one matrix. Each element takes about 100 bytes of memory.
         max_bytes: The maximum memory of all source GPs. Larger source data raise an error.
         fit_points: The maximum number of points that a task's hyperparameters are fitted to. From a
-            larger task, points are chosen evenly between the worst and the best outcome.
+            larger task, points are chosen evenly in the order from the worst to the best outcome.
         n_jobs: The number of joblib processes that fit chunks. ``None`` uses
             ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
             one chunk on each of PyTorch's threads, and the threads share ``chunk_elements``.
@@ -258,7 +258,7 @@ def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     """Bounds the signal variance by one, the variance of the outcomes.
 
     If an input is constant in a task, the task has no information about other values of the input.
-    Far from the constant, predictions have the signal variance. Without the bound, the fitted
+    Far from the constant value, predictions have the signal variance. Without the bound, the fitted
     signal variance of a smooth task would be a hundred times the variance of its outcomes.
     """
     upper = max(outputscale.lower, 1.0)

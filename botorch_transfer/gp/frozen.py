@@ -184,7 +184,7 @@ class Part:
     def gradient(
         self, in_value: Tensor, scaled: Tensor, slopes: Tensor, products: Tensor
     ) -> Tensor:
-        """Backpropagates a gradient through :meth:`value`, which also returns most arguments.
+        """Backpropagates a gradient through :meth:`value`, which returns the last three arguments.
 
         Args:
             in_value: The gradient with respect to the terms that :meth:`value` returns, a
@@ -241,8 +241,8 @@ def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
 
     Returns:
         The expansion, or ``None`` if the prior is not supported. The kernel must be a sum of
-        stationary kernels and at most one :class:`PriorKernel`. With a :class:`PriorKernel`, its
-        method ``expand`` must support the mean. Without, the mean must be constant.
+        stationary kernels and at most one :class:`PriorKernel`. If there is a :class:`PriorKernel`,
+        its method ``expand`` must support the mean. Otherwise, the mean must be constant.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -330,7 +330,7 @@ class FrozenPosterior:
         return X.shape[:-1].numel() * self._width > most
 
     def joint(self, X: Tensor, further: FurtherData | None = None) -> tuple[Tensor, Tensor]:
-        """Evaluates the joint posterior of several inputs, in the same units as a call.
+        """Evaluates the joint posterior of several inputs, in the units of :meth:`__call__`.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -459,7 +459,7 @@ class JointInputs:
 
     @cached_property
     def columns(self) -> Tensor:
-        """The columns without the terms with ``S``, ``batch_shape x q x (2 + n)``."""
+        """The columns without the ``S`` terms, a ``batch_shape x q x (2 + n)`` tensor."""
         return self._flat[0].unflatten(0, self.x.shape[:-1])
 
     @cached_property

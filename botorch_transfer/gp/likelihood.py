@@ -67,7 +67,7 @@ def log_density(root: Tensor, whitened: Tensor) -> Tensor:
 
 
 def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
-    """Evaluates the log of a density of errors that is averaged over ``G`` residual covariances.
+    """Evaluates the log of the average density of errors under ``G`` residual covariances.
 
     Args:
         errors: An ``M x n`` tensor of differences between outcomes and source means.
@@ -94,7 +94,7 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
 def log_densities_of_slopes(
     slopes: Tensor, Y: Tensor, mean: Tensor, covariance: Tensor, residual: Tensor
 ) -> Tensor:
-    """Evaluates the log density of outcomes, if they are a factor times a source plus a residual.
+    """Evaluates the log density of outcomes that equal a factor times a source plus a residual.
 
     Args:
         slopes: An ``S`` tensor of factors.
@@ -263,8 +263,7 @@ def stationary_nll_and_gradient(
 ) -> tuple[Tensor, StationaryGradient]:
     """Evaluates the negative log likelihood of GPs with a stationary kernel, and its gradient.
 
-    Use this function for optimizers that need no autograd graph. Blocks of GPs are evaluated at
-    once.
+    Use this function for optimizers that need no autograd graph. The GPs are evaluated in blocks.
 
     Args:
         residual: A ``P x N`` tensor: the outcomes minus the prior mean.

@@ -1,4 +1,4 @@
-"""Noise models of Gaussian likelihoods: learned noise, also with known variances added to it.
+"""Noise models of Gaussian likelihoods: learned noise, optionally plus known variances.
 
 Use :class:`AddedNoiseLikelihood` if some outcomes are themselves predictions with a variance, for
 example the predicted final values of runs that were stopped early.
@@ -42,8 +42,8 @@ class AddedNoiseLikelihood(GaussianLikelihood):
     own units. In an average of models, each member transforms them to its own units. Observations
     at new points have only the learned noise.
 
-    GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. Unlike
-    there, ``noise`` is only the learned noise variance, and added variances may be zero.
+    GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. Here,
+    however, ``noise`` is only the learned noise variance, and added variances may be zero.
 
     Args:
         added: A ``batch_shape x n`` tensor of variances in the units of the outcomes; zero for

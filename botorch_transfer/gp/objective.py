@@ -8,8 +8,8 @@ of the modules.
 The likelihood (:mod:`~.gp.likelihood`) and the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`)
 have closed-form gradients with respect to the hyperparameters. For a few points, GPyTorch's lazy
 kernels and automatic differentiation take ten times as long. With a closed form, BoTorch's batched
-L-BFGS-B minimizes all rows at once (:func:`minimize_batched`). Without, BoTorch's optimizer uses
-automatic differentiation and runs one start after another (:class:`AutogradObjective`).
+L-BFGS-B minimizes all rows at once (:func:`minimize_batched`). Without a closed form, BoTorch's
+optimizer runs one start after another by automatic differentiation (:class:`AutogradObjective`).
 
 For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the sources at the target
 points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional covariance ``C`` in

@@ -135,8 +135,8 @@ class NamedState(Module):
     #: labels are given, the buffer is an index into the labels, and messages quote the label.
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
 
-    #: The names of the tasks whose data are in the buffers, in order. A ``Hyperprior`` has the names
-    #: of search spaces instead.
+    #: The names of the tasks whose data are in the buffers, in order. In a ``Hyperprior``, each
+    #: task is a search space.
     task_names: Sequence[str] = ()
 
     def _save_to_state_dict(

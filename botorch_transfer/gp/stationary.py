@@ -44,8 +44,8 @@ class StationaryFunction:
 
     Args:
         exponent: Maps ``r²`` to ``t``.
-        value_factor: Maps ``t`` and ``exp(-rate t)`` to ``k``.
-        derivative_factor: Maps ``t`` and ``exp(-rate t)`` to ``dk/dr²``.
+        value_factor: Maps ``t`` and ``s exp(-rate t)`` to ``s k``.
+        derivative_factor: Maps ``t`` and ``s exp(-rate t)`` to ``s dk/dr²``.
         make_kernel: Builds the corresponding GPyTorch kernel from ``ard_num_dims=`` and
             ``batch_shape=``.
         rate: The factor of ``t`` in the exponential.
@@ -71,7 +71,7 @@ class StationaryFunction:
                 is added in the exponent, which saves a product with the large result.
 
         Returns:
-            A tensor of covariances, differentiable in both arguments.
+            A tensor of covariances, differentiable with respect to both arguments.
         """
         t = self.exponent(r2)
         return self.value_factor(t, torch.sub(log_scale, t, alpha=self.rate).exp_())
@@ -158,8 +158,8 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
         x2: A ``batch_shape x n2 x d`` tensor of inputs, divided by their lengthscales.
 
     Returns:
-        A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable in both
-        inputs. The diagonal is exactly zero if ``x1 is x2``.
+        A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable with
+        respect to both inputs. The diagonal is exactly zero if ``x1 is x2``.
     """
     return FixedPoints(x2).squared_distance(x1)
 
@@ -268,7 +268,7 @@ class Stationary:
             X: A ``... x n x d`` tensor of inputs.
 
         Returns:
-            A ``... x n x n`` tensor, once differentiable in the hyperparameters and the inputs.
+            A ``... x n x n`` tensor, once differentiable with respect to hyperparameters and inputs.
         """
         value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
         return value
@@ -299,7 +299,7 @@ def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
         X: A ``... x n x d`` tensor of inputs.
 
     Returns:
-        A ``... x n x n`` tensor, once differentiable in the kernel's parameters and the inputs.
+        A ``... x n x n`` tensor, once differentiable with respect to parameters and inputs.
 
     Example:
         >>> dense_covariance(RBFKernel(), torch.zeros(2, 3))

@@ -47,7 +47,7 @@ _BYTES_OF_ROW = 500
 
 
 def lexical_order(*keys: Tensor) -> Tensor:
-    """Sorts by the last key, then by the key before it, and so on.
+    """Returns the indices that sort by the last key, then by the key before it, and so on.
 
     Args:
         keys: ``batch_shape x n`` tensors.
