@@ -8,8 +8,6 @@ generation strategies of one `Client` loop; the reference is the one that Ax cho
 run is one file in DIR, so a study that is interrupted goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import time

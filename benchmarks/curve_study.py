@@ -11,8 +11,6 @@ nearest to the suggested parameters, and what counts is the number of steps that
 curves are also shuffled among tasks, or their sign is turned: how many good runs does it stop?
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any

@@ -8,8 +8,6 @@ task is tuned as if it had just arrived, with the shipped runs on the other task
 second command is the larger study of a support vector machine.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ times as long as with ``SingleTaskGP`` it took; what fails is named. ``--searche
 whole searches, and prints each one's regret and seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 import warnings
@@ -156,9 +154,8 @@ def entropy_search(build: Build, acquisition: Any) -> None:
     optimized(acquisition(model, **found), options={"maxiter": 20})
 
 
-def minus_square(samples: Tensor, X: Tensor | None = None) -> Tensor:
-    """A composite objective, of two outcomes."""
-    return -samples.square().sum(dim=-1)
+MINUS_SQUARE = GenericMCObjective(lambda samples, X: -samples.square().sum(dim=-1))
+"""A composite objective, of two outcomes."""
 
 
 def evolution(build: Build) -> None:
@@ -195,9 +192,7 @@ LOOPS: dict[str, Callable[[Build], Any]] = {
     "joint entropy search": partial(entropy_search, acquisition=qJointEntropySearch),
     "predictive entropy search": partial(entropy_search, acquisition=qPredictiveEntropySearch),
     "composite objective": lambda build: optimized(
-        qLogExpectedImprovement(
-            both(build), best_f=-1.0, objective=GenericMCObjective(minus_square)
-        )
+        qLogExpectedImprovement(both(build), best_f=-1.0, objective=MINUS_SQUARE)
     ),
     "heteroskedastic": lambda build: optimized(
         qLogNoisyExpectedImprovement(fitted(build, train_Yvar=0.01 + 0.1 * Y.square()), X)

@@ -4,8 +4,6 @@ The search spaces themselves are the package's (`botorch_transfer.datasets.tunin
 live study that calls `evaluate` optimizes the very function that the shipped table has samples of.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 import zlib
@@ -182,11 +180,11 @@ def sample_configs(space_name: str, task_name: str, n: int) -> list[dict[str, An
 
 def _config(parameters: Sequence[Parameter], row: NDArray[np.float64]) -> dict[str, Any]:
     config = {p.name: _value(p, u) for p, u in zip(parameters, row, strict=True)}
-    return {p.name: config[p.name] for p in parameters if _is_active(p, config)}
-
-
-def _is_active(parameter: Parameter, config: Config) -> bool:
-    return all(config[k] in v for k, v in (parameter.active_if or {}).items())
+    return {
+        p.name: config[p.name]
+        for p in parameters
+        if all(config[parent] in values for parent, values in (p.active_if or {}).items())
+    }
 
 
 def _value(parameter: Parameter, u: float) -> Any:

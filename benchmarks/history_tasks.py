@@ -4,8 +4,6 @@ Nothing is downloaded. Every task is binary, and large data sets are cut to `MAX
 stratified draw with a fixed seed, so that one evaluation stays cheap enough to tune live.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 

@@ -1,7 +1,5 @@
 """Tables for terminals and reports."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -6,8 +6,6 @@ The tasks and configurations are those of the tuning history (`history_spaces.sa
 run trains on half of a task's rows, and measures the loss on the other half at each step.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 import warnings

@@ -6,8 +6,6 @@ Each finished run is appended to `FILE.partial.jsonl`; a measurement that was in
 killed, continues there, and its table equals that of one without a break, but for the times.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Draws a history for a target task from the shipped runs, for studies through other programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

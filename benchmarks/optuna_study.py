@@ -9,8 +9,6 @@ own defaults. Each run is one file in DIR, so a study that is interrupted goes o
 All evaluations are in `evaluations.csv.gz` there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -33,7 +31,7 @@ from benchmarks.markdown import markdown_table
 from benchmarks.old_runs import METRIC, draw_old_runs, finished
 from benchmarks.studies.metrics import average, complete, normalized, regrets
 from benchmarks.studies.run import isolated, revision
-from benchmarks.studies.statistics import LEVEL, ratio_of_means, resampled_means
+from benchmarks.studies.statistics import LEVEL, ratios, resampled_means
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna.history import distribution_of, value_of
@@ -220,10 +218,8 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
     for method in [name for name in METHODS if name in of_method]:
         row = [method]
         for n in shown:
-            at_step = regret[n].unstack("method")
-            ratio = ratio_of_means(at_step, REFERENCES[0]).loc[method]
-            texts = [f"{x:.2f}" for x in ratio]
-            row += [f"{means[method][n - 1]:.3f}", f"{texts[0]} [{texts[1]}, {texts[2]}]"]
+            ratio = ratios(regret[n].unstack("method"), REFERENCES[0])[method]
+            row += [f"{means[method][n - 1]:.3f}", str(ratio)]
         for reference in REFERENCES:
             number = _first(means[method][:, None], means[reference][-1])[0]
             reached = _first(of_method[method], of_method[reference][-1])

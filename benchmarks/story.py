@@ -9,8 +9,6 @@ experiment is stored in SQLite and in JSON on the way, one trial fails, and one 
 row of the table is a trial, with the loss that its curve has in the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import warnings

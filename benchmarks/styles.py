@@ -4,8 +4,6 @@ As there are more methods than colours, no two methods differ in colour alone: i
 line and marker tell them apart. A new method joins with one line.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from botorch.models import SingleTaskGP

@@ -55,7 +55,7 @@ if os.environ.get("TEST_DEVICE") == "accelerator":
 FAILING = {
     "test_optimal_samples_for_entropy_search": (
         "BoTorch's optimize_posterior_samples draws its candidates on the CPU"
-    ),
+    )
 }
 """The tests of the contract that fail on an accelerator, each with the reason."""
 

@@ -1,7 +1,5 @@
 """The surroundings of all tests, loaded by ``conftest.py`` in each process that runs some."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """Small families of related tasks, which tests take their source and target data from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Ensembles of GPs for the tests, and their members by themselves."""
 
-from __future__ import annotations
-
 import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import MaternKernel, ScaleKernel

@@ -1,7 +1,5 @@
 """Old runs in other programs' stores, for the page of the documentation on them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ax.api.client import Client

@@ -3,8 +3,6 @@
 With the argument `readme`, it runs the README's snippets, which need the extras `ax` and `optuna`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The folder with the public tables, which are not part of the project."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is suggested before the first outcome, and expected improvement under sharp priors."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

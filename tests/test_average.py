@@ -1,7 +1,5 @@
 """What averages have in common; each test runs on a guarded model and on a ``TransferGP``."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -25,6 +23,7 @@ from botorch_transfer import GuardedTransferGP, ScaMLGP, SourceGPs, SourcePopula
 from botorch_transfer.average.base import PlainGP, mixed, mixed_moments
 from botorch_transfer.gp import conditioned, strategy
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import assert_same_posterior
 
 FAMILY = ShiftedSines()
@@ -154,9 +153,9 @@ def test_a_fit_by_another_optimizer_reaches_all(build):
 def test_a_fit_is_that_of_each_model(build):
     model, twin = build(6), build(6)
     brief = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 5}}}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **brief)
+    fit_model(model, **brief)
     for each in twin.members.values():
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(each.likelihood, each), **brief)
+        fit_model(each, **brief)
     for ours, expected in zip(model.members.values(), twin.members.values(), strict=True):
         assert_same_posterior(ours.posterior(TEST_X), expected.posterior(TEST_X))
 
@@ -222,58 +221,6 @@ def test_all_know_their_raw_inputs_once_they_are_conditioned(n):
         for each in (conditioned, *conditioned.members.values()):
             torch.testing.assert_close(each.train_inputs[0], torch.cat([raw, new]))
         torch.testing.assert_close(conditioned.posterior(new).mean, before)
-
-
-@pytest.mark.parametrize("n", [0, 4])
-def test_each_is_conditioned_by_itself(build, n):
-    model = build(n).eval()
-    X = FAMILY.inputs(2, seed=9)
-    Y = 3.0 * FAMILY.value(X) + 20.0
-    conditioned = model.condition_on_observations(X, Y)
-    close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
-    for each, before in zip(conditioned.members.values(), model.members.values(), strict=True):
-        assert (each.num_target_points, before.num_target_points) == (n + 2, n)
-        before.posterior(X)
-        alone = before.condition_on_observations(X, Y)
-        close(each.posterior(TEST_X).mean, alone.posterior(TEST_X).mean)
-        close(each.posterior(TEST_X).variance, alone.posterior(TEST_X).variance)
-
-
-def test_leave_one_out_is_that_of_the_mixture(build):
-    model = build(5).eval()
-    left_out = model.loo_posterior()
-    every = [each.loo_posterior(observation_noise=False) for each in model.members.values()]
-    shares = model.shares.tolist()
-    mean = sum(p * each.mean for p, each in zip(shares, every, strict=True))
-    variance = sum(
-        p * (each.variance + (each.mean - mean).square())
-        for p, each in zip(shares, every, strict=True)
-    )
-    torch.testing.assert_close(left_out.mean, mean)
-    torch.testing.assert_close(left_out.variance, variance + noise_of(model))
-
-
-def noise_of(model):
-    """The models' noise in the user's units, averaged naively."""
-    noise = [
-        each.likelihood.noise * each.outcome_transform.stdvs**2 for each in model.members.values()
-    ]
-    return sum(p * each for p, each in zip(model.shares.tolist(), noise, strict=True))
-
-
-@pytest.mark.parametrize("n", [0, 5])
-def test_noise_of_observations_is_that_of_the_mixture(build, n):
-    model = build(n)
-    for number, each in enumerate(model.members.values()):
-        each.likelihood.noise = 0.002 * (number + 1)
-    model.update_weights()
-    latent, noisy = (model.posterior(TEST_X, observation_noise=noise) for noise in (False, True))
-    torch.testing.assert_close(noisy.mean, latent.mean)
-    expected = latent.variance + noise_of(model)
-    torch.testing.assert_close(noisy.variance, expected)
-    known = model.posterior(TEST_X, observation_noise=torch.full_like(latent.mean, 0.5))
-    scale = model.outcome_transform.stdvs.square()
-    torch.testing.assert_close(known.variance, latent.variance + 0.5 * scale)
 
 
 def test_without_points_known_noise_is_the_mean_of_the_members_stand_ins(build):

@@ -1,7 +1,5 @@
 """The private names of BoTorch that we import, and its private methods that we override."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

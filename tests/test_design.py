@@ -1,7 +1,5 @@
 """Rules of the package's structure: classes are abstract or final, and imports go one way."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The documentation's code runs, and its API reference is complete."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys
@@ -45,6 +43,11 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if "import matplotlib" in page.read_text(encoding="utf-8"):
         pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
+    optuna = sys.modules.get("optuna")
+    if optuna is not None:  # a few trials of each study are enough
+        optimize = optuna.Study.optimize
+        few = lambda study, run, n_trials: optimize(study, run, min(n_trials, 4))  # noqa: E731
+        monkeypatch.setattr(optuna.Study, "optimize", few)
     names: dict[str, object] = {"__name__": "page"}
     with briefest_search(), brief_optimization():
         for block in _blocks(page):

@@ -1,7 +1,5 @@
 """Every example in a docstring runs, and shows what it says."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import inspect
@@ -26,11 +24,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import botorch_transfer
-from botorch_transfer import (
-    ScaMLGP,
-    SourceGPs,
-    pretraining,
-)
+from botorch_transfer import ScaMLGP, SourceGPs, pretraining
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS

@@ -1,7 +1,5 @@
 """Ax and Optuna are extras: the core knows of none, and its absence is one clear sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model of failures, and the acquisition function that uses it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement, PosteriorMean

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import math
 from functools import partial
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import to_linear_operator
 
 from botorch_transfer import (
@@ -33,6 +29,7 @@ from botorch_transfer.average.guarded import (
 )
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import copy_hyperparameters
 
 FAMILY = ShiftedSines()
@@ -54,11 +51,7 @@ TRANSFER_MODELS = [
 ]
 
 
-def fit(model, num_restarts=0):
-    options = {"optimizer_kwargs": {"options": {"maxiter": 15}}}
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, num_restarts=num_restarts, **options)
-    return model
+fit = partial(fit_model, num_restarts=0, max_iter=15)
 
 
 @pytest.mark.parametrize("transfer_model", TRANSFER_MODELS)

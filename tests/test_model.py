@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 import warnings
 from collections.abc import Callable
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.cross_validation import efficient_loo_cv, loo_cv
+from botorch.cross_validation import efficient_loo_cv
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
     InputDataError,
@@ -42,7 +40,8 @@ from botorch_transfer import (
 )
 from botorch_transfer.model import MAX_LENGTHSCALE, LogLikelihoodTerm, TargetGP
 from tests.families import ShiftedSines
-from tests.models.contract import MINIMAL, assert_same_posterior, copy_hyperparameters
+from tests.fits import fit_model
+from tests.models.contract import MINIMAL, assert_same_posterior
 
 FAMILY = ShiftedSines()
 
@@ -117,18 +116,6 @@ def test_without_data_it_is_its_prior() -> None:
     torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
 
 
-def test_conditioning_on_the_first_points_makes_them_the_data() -> None:
-    X, Y = FAMILY.target(3)
-    empty = PlainTarget(*FAMILY.target(0)).eval()
-    empty.posterior(FAMILY.inputs(1))
-    conditioned = empty.condition_on_observations(X, Y)
-    assert conditioned.num_target_points == 3
-    assert empty.num_target_points == 0
-    assert_same_posterior(
-        conditioned.posterior(FAMILY.inputs(4)), PlainTarget(X, Y).posterior(FAMILY.inputs(4))
-    )
-
-
 def test_a_module_shared_by_mean_and_kernel_counts_once() -> None:
     class KernelMean(Mean):
         def __init__(self, kernel: Kernel) -> None:
@@ -179,8 +166,7 @@ def test_attempts_are_starts(model_class: Any) -> None:
     fitted = []
     for options in ({"max_attempts": 3, "pick_best_of_all_attempts": True}, {"num_restarts": 2}):
         model = model_class(*FAMILY.target(4), FAMILY.sources())
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        fit_gpytorch_mll(mll, seed=1, optimizer_kwargs={"options": {"maxiter": 5}}, **options)
+        fit_model(model, seed=1, max_iter=5, **options)
         fitted.append(dict(model.named_parameters()))
     for name, parameter in fitted[0].items():
         assert torch.equal(parameter, fitted[1][name]), name
@@ -240,35 +226,10 @@ def test_copies_have_the_value_and_no_graph():
         assert not copy.loss().requires_grad
 
 
-@pytest.mark.parametrize("model_class", [ScaMLGP, BoostedHierarchicalGP])
-def test_latent_predictions_by_refits(model_class):
-    X, Y = FAMILY.target(5)
-    model = model_class(X, Y, FAMILY.sources())
-    mean, variance, _ = model._leave_one_out()
-    for i in range(5):
-        keep = torch.arange(5) != i
-        y = model.train_targets[keep].unsqueeze(-1)
-        twin = model_class(X[keep], y, FAMILY.sources(), outcome_transform=None)
-        copy_hyperparameters(model, twin)
-        posterior = twin.posterior(X[[i]])
-        torch.testing.assert_close(mean[i], posterior.mean[0, 0])
-        torch.testing.assert_close(variance[i], posterior.variance[0, 0], rtol=1e-4, atol=1e-8)
-    assert hasattr(model, "outcome_transform")
-
-
-@pytest.mark.parametrize("model_class", [ScaMLGP, PlainTarget])
-def test_without_own_formulas_it_is_botorchs(model_class):
-    model = model_class(*FAMILY.target(5), FAMILY.sources()).eval()
-    for observation_noise in (True, False):
-        theirs = loo_cv(model, observation_noise).posterior
-        assert_same_posterior(model.loo_posterior(observation_noise), theirs)
-
-
 CLASSES = [RankWeightedGP, TwoStageTransferGP, GuardedTransferGP, TransferGP, BoostedHierarchicalGP]
 
 
-@pytest.mark.parametrize("n", [3, 4])
-@pytest.mark.parametrize("model_class", CLASSES)
+@pytest.mark.parametrize(("model_class", "n"), [*((each, 3) for each in CLASSES), (TransferGP, 4)])
 def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
     """Also where there are as many points as members."""
     X = FAMILY.inputs(3, n, seed=3)

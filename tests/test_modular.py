@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -12,12 +10,7 @@ from gpytorch.means import ConstantMean
 from botorch_transfer import JointScaMLGP, MeanHierarchicalGP, ScaMLGP, SequentialHierarchicalGP
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.modular import ModularTransferGP, SourcePosteriorGP, resolve_prior
-from botorch_transfer.pretraining import (
-    PretrainedPrior,
-    SourceGPs,
-    SourceHierarchy,
-    clear_memos,
-)
+from botorch_transfer.pretraining import PretrainedPrior, SourceGPs, SourceHierarchy, clear_memos
 from tests.families import OFFSET, ShiftedSines
 from tests.pathwise.drawn_functions import assert_moments
 

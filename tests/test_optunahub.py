@@ -1,7 +1,5 @@
 """The folder for OptunaHub has its layout, loads without PyTorch, and its example runs."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import runpy

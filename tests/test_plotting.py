@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,13 +27,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.plotting import (
-    BLUE,
-    plot_calibration,
-    plot_curves,
-    plot_slice,
-    plot_weights,
-)
+from botorch_transfer.plotting import BLUE, plot_calibration, plot_curves, plot_slice, plot_weights
 from tests.families import ShiftedSines
 from tests.members import hyperprior
 

@@ -1,7 +1,5 @@
 """Pre-training on an accelerator: CUDA, or the simulated device."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

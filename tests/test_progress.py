@@ -1,7 +1,5 @@
 """Long work says how long it takes; a bar is only where somebody looks."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -1,7 +1,5 @@
 """What the README shows runs as it stands there."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Files of priors, and results that are remembered between processes."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

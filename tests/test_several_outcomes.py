@@ -1,7 +1,5 @@
 """One transfer model an outcome."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement

@@ -1,7 +1,5 @@
 """The simulated device; where there is a GPU, what is said of it is checked on CUDA."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from copy import deepcopy

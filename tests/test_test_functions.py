@@ -1,7 +1,5 @@
 """Families of synthetic tasks."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.outcome import Log, Standardize
 from gpytorch.kernels import MaternKernel
@@ -31,6 +28,7 @@ from botorch_transfer.average.transfer import MEMBERS, PATIENCE, member_shares
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 
 FAMILY = ShiftedSines()
 SOURCES = FAMILY.sources()
@@ -41,11 +39,7 @@ PRIOR = {
 TEST_X = FAMILY.inputs(2, 4, seed=5)
 
 
-def fit(model):
-    options = {"optimizer_kwargs": {"options": {"maxiter": 10}}}
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, num_restarts=0, **options)
-    return model
+fit = partial(fit_model, num_restarts=0, max_iter=10)
 
 
 def naive(model, X):

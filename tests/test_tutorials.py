@@ -1,7 +1,5 @@
 """Every tutorial runs from top to bottom: shortly, or in full by ``make tutorials``."""
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

@@ -24,7 +24,7 @@ from benchmarks.studies.methods.external import External
 from benchmarks.studies.metrics import areas, average, complete, failures, normalized, regrets
 from benchmarks.studies.report.tables import suite_table
 from benchmarks.studies.run import Budget
-from benchmarks.studies.statistics import ratio_of_means
+from benchmarks.studies.statistics import ratios
 from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.suites import HEAVY_TAILS, SHIPPED, TUNING, VALIDATION, problems
 
@@ -75,8 +75,7 @@ def report(results: pd.DataFrame) -> str:
         area, mean = areas(pair), average(pair)
         signs, cells = np.sign((area[name] - area[OURS]).round(9)), []
         for values in (area, pair.iloc[:, -1].unstack("method")):
-            ratio = ratio_of_means(values, OURS).loc[name]
-            cells.append(f"{ratio['ratio']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]")
+            cells.append(str(ratios(values, OURS)[name]))
         cells.append(" / ".join(str((signs == sign).sum()) for sign in (1, 0, -1)))
         for n in (1, 5, mean.columns[-1]):
             cells.append(f"{mean[n][name]:.3f} ({mean[n][OURS]:.3f})")

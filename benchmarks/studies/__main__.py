@@ -4,8 +4,6 @@ A study that was interrupted goes on where it stopped by the same command; more 
 suites or methods only add to it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

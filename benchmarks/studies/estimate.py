@@ -1,7 +1,5 @@
 """What a study will cost, from one run of each method that is part of it anyway."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

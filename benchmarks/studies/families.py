@@ -3,8 +3,6 @@
 Alpine's target is one function: there, seeds differ by the sources' data and the noise alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import cast
 

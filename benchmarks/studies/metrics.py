@@ -1,7 +1,5 @@
 """From evaluations to regrets, and from regrets to what a reader asks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

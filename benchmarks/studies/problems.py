@@ -59,11 +59,9 @@ class ProblemSource(Protocol):
     @property
     def name(self) -> str:
         """The name, unique in a study."""
-        ...
 
     def step_seed(self, seed: int, evaluation: int) -> int:
         """The seed of one step of a run; -1 is the draw of the problem, 0 the shared design."""
-        ...
 
     def instance(self, seed: int, history_size: int | None) -> Problem:
         """The problem of one run.
@@ -75,11 +73,9 @@ class ProblemSource(Protocol):
         Returns:
             The problem.
         """
-        ...
 
     def key(self) -> str:
         """A digest of all that its problems depend on, besides the seed."""
-        ...
 
 
 class Problem(Protocol):
@@ -88,56 +84,44 @@ class Problem(Protocol):
     @property
     def name(self) -> str:
         """The target task's name, unique in a study."""
-        ...
 
     @property
     def dim(self) -> int:
         """The number of inputs `d`."""
-        ...
 
     @property
     def history(self) -> History:
         """The source tasks' evaluations."""
-        ...
 
     @property
     def best_known(self) -> float:
         """The best value known beforehand, never shown to methods; `-inf` if there is none."""
-        ...
 
     @property
     def landmarks(self) -> Landmarks:
         """What regrets may be compared with."""
-        ...
 
     @property
     def noise_std(self) -> float:
         """The standard deviation of the noise that methods see values with."""
-        ...
 
     def evaluate(self, x: Tensor) -> float:
         """The value at a `d` tensor without noise, to be maximized; NaN if it failed."""
-        ...
 
     def design(self, num_points: int, seed: int) -> Tensor:
         """The `num_points x d` first points that methods without a prior share."""
-        ...
 
     def draw(self, seen: Tensor, seed: int) -> Tensor:
         """A `d` tensor at random, every allowed point not among the `m x d` seen ones alike."""
-        ...
 
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
         """The allowed point nearest to a `d` tensor and not among the `m x d` seen ones."""
-        ...
 
     def reference(self, seen: Tensor) -> Tensor:
         """An `N x d` tensor of points to compare acquisition values on."""
-        ...
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
         """The `d` tensor where an acquisition is largest, not among the `m x d` seen ones."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """One run: one method on one problem with one seed."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import traceback
@@ -134,7 +132,9 @@ def _evaluations(
             x = method.suggest(problem, _stack(points, problem.dim), Y, now).detach()
         suggested = perf_counter()
         value = problem.evaluate(x)
-        observed = value + problem.noise_std * _standard_normal(now)
+        generator = torch.Generator().manual_seed(now)
+        noise = torch.randn((), generator=generator, dtype=torch.double)
+        observed = value + problem.noise_std * float(noise)
         calibrated = number > len(design) and number - 1 in CALIBRATED_AT
         yield {
             "x": x.tolist(),
@@ -174,11 +174,6 @@ def calibration(model: SingleTaskGP, X: Tensor, Y: Tensor) -> Record:
     z = (Y - posterior.mean[:, 0]) / posterior.variance[:, 0].sqrt()
     covered = (z.abs() <= BAND).double().mean()
     return {"z": float(z.square().mean().sqrt()), "covered": float(covered)}
-
-
-def _standard_normal(seed: int) -> float:
-    generator = torch.Generator().manual_seed(seed)
-    return float(torch.randn((), generator=generator, dtype=torch.double))
 
 
 def _stack(points: list[Tensor], dim: int) -> Tensor:

@@ -4,8 +4,6 @@ Seeds of one problem are not new problems: where a study has several problems, r
 means over seeds, and the bootstrap draws problems first, then seeds of each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -100,6 +98,10 @@ class Estimate:
         """The bootstrap's standard deviation; infinite if a draw of a ratio is."""
         return float(np.nanstd(self.drawn)) if np.isfinite(self.drawn).all() else math.inf
 
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.value:.2f} [{low:.2f}, {high:.2f}]"
+
 
 def ratios(values: pd.DataFrame, reference: str, seed: int = 0) -> dict[str, Estimate]:
     """Each method's mean over that of a reference, with a paired bootstrap.
@@ -135,24 +137,6 @@ def geometric_mean(estimates: Sequence[Estimate]) -> Estimate:
     drawn = np.array([each.drawn for each in estimates])
     with np.errstate(divide="ignore"):  # of nothing, nothing
         return Estimate(float(np.exp(np.log(values).mean())), np.exp(np.log(drawn).mean(axis=0)))
-
-
-def ratio_of_means(values: pd.DataFrame, reference: str, seed: int = 0) -> pd.DataFrame:
-    """Each method's mean over that of a reference, with intervals of a paired bootstrap.
-
-    Args:
-        values: One row a problem and seed, one column a method; problems count the same.
-        reference: The method to compare with.
-        seed: The seed of the resampling.
-
-    Returns:
-        One row a method; columns `ratio`, `low` and `high`, the ends of the central 95 %.
-    """
-    table = {}
-    for method, ratio in ratios(values, reference, seed).items():
-        low, high = ratio.interval
-        table[method] = {"ratio": ratio.value, "low": low, "high": high}
-    return pd.DataFrame.from_dict(table, orient="index")
 
 
 def _problems(values: pd.DataFrame) -> pd.Index:

@@ -1,7 +1,5 @@
 """A study: its plan, its finished runs on disk, its results."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -141,7 +139,7 @@ def gather(folder: Path, problems: Sequence[str] = (), methods: Sequence[str] = 
         ValueError: If two runs have the same problem, method and seed.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
-    if len({_name(record) for record in records}) < len(records):
+    if len({(each["problem"], each["method"], each["seed"]) for each in records}) < len(records):
         raise ValueError(f"{folder} has runs of other data or settings, too: take a new folder.")
     of_problem = {name: number for number, name in enumerate(problems)}
     of_method = {name: number for number, name in enumerate(methods)}
@@ -158,10 +156,6 @@ def gather(folder: Path, problems: Sequence[str] = (), methods: Sequence[str] = 
     table.to_parquet(unfinished)
     unfinished.replace(folder / RESULTS)
     return table
-
-
-def _name(record: Record) -> tuple[str, str, int]:
-    return record["problem"], record["method"], record["seed"]
 
 
 def plan(study: Study, folder: Path) -> list[PlannedRun]:

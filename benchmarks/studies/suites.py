@@ -5,8 +5,6 @@ out, and draws the rest by the suite's name, the target's and the seed, so that 
 the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cache

@@ -13,8 +13,6 @@ mean.
 Black-Box HPO Based on OpenML. NeurIPS Datasets and Benchmarks 2021.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

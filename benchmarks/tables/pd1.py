@@ -10,8 +10,6 @@ have the same configurations on every task.
 JMLR 2024. Section 7.1, Table 4.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

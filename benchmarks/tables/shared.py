@@ -5,8 +5,6 @@ Each table is `NAME.parquet` (one row an evaluation: `task`, the parameters, `y`
 with one `space.json`. None of them is part of the project.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The tuning history that the package ships: four search spaces on 18 tasks each."""
 
-from __future__ import annotations
-
 from benchmarks.tables.table import Failed, Goal, Table, make_table
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 

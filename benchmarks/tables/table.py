@@ -1,7 +1,5 @@
 """What every reader returns: the tasks of one search space, ready for models and studies."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -94,7 +92,8 @@ class Table:
         if num_sources is not None:
             others = _drawn(others, num_sources, seed=zlib.crc32(name.encode()))
         X, Y = self.select([target, *others]).tasks[target]
-        first = _first_of_equal_rows(X)
+        _, first = np.unique(X.numpy(), axis=0, return_index=True)
+        first.sort()  # of equal rows, the first one
         history = {name: self.tasks[name] for name in others}
         return TableProblem(name, X[first], Y[first], history)
 
@@ -136,8 +135,3 @@ def make_table(
 def _drawn(names: list[str], number: int, seed: int) -> list[str]:
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
     return [names[i] for i in order[:number].tolist()]
-
-
-def _first_of_equal_rows(X: Tensor) -> Tensor:
-    _, first = np.unique(X.numpy(), axis=0, return_index=True)
-    return torch.from_numpy(np.sort(first))

@@ -1,7 +1,5 @@
 """Measure the speed table: `python -m benchmarks.timing [--rows source-fit ...]`."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 import warnings

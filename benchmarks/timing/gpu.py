@@ -1,7 +1,5 @@
 """The rows of the speed table on a GPU against the CPU of the same machine: `make bench-gpu`."""
 
-from __future__ import annotations
-
 import argparse
 import warnings
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The hierarchical models' posteriors against that of a `SingleTaskGP` with as many points."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Posteriors of many joint points: memory and time against `SingleTaskGP`, in fresh processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple

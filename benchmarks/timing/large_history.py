@@ -1,7 +1,5 @@
 """The default with large histories: the first suggestion, pre-training included, and more."""
 
-from __future__ import annotations
-
 from statistics import median
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Thousands of source tasks: what pre-training, a file and a step with `ScaMLGP` cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from statistics import median

@@ -1,7 +1,5 @@
 """What all timings share: sizes, rows of the table, interleaved measurement."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping

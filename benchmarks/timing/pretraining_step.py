@@ -1,7 +1,5 @@
 """One Adam step of HyperBO's pre-training against the linear algebra in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

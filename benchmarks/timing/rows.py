@@ -1,7 +1,5 @@
 """The rows of the speed table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from benchmarks.timing import (

@@ -1,7 +1,5 @@
 """`SourceGPs.fit` against a loop of `SingleTaskGP` and `fit_gpytorch_mll`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """How time and memory of `SourceGPs.fit` grow with the number of tasks."""
 
-from __future__ import annotations
-
 from benchmarks.timing.measure import Row, Sizes, in_new_process, peak_memory, readable, threads
 from benchmarks.timing.tasks import random_tasks
 from botorch_transfer import SourceGPs
@@ -17,7 +15,7 @@ def compare(sizes: Sizes) -> list[Row]:
 
 def _row(sizes: Sizes, chunk_elements: int) -> Row:
     counts = sizes.task_counts
-    measured = [fit_in_new_process(sizes, count, chunk_elements) for count in counts]
+    measured = [in_new_process(_fit, sizes, count, chunk_elements) for count in counts]
     seconds, peaks = zip(*measured, strict=True)
     growth, allowed = seconds[-1] / seconds[0], counts[-1] / counts[0]
     # What a chunk takes, and the prior itself, which has to hold every task's inverse factor.
@@ -38,21 +36,8 @@ def _row(sizes: Sizes, chunk_elements: int) -> Row:
     )
 
 
-def fit_in_new_process(sizes: Sizes, num_tasks: int, chunk_elements: int) -> tuple[float, int]:
-    """Fits source GPs where nothing else has used memory before.
-
-    Args:
-        sizes: The tasks' sizes.
-        num_tasks: The number of tasks.
-        chunk_elements: The chunk size.
-
-    Returns:
-        The time in seconds, and the memory in bytes that the fit took at its peak.
-    """
-    return in_new_process(_fit, sizes, num_tasks, chunk_elements)
-
-
 def _fit(sizes: Sizes, num_tasks: int, chunk_elements: int) -> tuple[float, int]:
+    """Seconds and peak memory in bytes of a fit, where nothing else has used memory before."""
     with threads():
         SourceGPs.fit(random_tasks(2, 8, sizes.dim), num_restarts=0)
         tasks = random_tasks(num_tasks, sizes.num_points, sizes.dim)

@@ -1,7 +1,5 @@
 """The source GPs' posterior against the batched `SingleTaskGP` that holds the same data."""
 
-from __future__ import annotations
-
 import torch
 from botorch.models import SingleTaskGP
 from torch import Tensor

@@ -3,8 +3,6 @@
 The step of an average of models optimizes the average of their improvements.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Made-up source tasks: smooth random functions that have something in common."""
 
-from __future__ import annotations
-
 import math
 
 import torch

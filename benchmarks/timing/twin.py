@@ -1,7 +1,5 @@
 """BoTorch's own models with the kernel, hyperpriors, bounds and starts of this package's."""
 
-from __future__ import annotations
-
 import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel

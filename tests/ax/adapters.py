@@ -1,7 +1,5 @@
 """Adapters, and what they encode, without a client or a generation strategy around them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Small experiments whose old runs are known; skipped where Ax is not installed."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Old Ax experiments in the plain space, or one that is much like it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

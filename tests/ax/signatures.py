@@ -1,7 +1,5 @@
 """What functions take, for tests that Ax's own are still as they are overridden."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

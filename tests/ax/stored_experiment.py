@@ -1,7 +1,5 @@
 """Continues a stored experiment in a process of its own: see test_storage."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Ax asks for first, and points to avoid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

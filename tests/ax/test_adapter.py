@@ -1,7 +1,5 @@
 """What the adapter makes of an experiment and its history."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The average of several models, ``TransferGP``, in Ax."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

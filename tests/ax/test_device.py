@@ -1,7 +1,5 @@
 """Ax on an accelerator: ``torch_device`` for the models, their history and the optimizer."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

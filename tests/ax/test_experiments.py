@@ -1,7 +1,5 @@
 """What Ax's clients keep to themselves."""
 
-from __future__ import annotations
-
 import pytest
 from ax.api.client import Client
 from ax.core.arm import Arm

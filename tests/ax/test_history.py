@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import json
 
@@ -95,7 +93,10 @@ def test_tensors_are_columns_by_position():
     ("make", "message"),
     [
         (lambda: read(TABLE, "day"), "no column 'day'"),
-        (lambda: read(TABLE.assign(task=["a", None]), "task"), "Row 1 has no task in the column"),
+        (
+            lambda: read(TABLE.assign(task=["a", None]), "task"),
+            "has no value in row 1, so the run has no task",
+        ),
         (lambda: read(pd.concat([TABLE, TABLE[["n"]]], axis=1), "task"), "several columns 'n'"),
         (lambda: read_tensors({"loss": {"a": (X, Y, -Y)}}), "a value that is not positive"),
         (lambda: read_tensors({"loss": {"a": (Y,) * 4}}), "'loss of a' is a tuple"),

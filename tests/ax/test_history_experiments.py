@@ -1,7 +1,5 @@
 """Old Ax experiments: renamed, missing and additional parameters, other bounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ax.api.configs import ChoiceParameterConfig

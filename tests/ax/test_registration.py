@@ -1,7 +1,5 @@
 """What Ax is told of this package."""
 
-from __future__ import annotations
-
 import json
 
 import torch

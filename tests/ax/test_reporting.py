@@ -1,7 +1,5 @@
 """The report on the models of an Ax study, without a private name."""
 
-from __future__ import annotations
-
 import pytest
 from ax.api.client import Client
 from ax.exceptions.core import UserInputError

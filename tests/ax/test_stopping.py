@@ -1,7 +1,5 @@
 """Trials of Ax that stop early: whether to stop them, and what they are worth."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Experiments that are stored halfway and go on in a fresh process."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """From the first trial to the last, as a user of Ax's Client goes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

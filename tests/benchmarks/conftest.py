@@ -1,7 +1,5 @@
 """Benchmarks are run briefly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

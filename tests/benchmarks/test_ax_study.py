@@ -1,19 +1,10 @@
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("ax")
 pytest.importorskip("sklearn")
 pytest.importorskip("statsmodels")
 
-from benchmarks.ax_study import (
-    METHODS,
-    OLD_TASKS,
-    REFERENCE,
-    Setting,
-    ax_space,
-    report,
-)
+from benchmarks.ax_study import METHODS, OLD_TASKS, REFERENCE, Setting, ax_space, report
 from benchmarks.history_spaces import SPACES
 from botorch_transfer.datasets import tuning_search_space
 

@@ -1,7 +1,5 @@
 """Pruners in studies that replay recorded curves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a part of a learning curve says of the final outcome."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -159,7 +157,7 @@ ROWS = st.tuples(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=40))
 def test_any_table_gives_finite_predictions_or_one_sentence(rows: list[tuple]) -> None:
     frame = DataFrame(rows, columns=["task", "run", "epoch", "loss", "status"])

@@ -1,7 +1,5 @@
 """Search spaces with their source tasks."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Cells, words and codes as people record them."""
 
-from __future__ import annotations
-
 import logging
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Wrong units: random tables with and without one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """GPyTorch's log posterior and its gradient, in what a closed-form objective optimizes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

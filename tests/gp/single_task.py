@@ -1,7 +1,5 @@
 """Source GPs as BoTorch builds and fits them, one model a task."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Source GPs of three small tasks, and what their tests share."""
 
-from __future__ import annotations
-
 import torch
 
 from botorch_transfer.gp import fit as map_fit

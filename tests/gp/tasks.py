@@ -1,7 +1,5 @@
 """Small source data for the tests of pre-training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

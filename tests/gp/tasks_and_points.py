@@ -1,7 +1,5 @@
 """Inputs with a task column, for the tests of coregionalization kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

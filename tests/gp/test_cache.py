@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy

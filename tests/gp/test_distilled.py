@@ -1,7 +1,5 @@
 """Posteriors on inducing points against the dense formula, and where nothing is lost."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError

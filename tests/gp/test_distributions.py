@@ -1,19 +1,11 @@
 """Hyperpriors' families, and densities of the logarithm."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 
 import pytest
 import torch
-from gpytorch.priors import (
-    GammaPrior,
-    HalfCauchyPrior,
-    LogNormalPrior,
-    NormalPrior,
-    UniformPrior,
-)
+from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior, NormalPrior, UniformPrior
 from scipy import integrate, stats
 
 from botorch_transfer.gp.hyperpriors import (

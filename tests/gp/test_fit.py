@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +88,6 @@ def check_gradient(tasks: PaddedTasks, kernel: str, theta: Tensor) -> None:
         torch.testing.assert_close(gradient[:, column], difference, rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=4),
     st.integers(1, 4),
@@ -120,17 +117,6 @@ def test_odd_tasks(kernel: str) -> None:
     check_gradient(tasks, kernel, draw_theta(len(odd)))
 
 
-@given(st.lists(st.integers(1, 7), min_size=2, max_size=4), st.sampled_from(KERNELS), st.booleans())
-def test_padding_changes_nothing(sizes: list[int], kernel: str, known_noise: bool) -> None:
-    data = draw_data(sizes, known_noise=[0] if known_noise else [])
-    theta = draw_theta(len(sizes))
-    value, gradient = objective(padded(data), kernel)(theta, torch.arange(len(sizes)))
-    for index, (name, task) in enumerate(data.items()):
-        alone = objective(padded({name: task}), kernel)(theta[[index]], torch.tensor([0]))
-        torch.testing.assert_close(value[[index]], alone[0], rtol=1e-12, atol=1e-11)
-        torch.testing.assert_close(gradient[[index]], alone[1], rtol=1e-10, atol=1e-10)
-
-
 def test_rows_name_their_task() -> None:
     theta, index = draw_theta(5), torch.tensor([2, 0, 2, 1, 0])
     value, gradient = objective(TASKS)(theta, index)
@@ -148,20 +134,6 @@ def test_known_noise_ignores_its_hyperparameter() -> None:
     value, gradient = objective(TASKS)(theta, index)
     assert torch.equal(objective(TASKS)(other, index)[0], value)
     assert gradient[0, -1] == 0.0
-
-
-def test_likelihood_of_one_point() -> None:
-    tasks = PaddedTasks(
-        X=torch.zeros(1, 1, 1).double(),
-        Y=torch.full((1, 1), 3.0).double(),
-        Yvar=torch.zeros(1, 1).double(),
-        mask=torch.ones(1, 1).bool(),
-        fixed_noise=torch.zeros(1).bool(),
-    )
-    theta = torch.tensor([[1.0, 2.0, 0.01]]).double().log()
-    value = negative_log_likelihood(theta, tasks)
-    expected = -torch.distributions.Normal(0.0, math.sqrt(2.01)).log_prob(torch.tensor(3.0))
-    assert value.item() == pytest.approx(expected.item())
 
 
 def test_covariance_besides_the_kernel() -> None:
@@ -301,13 +273,6 @@ def test_optima_are_stationary_within_the_bounds() -> None:
     assert ((result.noise >= 0.999e-8) & (result.noise <= 10.01)).all()
 
 
-def test_shapes() -> None:
-    result = fit()
-    assert result.lengthscale.shape == (6, 2)
-    assert result.outputscale.shape == result.noise.shape == result.log_posterior.shape == (6,)
-    assert result.lengthscale.dtype is torch.double
-
-
 def test_known_noise_stays_at_its_start() -> None:
     assert fit(num_restarts=0).noise[1].item() == pytest.approx(1e-3)
 
@@ -431,16 +396,6 @@ def test_maximum_likelihood() -> None:
     set_theta(mll, theta_of(result, 0))
     expected = -negative_log_posterior(mll).item()
     assert result.log_posterior[0].item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_fits_of_odd_tasks() -> None:
-    X = torch.rand(6, 1, dtype=torch.double)
-    odd = {"constant": (X, torch.ones_like(X)), "duplicates": (X[:1].repeat(6, 1), X)}
-    odd |= {"single": (X[:1], X[:1])}
-    for kernel in ("rbf", "matern12"):
-        result = fit(padded(odd), kernel)
-        for tensor in vars(result).values():
-            assert tensor.isfinite().all()
 
 
 @pytest.mark.parametrize("size", [1e7, 1e20])
@@ -575,15 +530,12 @@ def test_more_chunks_than_the_memo_holds(monkeypatch) -> None:
         check_equal(fit(chunk_elements=ONE_BY_ONE), expected, tolerance=0.0)
 
 
-def test_progress(capsys) -> None:
+def test_progress_where_it_is_asked_for(capsys) -> None:
     fit(progress=True, chunk_elements=ONE_BY_ONE)
     shown = capsys.readouterr().err
     assert "source GPs: 100%" in shown
     assert "6/6" in shown
-
-
-def test_no_progress_unless_asked_for(capsys) -> None:
-    fit()
+    fit(seed=1)
     assert capsys.readouterr().err == ""
 
 

@@ -1,7 +1,5 @@
 """Frozen posteriors, and predictions at once, against GPyTorch's machinery."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any
 
@@ -92,8 +90,7 @@ def test_frozen_posterior_is_the_models(kind, noise) -> None:
         total = (weights[0] * found[0]).sum() + (weights[1] * found[1]).sum()
         total = total + (weights[:, :3] * found[2]).sum()
         gradients.append(torch.autograd.grad(total, x, retain_graph=True)[0])
-    for ours, theirs in zip((mean, variance, covariance), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close((mean, variance, covariance), expected, atol=1e-8, rtol=1e-8)
     torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-7)
 
 
@@ -289,8 +286,7 @@ def test_predictions_are_gpytorchs(kind, shape) -> None:
         model.prediction_strategy = None
         total = mvn.mean.sum() + mvn.covariance_matrix.sum()
         found.append((mvn.mean, mvn.covariance_matrix, *torch.autograd.grad(total, x)))
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-7)
+    torch.testing.assert_close(*found, atol=1e-8, rtol=1e-7)
 
 
 def test_kernels_with_a_way_of_their_own_are_evaluated_at_once_too() -> None:

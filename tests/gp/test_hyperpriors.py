@@ -1,7 +1,5 @@
 """Defaults, starts and bounds, the residual kernel, likelihoods."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial
@@ -18,7 +16,6 @@ from scipy import stats
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
-    GPHyperparameters,
     Hyperparameter,
     UnseenNoiseLikelihood,
     cautious_hyperparameters,
@@ -30,7 +27,6 @@ from botorch_transfer.gp.hyperpriors import (
 )
 from botorch_transfer.memo import content_key
 from tests.devices import random_state
-from tests.gp.padded import plain_kernel, points
 
 GAMMA = Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2)
 
@@ -39,37 +35,29 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_defaults_are_those_of_the_paper_but_for_the_sources_largest_noise() -> None:
-    def summary(spec: GPHyperparameters) -> list[tuple[object, ...]]:
-        parts = (spec.lengthscale, spec.outputscale, spec.noise)
-        return [(type(p.prior()), p.start, p.lower, p.upper) for p in parts]
+DEFAULTS = {
+    "source": (GammaPrior, (3.0, 6.0), GammaPrior, (2.0, 0.15), (0.5, 1.0), 10.0),
+    "residual": (LogNormalPrior, (0.5, 1.5), LogNormalPrior, (-2.0, 3.0), (1.0, 0.1), 1e-2),
+}
+"""Hyperpriors of lengthscale and outputscale, their starts, and the largest noise."""
 
-    assert summary(SOURCE_HYPERPARAMETERS) == [
-        (GammaPrior, 0.5, 1e-4, 1e2),
-        (GammaPrior, 1.0, 1e-4, 1e2),
-        (LogNormalPrior, 1e-3, 1e-8, 10.0),
+
+@pytest.mark.parametrize(
+    ("spec", "kind"), [(SOURCE_HYPERPARAMETERS, "source"), (RESIDUAL_HYPERPARAMETERS, "residual")]
+)
+def test_defaults_are_those_of_the_paper_but_for_the_sources_largest_noise(spec, kind) -> None:
+    lengthscale, of_lengthscale, outputscale, of_outputscale, starts, largest = DEFAULTS[kind]
+    expected = [
+        (lengthscale(*of_lengthscale), starts[0], 1e-4, 1e2),
+        (outputscale(*of_outputscale), starts[1], 1e-4, 1e2),
+        (LogNormalPrior(-8.0, 2.0), 1e-3, 1e-8, largest),
     ]
-    assert summary(RESIDUAL_HYPERPARAMETERS) == [
-        (LogNormalPrior, 1.0, 1e-4, 1e2),
-        (LogNormalPrior, 0.1, 1e-4, 1e2),
-        (LogNormalPrior, 1e-3, 1e-8, 1e-2),
-    ]
-    lengthscale, outputscale = (
-        SOURCE_HYPERPARAMETERS.lengthscale,
-        SOURCE_HYPERPARAMETERS.outputscale,
-    )
-    assert (lengthscale.prior().concentration, lengthscale.prior().rate) == (3.0, 6.0)
-    assert (outputscale.prior().concentration, outputscale.prior().rate.item()) == (
-        2.0,
-        pytest.approx(0.15),
-    )
-    priors = [
-        RESIDUAL_HYPERPARAMETERS.lengthscale.prior(),
-        RESIDUAL_HYPERPARAMETERS.outputscale.prior(),
-    ]
-    assert [(p.loc.item(), p.scale.item()) for p in priors] == [(0.5, 1.5), (-2.0, 3.0)]
-    noise_prior = SOURCE_HYPERPARAMETERS.noise.prior()
-    assert (noise_prior.loc, noise_prior.scale) == (-8.0, 2.0)
+    x = torch.tensor([0.05, 0.7, 3.0])
+    parts = (spec.lengthscale, spec.outputscale, spec.noise)
+    for part, (prior, *limits) in zip(parts, expected, strict=True):
+        assert [part.start, part.lower, part.upper] == limits
+        assert type(part.prior()) is type(prior)
+        torch.testing.assert_close(part.prior().log_prob(x), prior.log_prob(x))
 
 
 @pytest.mark.parametrize("dim", [1, 6])
@@ -247,25 +235,14 @@ def test_defaults_of_the_residual_kernel() -> None:
     assert type(kernel.base_kernel) is RBFKernel
     torch.testing.assert_close(kernel.outputscale.item(), 0.1, atol=1e-6, rtol=0)
     torch.testing.assert_close(kernel.base_kernel.lengthscale, torch.ones(1, 3))
-    lengthscale, outputscale = kernel.base_kernel.lengthscale_prior, kernel.outputscale_prior
-    assert isinstance(lengthscale, LogNormalPrior)
-    assert (lengthscale.loc, lengthscale.scale) == (0.5, 1.5)
-    assert (outputscale.loc, outputscale.scale) == (-2.0, 3.0)
+    assert isinstance(kernel.base_kernel.lengthscale_prior, LogNormalPrior)
+    assert (kernel.outputscale_prior.loc, kernel.outputscale_prior.scale) == (-2.0, 3.0)
     for constraint in (
         kernel.raw_outputscale_constraint,
         kernel.base_kernel.raw_lengthscale_constraint,
     ):
         assert constraint.lower_bound.item() == pytest.approx(1e-4)
         assert constraint.upper_bound.item() == pytest.approx(1e2)
-
-
-def test_value() -> None:
-    kernel, x = residual_kernel(2).double(), points(4, 2)
-    kernel.base_kernel.lengthscale = torch.tensor([0.3, 0.7])
-    kernel.outputscale = 2.0
-    scaled = x / torch.tensor([0.3, 0.7], dtype=torch.double)
-    expected = 2 * plain_kernel("rbf", scaled, scaled)
-    torch.testing.assert_close(kernel(x).to_dense(), expected, atol=1e-6, rtol=0)
 
 
 def test_other_kernel_hyperparameters_and_batch() -> None:

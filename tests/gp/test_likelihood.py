@@ -1,7 +1,5 @@
 """Closed forms against GPyTorch's kernels, distributions and automatic differentiation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel

@@ -1,12 +1,9 @@
 """Known variances of single points that are added to the learned noise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
@@ -14,6 +11,7 @@ from botorch_transfer import models
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.gp.objective import TargetObjective
 from botorch_transfer.models import GuardedTransferGP, PopulationGP, ScaMLGP, TransferGP
+from tests.fits import fit_model as fit
 from tests.gp.gpytorchs import gpytorchs
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
@@ -26,11 +24,6 @@ ADDED = torch.tensor([0.0, 0.4, 0.0, 0.1, 2.0, 0.0], dtype=torch.double)
 
 def build(kind: str = "ScaMLGP", added: Tensor = ADDED) -> Any:
     return getattr(models, kind)(X, Y, SOURCES, likelihood=AddedNoiseLikelihood(added))
-
-
-def fit(model: Any) -> Any:
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    return model.eval()
 
 
 def dense(model: Any, X_new: Tensor, rows: Any = slice(None)) -> tuple[Tensor, Tensor]:

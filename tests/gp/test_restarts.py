@@ -1,13 +1,10 @@
 """Models without a closed form are fitted by autograd; test_objective.py has those with one."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions.errors import ModelFittingError
 from botorch.models import SingleTaskGP
 from botorch.optim.core import OptimizationResult
 from botorch.optim.fit import fit_gpytorch_mll_scipy
@@ -57,17 +54,6 @@ def test_the_best_of_several_optima_is_kept() -> None:
     fit_from_starts(alone, num_restarts=0, seed=0)
     fit_from_starts(several, num_restarts=3, seed=0)
     assert objective(several) > objective(alone) + 0.1
-
-
-def test_starts_follow_the_seed_and_leave_the_random_state() -> None:
-    mlls = [build(*wavy()) for _ in range(3)]
-    before = torch.get_rng_state()
-    for mll, seed in zip(mlls, (0, 0, 1), strict=True):
-        fit_from_starts(mll, num_restarts=2, seed=seed, options={"maxiter": 2})
-    assert torch.equal(torch.get_rng_state(), before)
-    first, again, other = (objective(mll) for mll in mlls)
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
 
 
 @pytest.mark.parametrize("make_prior", [GammaPrior, LogNormalPrior])
@@ -136,25 +122,6 @@ def test_a_start_that_breaks_down_is_left_out(error: Exception, monkeypatch) -> 
         fit_from_starts(mll, num_restarts=2, seed=0, options={"maxiter": 5})
     assert len(calls) > 3
     assert objective(mll) > before
-
-
-def test_more_starts_are_drawn_where_all_break_down(monkeypatch) -> None:
-    mll, before = build(*wavy()), objective(build(*wavy()))
-    with monkeypatch.context() as patched:
-        calls = break_down(patched, lambda call: call < 5, BREAKDOWNS[0])
-        fit_from_starts(mll, num_restarts=1, seed=0, options={"maxiter": 5})
-    assert len(calls) > 2 + 6
-    assert objective(mll) > before
-
-
-def test_no_start_at_all(monkeypatch) -> None:
-    mll = build(*wavy())
-    before = state(mll)
-    break_down(monkeypatch, lambda call: True, BREAKDOWNS[0])
-    with pytest.raises(ModelFittingError, match="No start leads to an optimum of SingleTaskGP"):
-        fit_from_starts(mll, num_restarts=1, seed=0)
-    for name, value in state(mll).items():
-        assert torch.equal(value, before[name])
 
 
 def test_within_its_time_a_fit_goes_on() -> None:

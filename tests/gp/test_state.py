@@ -1,7 +1,5 @@
 """Copies that share tensors, and states that know the names of their tasks."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable, Mapping

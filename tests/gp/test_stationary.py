@@ -1,7 +1,5 @@
 """The fast path of covariance matrices against GPyTorch's own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import (

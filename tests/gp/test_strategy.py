@@ -1,7 +1,5 @@
 """The posterior of an exact GP, against naive formulas."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 

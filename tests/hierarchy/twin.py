@@ -1,7 +1,5 @@
 """The hierarchical models written down from their formulas: level by level, dense, nothing kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

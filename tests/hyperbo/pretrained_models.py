@@ -1,12 +1,8 @@
 """Pre-trained models for the tests."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import torch
-from botorch.fit import fit_gpytorch_mll
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
@@ -32,7 +28,3 @@ def prior(preset="hyperbo", num_tasks=NUM_TASKS):
 
 def build(n, preset="hyperbo", **options):
     return PretrainedGP(*FAMILY.target(n), prior(preset), **options)
-
-
-def fit(model, **options):
-    return fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)

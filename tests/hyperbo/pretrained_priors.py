@@ -1,7 +1,5 @@
 """Pre-trained priors for the tests."""
 
-from __future__ import annotations
-
 import torch
 from gpytorch.kernels import PeriodicKernel, ScaleKernel
 from gpytorch.means import LinearMean

@@ -1,7 +1,5 @@
 """Pre-training by gradients: options, optimizers, early stopping, held-out tasks."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

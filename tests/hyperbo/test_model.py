@@ -1,7 +1,5 @@
 """Pre-trained models against a dense GP, and their two options."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -15,7 +13,8 @@ from gpytorch.means import ConstantMean
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
-from tests.hyperbo.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, fit, prior
+from tests.fits import fit_model as fit
+from tests.hyperbo.pretrained_models import FAMILY, NUM_TASKS, PRESETS, TEST_X, build, prior
 from tests.models.contract import assert_same_posterior
 
 

@@ -1,7 +1,5 @@
 """Pre-trained priors: training, the GP, presets, files."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError

@@ -1,7 +1,5 @@
 """Small domains of different dimension, drawn from known GPs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

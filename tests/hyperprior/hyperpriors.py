@@ -1,7 +1,5 @@
 """Hyperpriors that are quick to learn, and one that is specified."""
 
-from __future__ import annotations
-
 import torch
 from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 

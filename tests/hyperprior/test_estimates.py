@@ -1,7 +1,5 @@
 """Estimates of domains, draws, and the distributions that are fitted to estimates."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """The likelihood of a domain, against a naive joint one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """HyperBO+'s ensemble: its members and their weights."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,14 +1,11 @@
 """MPHD's model: what its hyperpriors are, and how it is fitted."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.exceptions.errors import InputDataError
-from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -21,6 +18,7 @@ from botorch_transfer.hyperprior.fit import ContextGammaPrior
 from botorch_transfer.hyperprior.models import hyperprior_kernel, hyperprior_mean, hyperprior_noise
 from botorch_transfer.pretraining import NetworkOptions
 from tests.families import ShiftedSines
+from tests.fits import fit_model as fit
 from tests.hyperprior import hyperpriors
 from tests.hyperprior.domains import draw_domain, draw_domains
 
@@ -44,11 +42,6 @@ def mphd() -> Hyperprior:
 def data(n: int, dim: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     family = ShiftedSines(dim)
     return family.target(n, seed=seed)
-
-
-def fit(model, **options):
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
-    return model
 
 
 def objective(model) -> torch.Tensor:
@@ -125,7 +118,7 @@ def test_what_was_saved_drives_a_dimension_never_seen(mphd, tmp_path):
         found = []
         for hyperprior in (mphd, loaded):
             model = each(X, Y, hyperprior, context=context)
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+            fit(model)
             with torch.no_grad():
                 found.append(LogExpectedImprovement(model, Y.max())(candidates))
         assert found[0].isfinite().all()

@@ -1,7 +1,5 @@
 """MPHD's network, the hyperprior it makes, and its training."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from copy import deepcopy
@@ -55,8 +53,7 @@ def test_bounded_head_is_confined():
 def test_contexts_beyond_the_training_data_are_clipped():
     found = network()
     beyond = torch.tensor([[7.0, -3.0], [0.0, 99.0]], dtype=torch.double)
-    for left, right in zip(found(beyond), found(CONTEXTS[[0, 2]]), strict=True):
-        torch.testing.assert_close(left, right)
+    torch.testing.assert_close(found(beyond), found(CONTEXTS[[0, 2]]))
 
 
 def test_one_context_only():
@@ -170,7 +167,7 @@ def test_training_improves_and_freezes():
 
 def test_priors_keep_single_estimates_from_narrow_distributions():
     def largest_shape(**changes):
-        options = replace(PAPER, num_steps=300, learning_rate=4e-2, **changes)
+        options = replace(PAPER, num_steps=100, learning_rate=4e-2, **changes)
         return float(fit_network(CONTEXT, LENGTHSCALE, FITTED_BASE, options)(CONTEXT)[0].max())
 
     assert max(largest_shape(weight_penalty=1.0), largest_shape(shape_spread=0.5)) < 50
@@ -182,7 +179,7 @@ def test_estimates_that_happen_to_be_close_are_no_reason_to_be_sure():
     context = torch.tensor([[2.0], [2.0], [3.0], [3.0]], dtype=torch.double)
     lengthscale = torch.tensor([0.500, 0.501, 0.900, 0.901], dtype=torch.double)
     base = fit_gamma(lengthscale)
-    options = NetworkOptions(num_steps=400, learning_rate=4e-2)
+    options = NetworkOptions(num_steps=300, learning_rate=4e-2)
 
     def largest_factor(options):
         shape, _ = fit_network(context, lengthscale, base, options)(context)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -12,9 +10,7 @@ from scipy import integrate, stats
 
 from botorch_transfer.hyperprior import fit as validation
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
-from botorch_transfer.hyperprior.prior import (
-    hierarchical_negative_log_likelihood,
-)
+from botorch_transfer.hyperprior.prior import hierarchical_negative_log_likelihood
 from botorch_transfer.pretraining import Hyperprior
 
 

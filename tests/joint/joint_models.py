@@ -1,7 +1,5 @@
 """Joint models for the tests, by their names in the paper."""
 
-from __future__ import annotations
-
 import torch
 
 from botorch_transfer import (

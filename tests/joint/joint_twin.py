@@ -1,7 +1,5 @@
 """Joint models written down from their formulas: one dense GP over all tasks, nothing exploited."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The target of a joint GP, given its sources: batches, memory. Values are tested on the models."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """Fits of joint models in closed form: values, gradients and optima against GPyTorch's."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import nullcontext
 
@@ -15,6 +13,7 @@ from botorch_transfer import JointHierarchicalGP, JointScaMLGP, progress
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.joint.conditional import JointObjective
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood, target_frozen
+from tests.fits import fit_model
 from tests.gp.gpytorchs import gpytorchs
 from tests.joint.joint_models import BLOCKS, FAMILY, MODELS, build, sources
 
@@ -90,7 +89,7 @@ def test_models_are_fitted_in_closed_form(name, n, monkeypatch):
 
     before = value()
     options = {"num_restarts": 0, "optimizer_kwargs": {"options": {"maxiter": 5}}}
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(mll.model.likelihood, mll.model), **options)
+    fit_model(mll.model, **options)
     assert not mll.model.training
     assert value() > before
 
@@ -100,7 +99,7 @@ def test_a_long_fit_says_so(is_long, monkeypatch, caplog):
     monkeypatch.setattr(progress, "PATIENCE", 0.0 if is_long else 1000.0)
     model = build("HGP")
     with caplog.at_level(logging.INFO):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+        fit_model(model, num_restarts=0)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == is_long
     for message in told:

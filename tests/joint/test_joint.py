@@ -1,7 +1,5 @@
 """Joint models against their dense twins, and what they share."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from dataclasses import replace
@@ -26,6 +24,7 @@ from botorch_transfer import (
 from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS
 from botorch_transfer.joint import models as joint
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood
+from tests.fits import fit_model
 from tests.joint.joint_models import (
     BLOCKS,
     FAMILY,
@@ -83,8 +82,7 @@ def test_marginal_likelihood_is_the_joint_one(name, num_tasks, noise):
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(value, parameters)
     references = torch.autograd.grad(expected, parameters)
-    for gradient, reference in zip(gradients, references, strict=True):
-        torch.testing.assert_close(gradient, reference, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(gradients, references, rtol=1e-6, atol=1e-6)
 
 
 def test_objective_of_the_fit_has_hyperpriors_and_the_sources(name):
@@ -161,8 +159,7 @@ def test_sources_are_standardized_one_by_one(name):
     model = build(name, num_tasks=5)
     points = model.conditional.points
     raw = [task[1].squeeze(-1) for task in sources(5).values()]
-    for Y, expected in zip(points.Y.split(points.sizes), standardized(raw), strict=True):
-        torch.testing.assert_close(Y, expected)
+    torch.testing.assert_close(points.Y.split(points.sizes), standardized(raw))
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -261,10 +258,7 @@ def test_another_kind_of_kernel(name):
     count = 1 if model_class is IntrinsicCoregionalizationGP else 3
     kernels = [MaternKernel(1.5) for _ in range(count)]
     model = model_class(*FAMILY.target(4), sources(2), covar_modules=kernels, **options)
-    fit_gpytorch_mll(
-        ExactMarginalLogLikelihood(model.likelihood, model),
-        optimizer_kwargs={"options": {"maxiter": 3}},
-    )
+    fit_model(model, max_iter=3)
     assert (model.posterior(TEST_X).variance > 0).all()
 
 
@@ -297,7 +291,7 @@ def test_fit_keeps_to_the_bounds(name, monkeypatch):
     history = FAMILY.sources((15,))["task 0"]
     repeated = (history[0][:5].repeat(3, 1), torch.randn(15, 1).double())
     model = model_class(X, Y, [repeated], **options)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    fit_model(model, num_restarts=0)
     torch.testing.assert_close(model.source_noise, torch.full((1,), 1e-2, dtype=torch.double))
 
 
@@ -427,7 +421,7 @@ def test_modular_and_joint_fits_are_the_same():
     X, Y = FAMILY.target(0)
     history = FAMILY.sources((12, 15))
     model = JointScaMLGP(X, Y, history, hyperparameters="paper")
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    fit_model(model)
     found = model.posterior(TEST_X)
     expected = ScaMLGP(X, Y, SourceGPs.fit(history), hyperparameters="paper").posterior(TEST_X)
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-3, atol=1e-3)

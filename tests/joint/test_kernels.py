@@ -1,7 +1,5 @@
 """What all coregionalization kernels share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel

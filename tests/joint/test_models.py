@@ -1,16 +1,12 @@
 """What each joint model is: its kernel, and the models and formulas that it equals."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import MultiTaskGP, SingleTaskGP
 from gpytorch.kernels import IndexKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import (
     IntrinsicCoregionalizationGP,
@@ -28,6 +24,7 @@ from botorch_transfer.gp.tasks import TaskUnits
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.prior import Observations
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(6, seed=31)
@@ -62,7 +59,7 @@ def test_kernels_start_apart():
     model = LinearCoregionalizationGP(*FAMILY.target(6), FAMILY.sources((8,)))
     starts = torch.cat([kernel.lengthscale for kernel in model.covar_modules])
     torch.testing.assert_close(starts[:, 0], torch.tensor([0.25, 1.0], dtype=torch.double))
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    fit_model(model, num_restarts=0)
     first, second = model.task_covariances
     assert not torch.allclose(first, second, rtol=0.05)
 
@@ -200,7 +197,7 @@ def test_a_source_of_noise_gets_less_weight():
     noise = torch.randn(20, 1, generator=generator, dtype=torch.double)
     history["noise"] = (FAMILY.inputs(20, seed=9), noise)
     model = WeightedSourceGP(X, Y, history, normalize=True)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    fit_model(model, num_restarts=0)
     helpful, useless = model.weights
     scales = [kernel.outputscale for kernel in model.covar_modules]
     assert helpful * scales[0] > 10 * useless * scales[1]

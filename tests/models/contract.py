@@ -7,8 +7,6 @@ does with a model runs on ``MINIMAL``, the base class, and on the ``INEXACT`` re
 whose predictions are not those of one exact GP.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -424,6 +422,10 @@ def where(condition: Callable[[ModelCase], bool]) -> pytest.MarkDecorator:
 
 on_every_model = where(lambda case: True)
 """Parametrizes a test by all cases, siblings too."""
+
+
+on_every_kind_of_fit = where(lambda case: not case.sibling or case.fit_only)
+"""Parametrizes a test by the cases that differ in more than a formula."""
 
 
 def variants(

@@ -1,7 +1,5 @@
 """The contract of every model, 2: acquisition functions, optimized by ``optimize_acqf``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -135,7 +133,7 @@ def test_single_candidates(case, name):
 
 # Two candidates of a batch may coincide, which makes their joint posterior singular.
 @pytest.mark.filterwarnings("ignore:A not p.d.", "ignore:Optimization failed")
-@variants("name", everywhere=["qLogNEI"], inexact=["qKG", "qMES", "JES"])
+@variants("name", representatives=["qLogNEI"], inexact=["qKG", "qMES", "JES"])
 def test_batches_of_candidates(case, name):
     _assert_optimized(case, name, q=2)
 
@@ -148,7 +146,7 @@ def test_all_acquisitions(name):
 
 
 @pytest.mark.gaussian  # BoTorch's ensembles don't support look-ahead acquisitions
-@variants("name", everywhere=["qKG", "JES"], inexact=["LogEI", "qLogNEI", "qMES", "GIBBON"])
+@variants("name", representatives=["qKG", "JES"], inexact=["LogEI", "qLogNEI", "qMES", "GIBBON"])
 def test_derivatives_of_acquisitions(case, name):
     acquisition = EVERYTHING[name](case.target(4))
     q = 4 if name == "qKG" else 1

@@ -1,18 +1,16 @@
 """The contract of every model: batches of models, several targets at once."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
 import torch
 from botorch.acquisition import qLogExpectedImprovement
-from botorch.fit import fit_gpytorch_mll
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import assert_same_posterior, parts, variants
 
 # An ensemble is a batch already.
@@ -74,8 +72,7 @@ def test_batches_fit_as_their_members_do(case):
     model = case.build(X, Y)
     start = deepcopy(model)
     brief = {"options": {"maxiter": 8}}
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, num_restarts=1, optimizer_kwargs=brief)
+    fit_model(model, num_restarts=1, optimizer_kwargs=brief)
     for index in range(2):
         before = load_member(start, case.build(X[index], Y[index]), index)
         after = load_member(model, case.build(X[index], Y[index]), index)
@@ -135,7 +132,7 @@ def test_paths_of_batches(case):
         torch.testing.assert_close(paths(X), Y.squeeze(-1).expand(5, 2, 3), atol=0.3, rtol=0)
 
 
-@variants("n", everywhere=[4], representatives=[0], siblings=[4])
+@variants("n", everywhere=[4], representatives=[0])
 def test_a_state_is_expanded_to_a_batch(case, n):
     """As in BoTorch's tutorial of RGPE, which predicts each point from the others."""
     X, Y = FAMILY.target(n)

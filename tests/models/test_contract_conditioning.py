@@ -1,7 +1,5 @@
 """The contract of every model, 3: conditioning and fantasies equal a rebuilt model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch import settings

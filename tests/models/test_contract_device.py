@@ -4,12 +4,10 @@ What a model does goes through all of it, once and briefly. ``make test-device``
 tests of the contract there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -37,11 +35,11 @@ from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.gp.objective import TargetObjective
 from tests.devices import launches, random_state, waits
 from tests.families import OFFSET, SCALE, ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import bounds, parts, priors_of, variants, where
 
 CPU = ShiftedSines(device="cpu")
 TOLERANCE = 1e-10
-BRIEF = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 2}}}
 
 
 @pytest.fixture
@@ -68,9 +66,7 @@ def _pretrained(pretrain, family, sizes):
     return pretrain(family.sources(sizes), input_transform=None)
 
 
-def fit(model, **options):
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    return fit_gpytorch_mll(mll, **BRIEF, **options)
+fit = partial(fit_model, num_restarts=1, max_iter=2)
 
 
 def assert_close_on(device, ours, expected):

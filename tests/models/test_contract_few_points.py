@@ -1,13 +1,11 @@
 """The contract of every model, 6 and 7: few points, odd data, and the same numbers twice."""
 
-from __future__ import annotations
+from functools import partial
 
 import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
-from botorch.fit import fit_gpytorch_mll
 from botorch.optim import optimize_acqf
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +13,7 @@ from botorch_transfer.joint.models import JointTransferGP
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.pretraining import SourceGPs, clear_memos
 from tests.families import OFFSET, SCALE, ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import (
     BUDGET,
     assert_same_posterior,
@@ -30,10 +29,7 @@ FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(5, seed=61)
 
 
-def fit(model):
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, num_restarts=1, optimizer_kwargs={"options": {"maxiter": 5}})
-    return model
+fit = partial(fit_model, num_restarts=1, max_iter=5)
 
 
 def assert_sound(model):

@@ -3,8 +3,6 @@
 That a fit repeats, and leaves the random state as it is, test_contract_few_points.py has.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -20,7 +18,7 @@ from torch.nn import ModuleList
 from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
-from tests.models.contract import on_every_model, parts, priors_of, where
+from tests.models.contract import on_every_kind_of_fit, on_every_model, parts, priors_of, where
 
 FAMILY = ShiftedSines()
 
@@ -36,7 +34,7 @@ def objective(model) -> float:
     return total
 
 
-BRIEF = {"num_restarts": 1, "optimizer_kwargs": {"options": {"maxiter": 10}}}
+BRIEF = {"num_restarts": 0, "optimizer_kwargs": {"options": {"maxiter": 5}}}
 
 
 def fit(model, **kwargs):
@@ -58,7 +56,7 @@ def assert_equal_bits(left: dict[str, Tensor], right: dict[str, Tensor]) -> None
         ), name
 
 
-@on_every_model
+@on_every_kind_of_fit
 def test_noise_that_was_set_and_fixed_is_kept(case):
     model = case.target(5)
     model.likelihood.noise = 0.3
@@ -71,7 +69,7 @@ def test_noise_that_was_set_and_fixed_is_kept(case):
             torch.testing.assert_close(noise, torch.full_like(noise, 0.3))
 
 
-@on_every_model
+@on_every_kind_of_fit
 def test_a_constraint_of_the_noise_holds(case):
     model = case.target(5)
     constraint = GreaterThan(0.2)
@@ -85,7 +83,7 @@ def test_a_constraint_of_the_noise_holds(case):
 
 
 @pytest.mark.gaussian
-@where(lambda case: not case.frozen)
+@where(lambda case: not case.frozen and (not case.sibling or case.fit_only))
 def test_fit_improves_the_objective(case):
     model = case.target(1)
     before = objective(model)
@@ -114,7 +112,7 @@ def test_more_starts_are_no_worse(representative):
 
 
 @pytest.mark.gaussian
-@where(lambda case: not case.sibling or case.fit_only)  # their optima are their rooms' tests
+@on_every_kind_of_fit  # the optima of siblings are their rooms' tests
 def test_a_fitted_model_is_at_an_optimum(case):
     model = case.target(6)
     before = objective(model)

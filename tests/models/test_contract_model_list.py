@@ -1,7 +1,5 @@
 """The contract of every model, 2: several outcomes and constraints, in a ``ModelListGP``."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -28,9 +26,10 @@ from botorch.optim import optimize_acqf
 from botorch.sampling.list_sampler import ListSampler
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.multi_objective.box_decompositions import NondominatedPartitioning
-from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+from gpytorch.mlls import SumMarginalLogLikelihood
 
 from tests.families import OFFSET, SCALE, ShiftedSines
+from tests.fits import fit_model
 from tests.models.contract import BRIEFLY, BUDGET, MINIMAL, bounds
 
 FAMILY = ShiftedSines()
@@ -141,7 +140,7 @@ def test_fits_as_a_list(models):
     twins = deepcopy(models).models
     fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models), **BRIEFLY)
     for model, twin in zip(models.models, twins, strict=True):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(twin.likelihood, twin), **BRIEFLY)
+        fit_model(twin, **BRIEFLY)
         X = FAMILY.inputs(3)
         torch.testing.assert_close(model.posterior(X).mean, twin.posterior(X).mean)
 

@@ -1,7 +1,5 @@
 """The contract of every model, 2: functions drawn from the posterior."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

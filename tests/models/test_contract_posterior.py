@@ -1,7 +1,5 @@
 """The contract of every model, 1: posteriors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.acquisition.objective import (
@@ -148,7 +146,7 @@ def test_the_same_question_has_the_same_answer(case, n):
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
-@variants("n", everywhere=[5], representatives=[0], siblings=[5])
+@variants("n", everywhere=[5], representatives=[0])
 def test_single_precision(case, n):
     single, double = ShiftedSines(dtype=torch.float), ShiftedSines()
     model = case.build(*single.target(n), case.prior(single))

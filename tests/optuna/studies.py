@@ -1,7 +1,5 @@
 """Old studies and histories for the tests of the sampler."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

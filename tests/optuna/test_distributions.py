@@ -1,7 +1,5 @@
 """Optuna's distributions as parameters, and back."""
 
-from __future__ import annotations
-
 import pytest
 from optuna.distributions import (
     BaseDistribution,

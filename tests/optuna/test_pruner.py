@@ -1,7 +1,5 @@
 """Stopping trials by what learning curves of earlier studies tell."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from pathlib import Path

@@ -1,15 +1,13 @@
 """The sampler in real studies."""
 
-from __future__ import annotations
-
 import logging
+import multiprocessing
 import pickle
-import subprocess
-import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +26,7 @@ from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from botorch_transfer.suggestion import reading
 from tests.optuna.studies import UNIT, old_study, sampler, states, table
-from tests.optuna.worker import objective as slow_objective
-from tests.optuna.worker import open_study
 from tests.suggestion.brief_search import brief_search
-
-
-@pytest.fixture(autouse=True)
-def _brief_search() -> Iterator[None]:
-    with brief_search():
-        yield
 
 
 def objective(trial: Trial) -> float:
@@ -463,20 +453,40 @@ def test_two_threads():
     assert _apart(study) > 1e-4
 
 
+def _open_study(storage: str, seed: int) -> optuna.Study:
+    """Opens a study in a database, or in a journal file."""
+    backend: str | optuna.storages.JournalStorage = storage
+    if "://" not in storage:
+        file = optuna.storages.journal.JournalFileBackend(storage)
+        backend = optuna.storages.JournalStorage(file)
+    options = {"study_name": "new", "load_if_exists": True, "sampler": sampler(seed=seed)}
+    return optuna.create_study(storage=backend, **options)
+
+
+def _work(storages: list[str], both_started: Barrier, seed: int) -> None:
+    def slowly(trial: Trial) -> float:
+        time.sleep(0.05)  # trials overlap
+        return objective(trial)
+
+    both_started.wait(120)
+    with brief_search():
+        for storage in storages:
+            _open_study(storage, seed).optimize(slowly, n_trials=2)
+
+
 def test_two_processes_lose_nothing_and_repeat_nothing(tmp_path: Path):
     storages = [f"sqlite:///{tmp_path}/study.db", str(tmp_path / "journal.log")]
     for storage in storages:
-        open_study(storage, "new", seed=0)  # so that the tables are made once
-    command = [sys.executable, "-m", "tests.optuna.worker", *storages, "new", "2", "1"]
-    other = subprocess.Popen(command)
-    for storage in storages:  # this process is the first worker, and starts with the other one
-        study = open_study(storage, "new", seed=0)
-        while not study.trials and other.poll() is None:
-            time.sleep(0.5)
-        study.optimize(slow_objective, n_trials=2)
-    assert other.wait(timeout=300) == 0
+        _open_study(storage, seed=0)  # so that the tables are made once
+    context = multiprocessing.get_context("spawn")
+    both_started = context.Barrier(2)
+    other = context.Process(target=_work, args=(storages, both_started, 1))
+    other.start()
+    _work(storages, both_started, 0)
+    other.join(120)
+    assert other.exitcode == 0
     for storage in storages:
-        study = open_study(storage, "new", seed=0)
+        study = _open_study(storage, seed=0)
         assert states(study) == [TrialState.COMPLETE] * 4
         assert _apart(study) > 1e-4
 
@@ -602,8 +612,8 @@ def test_distributions_may_change(change: str):
     before, after = CHANGES[change]
     old = [old_study(before, name, trials=12) for name in ("monday", "tuesday")]
     study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(after, n_trials=4)
-    assert states(study) == [TrialState.COMPLETE] * 4
+    study.optimize(after, n_trials=2)
+    assert states(study) == [TrialState.COMPLETE] * 2
     assert study.trials[0].value < 0.03  # a random trial's is .1 to .4
     names = study.trials[0].params.keys()
     assert study.sampler.infer_relative_search_space(study, study.ask()).keys() == names
@@ -666,17 +676,12 @@ def _add(study: optuna.Study, x: float, value: float) -> None:
     study.add_trial(create_trial(params={"x": x}, distributions=UNIT, value=value))
 
 
-@pytest.mark.parametrize("bad", [54_321.0, 1e30])
-def test_diverged_trials_of_this_study_hardly_matter(bad: float, asked: list[dict[str, Any]]):
+def test_diverged_trials_of_this_study_hardly_matter(asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=sampler(seed=0))
-    _add(study, 0.9, bad)
+    _add(study, 0.9, 54_321.0)
     study.optimize(objective, n_trials=2)
     assert all(trial.value < 0.05 for trial in study.trials[1:])
-    is_code = bad == 1e30
-    assert asked[-1]["runs"]["value"].isna().tolist() == [is_code, False]
-    assert len(asked[-1]["failed"]) == is_code
-    if not is_code:
-        assert -5 < asked[-1]["Y"].min() < -0.1
+    assert -5 < asked[-1]["Y"].min() < -0.1
 
 
 def test_diverged_values_may_count_as_they_are(asked: list[dict[str, Any]]):

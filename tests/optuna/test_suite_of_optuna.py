@@ -4,8 +4,6 @@ All of them but one class: `SingleOnlySamplerTestCase` is for samplers that refu
 objectives, which this one takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the tests of drawn functions share."""
 
-from __future__ import annotations
-
 import torch
 
 

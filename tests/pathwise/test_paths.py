@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -37,8 +35,7 @@ def test_draws_are_those_of_botorch(model_class, monkeypatch):
         found.append((value, *torch.autograd.grad(value.sin().sum(), X)))
         model._clear_cache()
         monkeypatch.setattr(Strategy, "frozen_at", lambda *args: None)
-    for ours, reference in zip(*found, strict=True):
-        torch.testing.assert_close(ours, reference, rtol=0, atol=1e-7)
+    torch.testing.assert_close(*found, rtol=0, atol=1e-7)
 
 
 def test_members_without_a_share_are_not_drawn():

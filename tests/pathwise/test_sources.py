@@ -1,7 +1,5 @@
 """Paths of source posteriors, joint models and pre-trained models."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

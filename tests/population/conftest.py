@@ -1,7 +1,5 @@
 """Every test of this room pre-trains for itself."""
 
-from __future__ import annotations
-
 import pytest
 
 

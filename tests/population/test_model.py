@@ -1,19 +1,16 @@
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import PopulationGP, SourcePopulation
 from botorch_transfer.gp.frozen import expand
 from botorch_transfer.population import model as module
+from tests.fits import fit_model as fit
 from tests.gp.padded import points
 from tests.models.contract import assert_same_posterior
 from tests.pathwise.drawn_functions import assert_moments
@@ -69,10 +66,6 @@ def predict(model):
         return posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
 
     return function
-
-
-def fit(model, **kwargs):
-    return fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **kwargs)
 
 
 CASES = [
@@ -304,7 +297,7 @@ def test_functions_drawn_without_points_have_a_random_scale_and_level(known_nois
     prior = prior_of("ragged", "rbf")
     model = PopulationGP(X, Y, prior, train_Yvar=0 * Y + 0.1 if known_noise else None)
     torch.manual_seed(0)
-    paths = draw_matheron_paths(model, torch.Size([4000]))
+    paths = draw_matheron_paths(model, torch.Size([2000]))
     with torch.no_grad():
         assert_moments(paths(TEST_X), model.posterior(TEST_X), tolerance=0.1)
 
@@ -312,7 +305,7 @@ def test_functions_drawn_without_points_have_a_random_scale_and_level(known_nois
 def test_drawn_levels_and_scales():
     model = PopulationGP(*target(0), PRIOR)
     torch.manual_seed(0)
-    path = model.covar_module.draw(torch.Size([20_000]), torch.Size(), 64)["mean"]
+    path = model.covar_module.draw(torch.Size([8000]), torch.Size(), 64)["mean"]
     mean, scale = model.covar_module.common(TEST_X), model.scale
     values = path(TEST_X)
     expected = scale.variance * torch.outer(mean, mean) + scale.level_variance

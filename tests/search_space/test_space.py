@@ -5,9 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -365,15 +363,6 @@ def test_json_files(tmp_path):
     path = tmp_path / "space.json"
     path.write_text(json.dumps({"goal": "max", "params": spec}))
     assert SearchSpace.from_json(path) == SearchSpace.from_dict(spec)
-
-
-def acquisition(space):
-    X = space.encode(space.sample(8, seed=0))
-    Y = (X * torch.arange(1, space.dim + 1)).sum(-1, keepdim=True)
-    return UpperConfidenceBound(SingleTaskGP(X, Y), beta=0.1)
-
-
-OPTIONS = {"num_restarts": 1, "raw_samples": 8, "q": 1}
 
 
 ROW = SVM.sample(1, seed=0)

@@ -1,7 +1,5 @@
 """ScaML-GP written down from its formula: loops over tasks, dense solves, nothing kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy

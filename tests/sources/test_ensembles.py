@@ -1,9 +1,7 @@
-from __future__ import annotations
+from functools import partial
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_transfer import RankWeightedGP, SourceGPs, TwoStageTransferGP
 from botorch_transfer.gp import conditioned
@@ -18,6 +16,7 @@ from botorch_transfer.sources.ensembles import (
     symmetric_root,
 )
 from tests.families import ShiftedSines
+from tests.fits import fit_model
 
 FAMILY = ShiftedSines()
 PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
@@ -25,9 +24,7 @@ TEST_X = FAMILY.inputs(2, 4, seed=5)
 CLASSES = [RankWeightedGP, TwoStageTransferGP]
 
 
-def fit(model):
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
-    return model
+fit = partial(fit_model, num_restarts=0)
 
 
 def own_posterior(model, A):
@@ -177,7 +174,7 @@ def test_weights_by_direct_computation_on_the_same_draws(n, known_noise, monkeyp
     monkeypatch.setattr(ensemble, "NUM_SAMPLES", 40)
     monkeypatch.setattr(ensemble, "SEED", 3)
     model = RankWeightedGP(X, Y, PRIOR, Yvar)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0)
+    fit_model(model, num_restarts=0)
     y, noise = model.train_targets, model.likelihood.noise.expand(n)
     order = canonical_order(X, y)
     with torch.no_grad():

@@ -1,14 +1,11 @@
 """ScaML-GP against its formula, and its defaults against the paper."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from gpytorch.settings import detach_test_caches
@@ -23,6 +20,7 @@ from botorch_transfer import (
 from botorch_transfer.gp import combine
 from botorch_transfer.gp.frozen import expand
 from tests.families import SCALE, ShiftedSines
+from tests.fits import fit_model
 from tests.models.test_contract_acquisition import EVERYTHING
 from tests.sources.scaml_twin import botorch_twin, sources_of, twin_of
 
@@ -170,53 +168,7 @@ def test_acquisitions_equal_those_of_the_formulas_gp(name):
             results.append((value, torch.autograd.grad(value.sum(), points)[0]))
     assert results[0][0].isfinite().all()
     nan = name == "PES"  # which has no derivative at a point that is one of the optima
-    for left, right in zip(*results, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-7, equal_nan=nan)
-
-
-# -------------------------------------------------------------------------------------- the paper's
-
-
-def test_residual_kernel_of_the_paper():
-    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperparameters="paper")
-    residual = model.residual_covar_module
-    assert isinstance(residual, ScaleKernel)
-    assert isinstance(residual.base_kernel, RBFKernel)
-    assert residual.base_kernel.lengthscale.tolist() == [[1.0, 1.0]]
-    assert residual.outputscale.item() == pytest.approx(0.1)
-    lengthscale_prior = residual.base_kernel.lengthscale_prior
-    assert isinstance(lengthscale_prior, LogNormalPrior)
-    assert (lengthscale_prior.loc, lengthscale_prior.scale) == (0.5, 1.5)
-    assert isinstance(residual.outputscale_prior, LogNormalPrior)
-    assert (residual.outputscale_prior.loc, residual.outputscale_prior.scale) == (-2.0, 3.0)
-    for constraint in (
-        residual.raw_outputscale_constraint,
-        residual.base_kernel.raw_lengthscale_constraint,
-    ):
-        assert constraint.lower_bound.item() == pytest.approx(1e-4)
-        assert constraint.upper_bound.item() == pytest.approx(1e2)
-
-
-def test_noise_of_the_paper():
-    likelihood = ScaMLGP(*FAMILY.target(3), FAMILY.sources(), hyperparameters="paper").likelihood
-    assert likelihood.noise.item() == pytest.approx(1e-3)
-    noise_prior = likelihood.noise_covar.noise_prior
-    assert isinstance(noise_prior, LogNormalPrior)
-    assert (noise_prior.loc, noise_prior.scale) == (-8.0, 2.0)
-    constraint = likelihood.noise_covar.raw_noise_constraint
-    assert constraint.lower_bound.item() == pytest.approx(1e-8)
-    assert constraint.upper_bound.item() == pytest.approx(1e-2)
-
-
-@pytest.mark.parametrize("num_tasks", [1, 2, 7])
-def test_weights_of_the_paper(num_tasks):
-    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[num_tasks]), hyperparameters="paper")
-    assert model.weights.shape == (num_tasks,)
-    torch.testing.assert_close(model.weights, torch.full_like(model.weights, 1 / num_tasks))
-    weights_prior = model.mean_module.task_weights.weights_prior
-    assert isinstance(weights_prior, GammaPrior)
-    assert (weights_prior.concentration, weights_prior.rate) == (1.0, 1.0)
-    assert model.mean_module.task_weights is model.covar_module.kernels[1].task_weights
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-7, equal_nan=nan)
 
 
 # -------------------------------------------------------------------------------------- how it acts
@@ -229,7 +181,7 @@ def test_it_stays_honest_with_one_and_two_points(model_class):
     sources = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.6, 0.9, 1.2)}
     for n in (1, 2):
         model = model_class(*FAMILY.target(n), sources)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        fit_model(model)
         posterior = model.posterior(test_X, observation_noise=True)
         z = (FAMILY.value(test_X) - posterior.mean) / posterior.variance.sqrt()
         assert 0.3 < z.square().mean().sqrt().item() < 4.0
@@ -266,15 +218,10 @@ def test_many_noisy_points_are_known_to_be_noisy(noisy_sources):
     found = {}
     for name in ("cautious", "paper"):
         model = ScaMLGP(X, noisy(Y), SourceGPs.fit_once(sources), hyperparameters=name)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        fit_model(model)
         found[name] = model.likelihood.noise.sqrt().item() * model.outcome_transform.stdvs.item()
     assert found["cautious"] == pytest.approx(noise, rel=0.2)
     assert found["paper"] <= 0.1 * model.outcome_transform.stdvs.item() + 1e-6
-
-
-def test_unknown_hyperpriors_are_refused():
-    with pytest.raises(ValueError, match="hyperparameters= must be 'cautious' or 'paper'"):
-        ScaMLGP(*FAMILY.target(2), FAMILY.sources(), hyperparameters="bold")
 
 
 def test_a_relevant_source_outweighs_an_irrelevant_one():
@@ -282,7 +229,7 @@ def test_a_relevant_source_outweighs_an_irrelevant_one():
     noise = torch.randn(30, 1, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     sources = {"relevant": (X, FAMILY.value(X)), "noise": (X, 50.0 + 10.0 * noise)}
     model = ScaMLGP(*FAMILY.target(8), sources)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    fit_model(model)
     relevant, irrelevant = model.weights.tolist()
     assert relevant > 0.5
     assert irrelevant < 0.1
@@ -299,14 +246,6 @@ def test_users_residual_kernel_is_used():
         expected = expected + weight**2 * source.covariance(X, X)
     torch.testing.assert_close(model.covar_module(X).to_dense(), expected)
     assert model.residual_covar_module is kernel
-
-
-def test_weights_can_be_set():
-    model = ScaMLGP(*FAMILY.target(3), FAMILY.sources(SIZES[2]))
-    model.weights = torch.tensor([0.25, 1.5])
-    torch.testing.assert_close(model.weights, torch.tensor([0.25, 1.5]).to(model.weights))
-    with pytest.raises(ValueError, match="must not be negative"):
-        model.weights = torch.tensor([-1.0, 0.5])
 
 
 def test_large_sums_of_kernels_are_not_expanded(monkeypatch):

@@ -1,14 +1,11 @@
 """Of many source tasks, those that can matter are used; the others leave sums and fits."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from inspect import getfullargspec
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import Normalize
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -23,6 +20,7 @@ from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.sources import scaml
 from botorch_transfer.sources.scaml import screened_tasks
 from tests.families import ShiftedSines
+from tests.fits import fit_model as fit
 from tests.pathwise.drawn_functions import assert_moments
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
@@ -48,11 +46,6 @@ def standardized_prior():
 def build(n=5, prior=None, **options) -> ScaMLGP:
     options = {"max_sources": MOST, "hyperparameters": "paper", **options}
     return ScaMLGP(*target(n), prior or standardized_prior(), **options)
-
-
-def fit(model, **options) -> ScaMLGP:
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
-    return model
 
 
 def used(model):

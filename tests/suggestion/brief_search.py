@@ -1,15 +1,13 @@
 """A brief search for the next row, where tests are about other things than how good it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 
 import pytest
 
-from botorch_transfer.model import TargetGP
 from botorch_transfer.suggestion import next_rows, region, search
+from tests.brief import fit_briefly
 
 backtest = import_module("botorch_transfer.suggestion.backtest")  # the function has its name
 
@@ -18,7 +16,7 @@ backtest = import_module("botorch_transfer.suggestion.backtest")  # the function
 def brief_search(num_starts: int = 2, max_iter: int = 5) -> Iterator[None]:
     """Fits from one start, scores few random rows, and climbs a few steps from the best of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TargetGP, "num_restarts", 0)
+        fit_briefly(patch)
         patch.setattr(search, "POOL", 64)
         patch.setattr(search, "NUM_STARTS", num_starts)
         patch.setattr(search, "NUM_CHOICES", 2)

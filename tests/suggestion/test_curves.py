@@ -1,9 +1,6 @@
 """Tables with learning curves: runs that were stopped early are noisy runs."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +14,8 @@ from botorch_transfer.curves.prior import read_curves
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import read_study, suggest_rows
-from tests.suggestion.brief_search import brief_search
+
+pytestmark = pytest.mark.usefixtures("_brief_search")
 
 SPACE = SearchSpace([FloatParameter("C", 0.0, 1.0)])
 
@@ -35,12 +33,6 @@ OLD = concat([curves(f"task {i}", list(np.linspace(0, 1, 9)), shift=0.1 * i) for
 NEW = curves("new", [0.1, 0.5, 0.9]).drop(columns="task")
 PARTIAL = NEW[(NEW["C"] < 0.4) | (NEW["epoch"] <= 4)]
 FINAL = NEW[NEW["epoch"] == 10]["loss"].to_numpy()
-
-
-@pytest.fixture(autouse=True)
-def _brief_search() -> Iterator[None]:
-    with brief_search():
-        yield
 
 
 def test_partial_runs_have_predicted_outcomes_with_a_variance() -> None:

@@ -1,7 +1,5 @@
 """Learning from failures: `suggest` with the model of failures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,13 +7,9 @@ import torch
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, suggest
 from botorch_transfer.suggestion import read_study
-from botorch_transfer.suggestion.outcomes import (
-    learn_failures,
-)
-from tests.suggestion.brief_search import brief_search
+from botorch_transfer.suggestion.outcomes import learn_failures
 
-# ------------------------------------------------------------------------------------ in suggest
-
+pytestmark = pytest.mark.usefixtures("_brief_search")
 
 SPACE = SearchSpace([FloatParameter("lr", 1e-4, 1.0, log=True), FloatParameter("wd", 0.0, 1.0)])
 
@@ -33,21 +27,14 @@ def _old_runs() -> pd.DataFrame:
 OLD = _old_runs()
 
 
-@pytest.fixture
-def _brief_search():
-    with brief_search():
-        yield
-
-
 def in_strip(rows: pd.DataFrame) -> pd.Series:
     """A tenth of the space, beside the old optimum."""
     return rows["lr"].between(10**-2.1, 10**-1.7)
 
 
-@pytest.mark.usefixtures("_brief_search")
 def test_a_strip_that_fails_is_left():
     runs = pd.DataFrame()
-    for _ in range(9):
+    for _ in range(7):
         row = suggest(SPACE, OLD, runs, model=ScaMLGP)[SPACE.columns]
         row["loss"] = loss(row).mask(in_strip(row))
         row["status"] = np.where(in_strip(row), "failed", "ok")
@@ -56,7 +43,6 @@ def test_a_strip_that_fails_is_left():
     assert runs["loss"].min() < 0.02
 
 
-@pytest.mark.usefixtures("_brief_search")
 @pytest.mark.parametrize("column", ["none", "status"])
 def test_old_failures_count_from_the_first_row_on(column):
     lost = SPACE.sample(30, seed=9).assign(task="task 0")
@@ -73,7 +59,6 @@ def test_old_failures_count_from_the_first_row_on(column):
     pd.testing.assert_frame_equal(abandoned, expected)
 
 
-@pytest.mark.usefixtures("_brief_search")
 def test_pending_and_abandoned_runs_are_no_failures():
     """Only pending ones are awaited, and neither are suggested again."""
     runs = SPACE.sample(3, seed=4).assign(loss=[0.4, np.nan, np.nan])

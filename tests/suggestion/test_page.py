@@ -1,7 +1,5 @@
 """The page about suggested rows; that of the command line is in ``test___main__``."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """From a table as a laboratory saves it to suggestions, by the command alone."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Candidates, fixed values, a first design, models by name, predictions."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -24,7 +22,8 @@ from botorch_transfer import (
 from botorch_transfer.suggestion import search
 from botorch_transfer.suggestion.region import Region
 from botorch_transfer.suggestion.search import maximize
-from tests.suggestion.brief_search import brief_search
+
+pytestmark = pytest.mark.usefixtures("_brief_search")
 
 SPACE = SearchSpace(
     [
@@ -50,12 +49,6 @@ HISTORY = old_runs()
 STOCK = SPACE.sample(60, seed=3).assign(bottle=[f"no. {i}" for i in range(60)])
 STOCK.index = pd.Index(range(100, 160))
 FAST = {"model": ScaMLGP}
-
-
-@pytest.fixture(autouse=True)
-def _brief_search():
-    with brief_search():
-        yield
 
 
 # ------------------------------------------------------------------------------------- candidates

@@ -1,7 +1,5 @@
 """What a study by name is: its problems, its budget, its methods, and how it is reported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Studies to develop models on: many small runs on the suites of real tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 

@@ -9,8 +9,6 @@
     arXiv:2312.00742.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

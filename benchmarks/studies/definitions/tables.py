@@ -1,7 +1,5 @@
 """Studies on tables of real runs: each task is the target once, others are its history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The acquisition functions of the studies: one for all methods, or each paper's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """What every method is: it suggests the next point to evaluate."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import torch
@@ -21,7 +19,6 @@ class Method(Protocol):
     @property
     def initial_design(self) -> bool:
         """Whether a run starts with the points that all such methods share."""
-        ...
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
         """Proposes the next point.
@@ -35,7 +32,6 @@ class Method(Protocol):
         Returns:
             A `d` tensor.
         """
-        ...
 
 
 def with_failures_worst(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:

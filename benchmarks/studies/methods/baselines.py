@@ -1,7 +1,5 @@
 """Methods without a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The process reads a run's history, pool and evaluations from CSV files, and answ
 row; `benchmarks.rivals.worker` says what is in them.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import sys

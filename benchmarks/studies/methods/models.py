@@ -1,7 +1,5 @@
 """How each model is built from a target's evaluations and a problem's history."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """All methods by name: a model joins with one line in `MODELS`, anything else in `OTHERS`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

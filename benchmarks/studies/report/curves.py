@@ -1,7 +1,5 @@
 """Regret curves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a study found, in markdown tables."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +22,6 @@ from benchmarks.studies.statistics import (
     geometric_mean,
     mean_ranks,
     of_cases,
-    ratio_of_means,
     ratios,
 )
 
@@ -142,9 +139,8 @@ def _of_group(found: Sequence[Estimate], size: int) -> str:
     if not found:
         return ""
     mean = geometric_mean(found)
-    low, high = mean.interval
     some = f" ({len(found)})" if len(found) < size else ""
-    return f"{mean.value:.2f} [{low:.2f}, {high:.2f}]{some}"
+    return f"{mean}{some}"
 
 
 def calibration_table(results: pd.DataFrame) -> str:
@@ -185,24 +181,23 @@ def comparison_table(regret: pd.DataFrame, reference: str) -> str:
         itself needed.
     """
     area, last = areas(regret), regret.iloc[:, -1].unstack("method")
-    ratio = ratio_of_means(area, reference)
+    ratio = ratios(area, reference)
     by_area, by_end = (mean_ranks(of_cases(values)) for values in (area, last))
     needed = evaluations_to_reach(regret, reference).unstack("method")
     fewer = needed.rdiv(needed[reference], axis=0)
     early, late = (
-        ratio_of_means(areas(part), reference)["ratio"]
+        ratios(areas(part), reference)
         for part in (first_quarter(regret), regret.iloc[:, regret.shape[1] // 2 :])
     )
     rows = []
-    for method in ratio.sort_values("ratio", kind="stable").index:
-        row = ratio.loc[method]
+    for method in sorted(ratio, key=lambda method: ratio[method].value):
         worse = (area[method] > area[reference]).mean()
         rows.append(
             [
-                str(method),
-                f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
-                f"{early[method]:.2f}",
-                f"{late[method]:.2f}",
+                method,
+                str(ratio[method]),
+                f"{early[method].value:.2f}",
+                f"{late[method].value:.2f}",
                 "" if method == reference else f"{worse:.0%}",
                 f"{by_area[method]:.1f}",
                 f"{by_end[method]:.1f}",

@@ -1,7 +1,5 @@
 """A whole report: tables in `README.md`, a picture beside it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small table under the name of a real one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

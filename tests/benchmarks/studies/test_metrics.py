@@ -1,12 +1,7 @@
 import pandas as pd
 import pytest
 
-from benchmarks.studies.metrics import (
-    complete,
-    incumbents,
-    normalized,
-    regrets,
-)
+from benchmarks.studies.metrics import complete, incumbents, normalized, regrets
 
 NAN = float("nan")
 

@@ -1,7 +1,5 @@
 """A study that takes no time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,10 +1,7 @@
 import pytest
 import torch
 
-from benchmarks.studies.methods.baselines import (
-    HistoryReplay,
-    SortedRows,
-)
+from benchmarks.studies.methods.baselines import HistoryReplay, SortedRows
 from tests.benchmarks.studies.toy import history, live, table
 
 NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)

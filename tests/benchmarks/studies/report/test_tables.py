@@ -2,11 +2,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.studies.metrics import complete, regrets
-from benchmarks.studies.report.tables import (
-    comparison_table,
-    regret_table,
-    suite_table,
-)
+from benchmarks.studies.report.tables import comparison_table, regret_table, suite_table
 from tests.benchmarks.studies.report.test_curves import FRAME
 from tests.benchmarks.studies.test_metrics import results
 

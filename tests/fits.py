@@ -1,0 +1,25 @@
+"""Fits of models, as BoTorch's users write them."""
+
+from typing import Any, TypeVar
+
+from botorch.fit import fit_gpytorch_mll
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+Model = TypeVar("Model", bound=Any)
+
+
+def fit_model(model: Model, max_iter: int | None = None, **options: Any) -> Model:
+    """Fits a model in place.
+
+    Args:
+        model: The model.
+        max_iter: The optimizer's iterations at most; by default those of a fit.
+        options: Further arguments of ``fit_gpytorch_mll``.
+
+    Returns:
+        The model.
+    """
+    if max_iter is not None:
+        options["optimizer_kwargs"] = {"options": {"maxiter": max_iter}}
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
+    return model
