@@ -268,7 +268,8 @@ class Stationary:
             X: A ``... x n x d`` tensor of inputs.
 
         Returns:
-            A ``... x n x n`` tensor, once differentiable with respect to hyperparameters and inputs.
+            A ``... x n x n`` tensor, once differentiable with respect to the hyperparameters and
+            the inputs.
         """
         value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
         return value
