@@ -130,7 +130,7 @@ class TaskWeights(SourceWeights):
     @property
     def weights(self) -> Tensor:
         """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
-        # Indexing copies the parameter, which the constraint would otherwise return itself.
+        # Indexing makes a copy. Otherwise, the constraint would return the parameter itself.
         return self.raw_weights_constraint.transform(self.raw_weights[..., self.tasks])
 
     @weights.setter
@@ -305,7 +305,7 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """See :class:`.PriorKernel`; the mean must have the same weights and independent GPs."""
+        """See :class:`.PriorKernel`; ``None`` unless the mean has the same weights and GPs."""
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
         if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):

@@ -156,7 +156,8 @@ class NamedState(Module):
             if theirs != ours and not counts & {theirs, ours}:
                 raise RuntimeError(  # PyTorch's error for a state_dict that does not match
                     f"The state_dict has the name {theirs!r} where this {type(self).__name__} has "
-                    f"{ours!r}: load it into an object with the same tasks in the same order."
+                    f"{ours!r}: load the state_dict into an object with the same tasks in the same "
+                    "order."
                 )
         for name, words in self._facts:
             ours = getattr(self, name)
@@ -164,8 +165,8 @@ class NamedState(Module):
             if ours.tolist() != theirs.tolist():
                 said, own = (words[int(v)] if words else v.tolist() for v in (theirs, ours))
                 raise ValueError(
-                    f"The state_dict has the {name.removesuffix('_index')} {said!r}, but this "
-                    f"{type(self).__name__} has {own!r}: load it into a matching object."
+                    f"The state_dict has the {name.removesuffix('_index')} {said!r}, but "
+                    f"this {type(self).__name__} has {own!r}: load it into a matching object."
                 )
         # Other modules may share the buffers, so the state is loaded into new tensors.
         for module in self.modules():
@@ -241,7 +242,7 @@ class Cache:
         True
     """
 
-    # `Memo` hashes dataclass fields. Cached values are not a field, so they do not change a hash.
+    # `Memo` hashes the fields of dataclasses. Cached values are no field, so hashes ignore them.
     size: int = 2
     max_elements: float = 2**22
 

@@ -9,8 +9,8 @@ All predictions of a model are evaluated here. With the prior mean ``m``, the ke
     mean(x)           = m(x) + k(x, X) K⁻¹ (y - m(X))
     covariance(x, x') = k(x, x') - k(x, X) L⁻ᵀ L⁻¹ k(X, x')
 
-If the prior has an expansion (``gp.frozen``), the expansion evaluates fantasies, and predictions
-with a gradient with respect to ``x``. The expansion is faster.
+If the prior has an expansion (``gp.frozen``), the expansion is used for fantasies, and for
+predictions with a gradient with respect to ``x``, because it is faster.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class Strategy:
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """Returns mean and covariance in closed form; ``None`` if the closed form is not used."""
         posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
-        # With GPyTorch kernels only, the general evaluation is as fast.
+        # Without source GPs, the general formula is as fast.
         has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
         if posterior is None and optimized and has_sources:
             posterior = self.frozen
