@@ -197,7 +197,7 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
         for name in sorted(every - {*table}, key=str):
             if likely := likely_column(str(name), spare):
                 raise ValueError(
-                    f"{path} has the column {likely!r}, others have {name!r}: use one name."
+                    f"{path} has the column {likely!r}, and another has {name!r}: use one name."
                 )
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
