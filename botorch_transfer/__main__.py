@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     options = _parser().parse_args(arguments)
-    # Imported after the options are parsed: help and mistyped options do not wait for the imports.
+    # This import takes seconds: `--help` and mistyped options do not need it.
     from botorch_transfer.suggestion.command import run_command
 
     return run_command(options)
@@ -49,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     about = "Suggest runs from tables of old runs."
     parser = _Parser(prog="python -m botorch_transfer", description=about)
-    # Values of options that some commands lack.
+    # Values of options that some commands do not define.
     parser.set_defaults(space=None, first=None, own=None, runs=None, candidates=None, fixed=[])
     parser.set_defaults(repeats=False, cost=None, append=False, cache=None, progress=None)
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     add = commands.add_parser("suggest", help="print the next rows to try").add_argument
     _add_tables(add)
     add("-n", type=int, default=1, help="number of rows (1)")
-    add("--candidates", type=Path, metavar="stock.csv", help="rows to choose from")
-    add("--repeats", action="store_true", help="allow rows of the runs again")
+    add("--candidates", type=Path, metavar="stock.csv", help="CSV file of rows to choose from")
+    add("--repeats", action="store_true", help="allow suggestions that repeat runs")
     text = "fixed value of a parameter; the option may be repeated"
     add("--fixed", nargs="+", action="extend", default=[], metavar="name=value", help=text)
     text = "parameters with the same value in all rows"
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     add("history", type=Path, nargs="+", help="CSV files of old runs")
     _add_columns(add)
     add("--task", help="column of task names (task, if it exists)")
-    add("--leave-out", nargs="+", default=[], help="other columns to leave out")
+    add("--leave-out", nargs="+", default=[], help="further columns that are not parameters")
     add("-o", "--output", type=Path, metavar="space.json", help="file for the space")
     return parser
 
@@ -93,37 +93,37 @@ def _add_tables(add: Callable[..., Any]) -> None:
     add("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
     add("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add("runs", type=Path, nargs="?", help="CSV file of this study's runs")
-    text = "CSV files of old runs, instead of the file after the space"
+    text = "CSV files of old runs, in place of the second file"
     add("--history", nargs="+", action="extend", type=Path, default=[], help=text)
-    text = "CSV file of this study's runs, if no history is given"
+    text = "CSV file of this study's runs, in place of the third file"
     add("--runs", dest="own", type=Path, help=text)
     _add_meaning(add)
     add("--noise", nargs="+", default=[], metavar="outcome=column")
     add("--status", default="status", help="column of the runs that marks failed rows")
     ends, text = ("least", "largest"), "range of possible values of the objectives"
     add("--outcome-range", nargs=2, type=float, metavar=ends, help=text)
-    add("--model", help="model class, such as ScaMLGP; SingleTaskGP; or sorted")
+    add("--model", help="a model class such as ScaMLGP, or SingleTaskGP, or sorted")
 
 
 def _add_meaning(add: Callable[..., Any]) -> None:
     """Adds the arguments for the columns of old runs, constraints, the seed and the cache."""
     text = (
-        "constraint on rows, such as 'x1 + x2 <= 1', 'at_most(2, a, b, c)' or "
-        "\"not (base == 'NaH' and x1 > 1)\"; or limit of a further outcome"
+        "constraint on parameters, such as 'x1 + x2 <= 1', 'at_most(2, a, b, c)' or "
+        "\"not (base == 'NaH' and x1 > 1)\"; or limit on another outcome"
     )
     rule = {"nargs": "+", "action": "extend", "metavar": "'memory <= 5'"}
     add("--constraint", dest="constraints", **rule, help=text)
     _add_columns(add)
-    add("--goal", nargs="+", metavar="min|max", help="direction of the outcome (min)")
+    add("--goal", nargs="+", metavar="min|max", help="goal for each outcome: min or max (min)")
     add("--task", default="task", help="column of task names in the history (task)")
-    text = "value of a parameter that the history lacks; unknown if only the name is given"
+    text = "value of a parameter that the history lacks; give only the name if it is unknown"
     add("--missing", nargs="+", default=[], metavar="name=value", help=text)
     add("--rename", nargs="+", default=[], metavar="old=new", help="new column names")
-    text = "model the logarithm of outcomes with tiny best values (of all without a name)"
+    text = "model the logarithm of these outcomes (without a name: of all objectives)"
     add("--log", nargs="*", metavar="outcome", help=text)
-    add("--no-robust", dest="robust", action="store_false", help="do not limit very bad outcomes")
+    add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")
     add("--seed", type=int, default=0)
-    text = "folder of pre-trained priors; default: BOTORCH_TRANSFER_CACHE, or a user folder"
+    text = "folder of pre-trained priors (default: BOTORCH_TRANSFER_CACHE, or a user folder)"
     add("--cache", metavar="folder|off", help=text)
     text = "show a progress bar (default: on a terminal)"
     add("--progress", action=argparse.BooleanOptionalAction, help=text)
@@ -132,8 +132,8 @@ def _add_meaning(add: Callable[..., Any]) -> None:
 def _add_columns(add: Callable[..., Any]) -> None:
     """Adds the arguments for the columns of outcomes and learning curves."""
     add("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
-    add("--step", help="column of steps of learning curves: one row per step")
-    add("--run", help="column that names a run (default: equal parameters, equal run)")
+    add("--step", help="column of steps, if tables have one row a step")
+    add("--run", help="column that names a run (default: rows with equal parameters are one run)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables in, rows out: the next rows to try, from old runs of similar problems."""
+"""Suggestions of the next rows to try, from tables of old runs and of this study's runs."""
 
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.suggestion.backtest import Backtest, backtest

@@ -1,8 +1,8 @@
-"""``backtest``: measures on the old tasks themselves whether old runs help.
+"""``backtest``: replays old tasks to measure whether old runs help.
 
 Each old task is replayed as if it were new, with the other tasks as its history. The model chooses
-among the task's own rows, so that every outcome is known. Hyperparameters of pre-trained priors
-are fitted to all tasks. Only the data of the replayed task are left out.
+among the task's own rows, so that every outcome is known. The hyperparameters of a pre-trained
+prior are fitted once, to all tasks. Then the data of the replayed task are removed from the prior.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ from botorch_transfer.suggestion.region import Region
 
 Array = NDArray[np.float64]
 
-#: The numbers of evaluations after which the best outcome is tabulated; the last ends a replay.
+#: Numbers of evaluations after which the table lists the best outcome. The last number of
+#: evaluations ends a replay.
 CHECKPOINTS = (1, 3, 5, 10)
 
-#: Maximum number of tasks to replay, of rows to keep of each task, and of tasks to learn from.
+#: Maximum numbers of replayed tasks, of rows of a task, and of tasks that models learn from.
 MAX_REPLAYED, MAX_ROWS, MAX_SOURCES = 10, 100, 32
 
-#: Number of different rows that a task needs to be replayed.
+#: Minimum number of different rows of a replayed task.
 FEWEST_ROWS = 4
 
+#: Name of the baseline that chooses rows at random.
 RANDOM = "random"
-#: Number of random orders of a task's rows, and number of bootstrap samples.
+
+#: Number of random orders of rows that the baseline averages, and number of bootstrap samples.
 NUM_ORDERS, NUM_DRAWS = 200, 2_000
 
 #: Columns of the file of finished runs.
@@ -57,24 +60,24 @@ COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
 
 @dataclass(frozen=True)
 class Backtest:
-    """Result of replaying the old tasks.
+    """Result of :func:`backtest`, with a summary for ``print``.
 
     Args:
         table: A table with one row for each task and model:
 
-            - ``task``, ``model``: their names.
-            - ``best_1``, ``best_3``, ``best_5``, ``best_10``: the best outcome after so many
-              evaluations.
-            - ``distance``: the distance from the best outcome so far to the best row, as a mean
-              over all evaluations. The median row has the distance 1, and distances are clipped
-              to 1.
-            - ``saved``: the number of evaluations that the model saves on the way to the plain
-              GP's final best outcome. A model that never reaches this outcome counts as one
-              evaluation late, so that ``saved`` is negative.
-        recommended: The model to give to ``suggest(..., model=)``. This is the default model,
-            unless another model has a smaller distance by more than a standard error over tasks.
-        model: The model that ``print`` reports on.
-        needed: Mean number of evaluations that the plain GP needs for its best outcome.
+            - ``task``, ``model``: the names of the task and of the model.
+            - ``best_1``, ``best_3``, ``best_5``, ``best_10``: the best outcome after 1, 3, 5 and
+              10 evaluations.
+            - ``distance``: the gap between the best outcome so far and the task's best outcome. The
+              gap is divided by the gap of the task's median outcome, clipped to 1, and averaged
+              over evaluations.
+            - ``saved``: the evaluations that the plain GP needs to reach its final best outcome,
+              minus the evaluations that the model needs to reach this outcome. A model that never
+              reaches it counts as reaching it one evaluation after the end of the replay.
+        recommended: The model to give to ``suggest(..., model=)``. This is the first model, unless
+            the mean distance of another model is smaller by more than a standard error over tasks.
+        model: The model that ``print`` compares with the plain GP.
+        needed: Mean number of evaluations that the plain GP needs to reach its best outcome.
         sample: A sentence that states which tasks were replayed.
 
     Example:
@@ -115,8 +118,8 @@ class Backtest:
         ends = sorted([low, high] if mean >= 0 else [-low, -high])
         text = (
             f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} evaluations (90 %: "
-            f"{ends[0]:.1f} to {ends[1]:.1f}), where a plain GP needs {self.needed:.1f} for its "
-            "best"
+            f"{ends[0]:.1f} to {ends[1]:.1f}), where a plain GP needs {self.needed:.1f} to "
+            "reach its best outcome"
         )
         if low <= 0 <= high:
             text += "; this difference may be chance"
@@ -149,18 +152,19 @@ def backtest(
     """Replays each old task as if it were new, with the other tasks as its history.
 
     Use it to check whether old runs help, and which model to give to :func:`suggest`. A model
-    chooses among the rows of the replayed task, whose outcomes are known. Failed runs are left out.
-    Equal rows share their mean outcome. Ten tasks with a hundred rows take a minute or two. Of a
-    larger history, a random sample of tasks and rows is used, and the result states the sample.
+    chooses among the rows of the replayed task, because their outcomes are known. Failed runs are
+    left out. Equal rows become one row with their mean outcome. Ten tasks with a hundred rows take
+    a minute or two. Of a larger history, a random sample of tasks and rows is used. The result
+    states the sample.
 
     Args:
         space: The search space.
         history: Old runs, one row a run.
         outcome: The column of the outcome.
         goal: Whether small or large outcomes are good.
-        models: Names of models that :func:`suggest` takes. By default the default model of
-            :func:`suggest`, ``"sorted"`` and ``"SingleTaskGP"``. ``"SingleTaskGP"`` and random
-            choice are always included for comparison.
+        models: Names of models that :func:`suggest` takes; by default the default model of
+            :func:`suggest`, and ``"sorted"``. ``"SingleTaskGP"`` and a random choice are always
+            included for comparison.
         seed: The seed of the sample and of the models.
         resume: A CSV file of finished runs. Each run is added to the file when it is finished. A
             later call only computes the missing runs. Runs of other data, seeds or models stay in
@@ -172,16 +176,16 @@ def backtest(
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
         run: The column whose value is the same in all rows of a run, as in :func:`suggest`.
         constraints: Constraints on the rows that a model chooses from, as in :func:`suggest`.
-        robust: Whether very bad outcomes are limited before models see them, as in :func:`suggest`.
-            The table and its distances contain the original outcomes.
+        robust: Whether very bad outcomes are raised to a limit before models are fitted, as in
+            :func:`suggest`. The table is computed from the original outcomes.
         progress: Whether to show a progress bar; by default on a terminal.
 
     Returns:
         The result; print it.
 
     Raises:
-        InputDataError: If there are fewer than two tasks, or too few rows, or if the file of
-            finished runs has other columns.
+        InputDataError: If there are fewer than two tasks, if no task has enough different rows, or
+            if the file of finished runs has other columns.
         ValueError: If a model's name is unknown.
 
     Example:
@@ -249,7 +253,7 @@ def backtest(
 
 
 def _some(names: Sequence[str], most: int, rng: np.random.Generator) -> list[str]:
-    """Draws at most ``most`` of the names, and returns them in the same order."""
+    """Draws at most ``most`` of the names at random, and keeps their order."""
     return [names[i] for i in sorted(rng.permutation(len(names))[:most])]
 
 
@@ -261,7 +265,7 @@ def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDat
 
 
 def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
-    """Returns a task's different rows inside the region, and their mean outcomes (maximized)."""
+    """Returns a task's different rows in the region, and each row's mean outcome (maximized)."""
     inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
     inside &= region.allows(task.X.clamp(0.0, 1.0))
     rows, Y = region.decode(task.X[inside]), task.Y[inside, 0].numpy()
@@ -272,19 +276,22 @@ def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
 
 
 def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) -> Any:
-    """Returns a model's prior of all tasks if :func:`_without` supports it, otherwise the tasks."""
+    """Returns the prior that a model fits to all tasks.
+
+    Returns the tasks themselves if :func:`_without` cannot remove a task from the prior.
+    """
     if not isinstance(make, type) or not takes_sources(make):
         return data
     first = next(iter(data.values()))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InputDataWarning)  # rows outside of the space are intended
+        warnings.simplefilter("ignore", InputDataWarning)  # rows outside of the space are allowed
         prior = getattr(make(first.X[:1], first.Y[:1], data), "prior", None)
     parts = prior.values() if isinstance(prior, Mapping) else [prior]
     return prior if all(isinstance(p, SourceGPs | SourcePopulation) for p in parts) else data
 
 
 def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -> Any:
-    """Leaves a task out of source data or fitted priors."""
+    """Removes a task from the source data, or from a prior that is fitted to them."""
     if prior is data:
         return {name: task for name, task in data.items() if name != left_out}
     if isinstance(prior, Mapping):
@@ -300,7 +307,7 @@ def _replay(model: str, tables: EncodedTables, values: Array, seed: int, robust:
         tables: The rows to choose from, and the sources that the model learns from.
         values: The outcomes of these rows, to be maximized.
         seed: The seed of the models.
-        robust: Whether very bad outcomes are limited.
+        robust: Whether very bad outcomes are raised to a limit.
 
     Returns:
         The outcomes of the rows in the order in which they were chosen.
@@ -347,7 +354,13 @@ def _add_finished(path: Path, key: str, task: str, model: str, outcomes: Array) 
 def _tabulate(
     outcome: Outcome, curves: Mapping[tuple[str, str], Array], spreads: Mapping[str, Array]
 ) -> tuple[DataFrame, float]:
-    """Returns the table of a :class:`Backtest`, and its number ``needed``."""
+    """Computes ``table`` and ``needed`` of a :class:`Backtest`.
+
+    Args:
+        outcome: The outcome.
+        curves: By task and model, the best outcome so far after each evaluation.
+        spreads: By task, the outcomes of all rows.
+    """
     rows, needed = [], dict[str, int]()
     for (task, model), best in curves.items():
         most, middle = spreads[task].max(), np.median(spreads[task])
@@ -364,14 +377,14 @@ def _tabulate(
 def _reached(best: Array, goal: float) -> int:
     """Returns the number of the first evaluation that reaches the goal, up to rounding errors.
 
-    If no evaluation reaches the goal, it is the number of all evaluations plus one.
+    If no evaluation reaches the goal, returns the number of evaluations plus one.
     """
     there = best >= goal - 1e-9 * max(abs(goal), 1e-9)
     return int(there.argmax()) + 1 if there.any() else len(best) + 1
 
 
 def _recommended(table: DataFrame, names: Sequence[str]) -> str:
-    """Returns the first model, unless another model is better by more than a standard error."""
+    """Returns the first model, or the best model if it is better by over one standard error."""
     distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
     gains = distances.rsub(distances[names[0]], axis=0)
     errors = gains.std(ddof=1).fillna(math.inf) / math.sqrt(len(gains))

@@ -1,4 +1,4 @@
-"""The commands of ``python -m botorch_transfer``: CSV files in, text or files out."""
+"""Commands of ``python -m botorch_transfer``, which read tables and print or write results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_command(options: argparse.Namespace) -> int:
     handler.setFormatter(_Lines())
     handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    # Report rows left out of tables, parameters without old values, and progress.
+    # These messages report left-out rows, parameters without old values, and progress.
     for room in ("data", "search_space", "suggestion", "progress"):
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     try:
@@ -121,7 +121,7 @@ def _suggest(options: argparse.Namespace) -> None:
         page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
-    if options.append:  # last: after an error, the command can be repeated
+    if options.append:  # last, so that the command can be repeated after an error
         like = options.history[0] if options.history else options.candidates
         _append(options.runs, like, suggestion, options.task)
         print(f"Added to {options.runs}.")
@@ -133,7 +133,7 @@ def _named(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _check_output(options: argparse.Namespace, path: Path | None, *others: Path | None) -> None:
-    """Refuses an output file that is one of the inputs, or whose folder does not exist."""
+    """Raises an error if an output file is also an input file, or if its folder is missing."""
     if path is None:
         return
     if not path.absolute().parent.is_dir():
@@ -166,10 +166,10 @@ def _backtest(options: argparse.Namespace) -> None:
 
 
 def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | None]:
-    """Reads the named files; returns the encoded tables, and the table of runs if it exists."""
+    """Reads the files; returns the encoded tables, and the table of runs or ``None``."""
     if options.space is None and options.candidates is None:
         raise ValueError(
-            "There is no search space: name its JSON file first, or rows by --candidates."
+            "There is no search space: name its JSON file first, or give --candidates."
         )
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs", "candidates")
@@ -187,7 +187,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
 
 
 def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
-    """Reads the files of old runs; if there are several, labels each row by row and file."""
+    """Reads the files of old runs; with several files, the index names each row's file."""
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise ValueError(f"{twice[0]} is named twice: name each table of old runs once.")
     tables = [read_table(path, choices) for path in paths]
@@ -197,7 +197,7 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
         for name in sorted(every - {*table}, key=str):
             if likely := likely_column(str(name), spare):
                 raise ValueError(
-                    f"{path} has the column {likely!r}, and another table {name!r}: use one name."
+                    f"{path} has the column {likely!r}, and another has {name!r}: use one name."
                 )
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
@@ -217,7 +217,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the columns of choices, in which a text such as "None" is a value."""
+    """Returns the names of categorical parameters, which may have a value such as "None"."""
     parameters = () if space is None else space.parameters
     return [p.name for p in parameters if not p.is_numeric]
 
@@ -225,9 +225,9 @@ def _choices(space: SearchSpace | None) -> list[str]:
 def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
     """Adds rows to the table of runs; replaces the file only when the new table is complete.
 
-    Numbers without a step are written with six digits, or twelve digits under constraints, and with
-    the unit of the column. If all runs belong to one task, the rows get the name of this task. A
-    new table has the separators of ``like``.
+    Real-valued parameters are written with six digits, or with twelve digits if there are
+    constraints. A number gets the unit of the other cells in its column. If all runs belong to one
+    task, the rows get the name of this task. A new table has the separators of the file ``like``.
     """
     if path.suffix.lower().startswith(".xls"):
         raise ValueError(f"Rows cannot be added to the Excel file {path}: save it as a CSV file.")
@@ -248,7 +248,7 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     new = pd.read_csv(io.StringIO(written), sep=sep, dtype=str, keep_default_na=False)
     old = new.iloc[:0]
     if is_table:
-        # Existing cells keep their text.
+        # The text of existing cells does not change.
         names, *rows = even_lines(path, content, sep).values()
         old = pd.DataFrame(rows, columns=names, dtype=str)
     for name in old.columns:
@@ -265,7 +265,11 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 
 
 def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
-    """Reads ``name=value``; a bare word is the value of ``first``, else a name without a value."""
+    """Reads texts such as ``name=value``.
+
+    A text without ``=`` is the value of ``first``; if ``first`` is ``None``, it is a name without a
+    value.
+    """
     pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -280,7 +284,7 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 
 
 def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
-    """Reads ``name=value``; converts each value to a listed value of its parameter or a number."""
+    """Reads ``name=value``; converts a value to a listed value of the parameter, or a number."""
     parameters = () if space is None else space.parameters
     listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}
     pairs = _pairs(texts, option)

@@ -1,10 +1,10 @@
 """Constraints between parameters, in the user's units: ``"x1 + x2 <= 1"``.
 
 :func:`read_constraint` reads a constraint: a comparison of sums of parameters, a comparison of a
-choice with a value, or a combination of comparisons by ``not``, ``and``, ``or`` and ``at_most``.
-:class:`Repair` moves a configuration to the nearest configuration that satisfies all linear
-constraints. SciPy solves a small mixed-integer program for it, so whole numbers, steps and levels
-stay valid.
+categorical parameter with a value, or a combination of comparisons by ``not``, ``and``, ``or`` and
+``at_most``. :class:`Repair` moves a configuration to the nearest configuration that satisfies all
+linear constraints. It solves a small mixed-integer program by SciPy, so that whole numbers and
+values from a list stay valid.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ Mask = NDArray[np.bool_]
 #: Largest violation of an equality by rounding errors, relative to the sizes of its terms.
 TOLERANCE = 1e-9
 
-#: Maximum number of nodes of branch and bound; a feasible row is enough, even if not nearest.
+#: Maximum number of nodes of branch and bound. If the maximum is reached, the found row is
+#: feasible, but may not be the nearest row.
 MAX_NODES = 100
 
-#: Key of the constant term among the names of columns.
+#: Key of the constant term, where the other keys are names of columns.
 CONSTANT = ""
 
-#: Sign by which a comparison is multiplied to become ``>=``; 0 for an equality.
+#: Factor of both sides of a comparison that turns it into ``>=``; 0 for an equality.
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition that configurations have to satisfy, such as a combination of comparisons.
+    """Condition that configurations have to satisfy, as :func:`read_constraint` returns it.
 
     A condition with weights is linear: the weighted sum of parameters is at least the bound, or
     equal to it. An inequality holds exactly, as Python evaluates it; an equality holds up to
@@ -54,7 +55,8 @@ class Condition:
     Args:
         text: The text that the user wrote.
         code: The condition as a Python expression of columns, constants and operators.
-        ends: By column, the numbers that the column is compared with; empty for a choice.
+        ends: By column, the numbers with which a nonlinear condition compares the column. A
+            categorical parameter has an empty list.
         weights: The weights of a linear constraint by column; empty for other conditions.
         bound: The bound of a linear constraint.
         is_equality: Whether the weighted sum has to equal the bound.
@@ -75,7 +77,7 @@ class Condition:
     is_equality: bool = False
 
     def holds(self, frame: DataFrame) -> Mask:
-        """Evaluates the condition for each configuration; sums have rounding errors.
+        """Evaluates the condition for each configuration; equalities allow for rounding errors.
 
         Args:
             frame: A table with ``n`` rows.
@@ -104,20 +106,22 @@ def at_most(most: int, *values: float) -> bool:
 
 
 def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
-    """Reads a constraint; splits a chain such as ``"1 <= a + b <= 2"`` and parts joined by ``and``.
+    """Reads a constraint from a text.
+
+    A chain such as ``"1 <= a + b <= 2"``, or a text with ``and``, becomes several constraints.
 
     Args:
         text: The text. Put a name that is not a Python name into backticks or quotation marks:
-            ``"`flow rate` <= 2"``. ``at_most(2, a, b, c)`` allows two parameters to differ from
-            zero.
+            ``"`flow rate` <= 2"``. ``at_most(2, a, b, c)`` is true if at most two
+            of the parameters differ from zero.
         space: The search space.
 
     Returns:
         The constraints. Linear constraints have weights.
 
     Raises:
-        ValueError: If a comparison is not linear, or a sum contains a parameter that does not have
-            a number in each row.
+        ValueError: If a comparison is not linear, or if a sum contains a parameter that is not
+            numeric or not always active.
 
     Example:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
@@ -147,7 +151,7 @@ def names_some(text: str, columns: Collection[str]) -> bool:
 
 
 def _name(column: Any) -> str:
-    """Returns the name of a column in Python."""
+    """Returns a valid Python name for a column."""
     name = str(column)
     is_plain = name.isidentifier() and not keyword.iskeyword(name)
     return name if is_plain else f"_{name.encode().hex()}"
@@ -177,7 +181,7 @@ def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
 
 
 class _Reader:
-    """Reader of syntax trees; it refuses all other syntax than comparisons and sums."""
+    """Reader of the syntax tree of a constraint: comparisons of sums, and their combinations."""
 
     def __init__(self, text: str, space: SearchSpace) -> None:
         self.text, self.space, self.ends = text, space, dict[str, list[float]]()
@@ -191,17 +195,17 @@ class _Reader:
         self.check(node)
         code = ast.unparse(node)
         sign = SIGNS.get(type(node.ops[0])) if isinstance(node, ast.Compare) else None
-        # A comparison with a choice has no ends.
+        # Categorical parameters have an empty list of ends.
         if isinstance(node, ast.Compare) and sign is not None and [] not in self.ends.values():
             weights, bound = self.weights(node.left, node.comparators[0])
-            # A limit of a single log-scaled parameter is not linear in the encoding.
+            # A bound on a single log-scaled parameter is not linear in the encoding.
             if weights and (len(weights) > 1 or not self.parameter(*weights).log):
                 weights = {name: (sign or 1) * weight for name, weight in weights.items()}
                 return Condition(self.text, code, {}, weights, (sign or 1) * bound, not sign)
         return Condition(self.text, code, self.ends)
 
     def check(self, node: ast.expr) -> None:
-        """Refuses an expression that is neither a comparison nor combines comparisons."""
+        """Raises an error unless the expression is a comparison or combines comparisons."""
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=part):
                 self.check(part)
@@ -228,7 +232,7 @@ class _Reader:
                 raise SyntaxError
 
     def count(self, name: str, times: int) -> None:
-        """Refuses to count a parameter several times, or if it is never zero."""
+        """Raises an error if ``at_most`` lists a parameter twice, or if it is never zero."""
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
@@ -238,7 +242,7 @@ class _Reader:
         self.ends.setdefault(name, []).append(0.0)
 
     def pair(self, left: ast.expr, right: ast.expr, is_equality: bool) -> None:
-        """Refuses a comparison that is neither of a choice with its value, nor of two sums."""
+        """Raises an error unless two sums, or a categorical parameter and a value, are compared."""
         for node, other in ((left, right), (right, left)):
             name = self.columns.get(getattr(node, "id", ""), "")
             choice = parameter_of(name, self.space) if name and is_equality else None
@@ -267,7 +271,7 @@ class _Reader:
         return used, -constant
 
     def parameter(self, name: str) -> Any:
-        """Returns a parameter; refuses it if it does not have a number in each row."""
+        """Returns a parameter; raises an error unless it is numeric and always active."""
         parameter = parameter_of(name, self.space)
         if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
@@ -307,7 +311,7 @@ def parameter_of(column: str, space: SearchSpace) -> Any:
 
 
 class _Variable(NamedTuple):
-    """Column in the program: ``offset + scales @ v``, with variables ``v``.
+    """Column in the mixed-integer program: ``offset + scales @ v``, with variables ``v``.
 
     A range or an equally spaced list has one variable from 0 to ``largest``. Any other list has a
     0-1 variable for each value; exactly one variable is 1.
@@ -321,7 +325,7 @@ class _Variable(NamedTuple):
 
     @classmethod
     def of(cls, column: str, space: SearchSpace) -> _Variable:
-        """Returns the variable of a column of the search space."""
+        """Returns the representation of a column of the search space."""
         parameter = parameter_of(column, space)
         if parameter.size is None:
             if parameter.log:
@@ -339,7 +343,7 @@ class _Variable(NamedTuple):
 
 
 class Repair:
-    """Repair of configurations that violate linear constraints.
+    """Solver that moves configurations so that they satisfy linear constraints.
 
     Use it to move each configuration to the nearest configuration that satisfies all constraints.
 
@@ -349,8 +353,8 @@ class Repair:
         fixed: Columns whose values do not change.
 
     Raises:
-        ValueError: If a constraint contains a real-valued parameter with a logarithmic scale. The
-            constraint is not linear on this scale.
+        ValueError: If a constraint contains a real-valued parameter with a logarithmic scale,
+            because the constraint is not linear on this scale.
 
     Example:
         >>> from pandas import DataFrame
@@ -388,8 +392,9 @@ class Repair:
         """Converts the constraints to the unit cube, as arguments of ``optimize_acqf``.
 
         Returns:
-            Columns, weights and lower bounds of the sums, by argument. Constraints on unequally
-            spaced lists of values, or on log-scaled whole numbers, are left out.
+            By argument, the columns, the weights and the lower bound of each weighted sum.
+            Constraints on unequally spaced lists of values, or on log-scaled whole numbers, are
+            left out.
         """
         found = defaultdict[str, list[tuple[Tensor, Tensor, float]]](list)
         for row in self._constraints:
@@ -413,11 +418,13 @@ class Repair:
 
         Args:
             frame: A table with ``n`` rows, and a column for each of ``columns``.
-            fixed: Mask of further cells that do not change.
-            margin: The amount that tightens inequalities, relative to the sizes of their terms.
+            fixed: Mask of cells that do not change, besides the fixed columns.
+            margin: The amount by which inequalities are tightened, relative to the sizes of their
+                terms.
 
         Returns:
-            The columns that constraints name. A row without a feasible place does not change.
+            A table of the columns that constraints name. A row does not change if no values
+            satisfy the constraints.
         """
         rng = np.random.default_rng(0)
         places = frame[self.columns].to_numpy(float)
@@ -426,7 +433,7 @@ class Repair:
         return DataFrame(moved, frame.index, self.columns)
 
     def _move(self, place: Array, stay: Mask, margin: float, rng: np.random.Generator) -> Array:
-        """Returns the nearest place that satisfies all constraints, or ``place`` without one."""
+        """Returns the nearest values that satisfy all constraints, or ``place`` if none do."""
         m, p = self._scales.shape  # p variables and m moves
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m)])
         S, off = self._scales / self._widths[:, None], (place - self._offsets) / self._widths
@@ -437,7 +444,7 @@ class Repair:
         lower = np.zeros(p + m)
         upper = np.r_[self._largest, np.where(stay, TOLERANCE, np.inf)]
         whole = np.pad(self._is_whole, (0, m))
-        for _ in range(2):  # a second time with rounded whole numbers fixed, if they were inexact
+        for _ in range(2):  # solves again with whole numbers fixed, if they were inexact
             found = optimize.milp(
                 cost,
                 integrality=whole,

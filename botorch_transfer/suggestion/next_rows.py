@@ -51,20 +51,21 @@ from botorch_transfer.suggestion.search import is_among, maximize, not_taken, sp
 
 logger = logging.getLogger(__name__)
 
-#: Minimum number of runs in the first design without a history. With ``p > 3`` parameters, the
-#: first design has ``p + 1`` runs.
+#: Minimum number of runs in the first design of a study without old runs. With ``p > 3``
+#: parameters, the first design has ``p + 1`` runs.
 FIRST_RUNS = 4
 
 #: The quantiles of :func:`predict`.
 QUANTILES = (0.05, 0.5, 0.95)
 
-#: Pairs of a probability of improvement and the words for at least this probability.
+#: Descriptions of a row by its probability of improvement. Each description follows its minimum
+#: probability.
 WORDS = (0.5, "likely to beat %s"), (0.1, "may beat %s"), (0.0, "unlikely to beat %s: exploring")
 
-#: Probability of a gain above the noise that at least one row must have for a study to continue.
+#: Probability of a gain above the noise. If no row reaches this probability, the study may stop.
 UNLIKELY = 0.05
 
-#: Number of random rows that set the scales and references of acquisition functions.
+#: Number of random rows that represent the region, such as for the scales of acquisition functions.
 NUM_REFERENCE = 256
 
 #: Maximum number of source tasks to name for a row.
@@ -72,14 +73,14 @@ MAX_NAMED = 5
 
 
 class Suggestion(NamedTuple):
-    """Suggested rows with the models and tables behind them.
+    """Suggested rows with the fitted models and the encoded tables, from :func:`suggest_rows`.
 
     Args:
         rows: The table that :func:`suggest` returns.
-        models: The fitted model of each outcome, constraints included.
+        models: The fitted model of each outcome by name, outcomes with limits included.
         X: An ``n x d`` tensor of encoded rows.
         tables: The encoded tables of the study.
-        failures: The model of success; ``None`` as long as no run has failed.
+        failures: The model of the probability of success; ``None`` as long as no run has failed.
 
     Example:
         >>> from pandas import DataFrame
@@ -97,9 +98,9 @@ class Suggestion(NamedTuple):
     failures: FeasibilityModel | None = None
 
     def improvements(self, X: Tensor, best: Tensor) -> tuple[Any, Any]:
-        """Computes expected improvements of rows ``X`` on ``best``, and improvement probabilities.
+        """Computes the expected improvement of each row on ``best``, and its probability.
 
-        A run that fails or violates a limit has no improvement.
+        A run that fails or violates a limit counts as no improvement.
         """
         outcome, *others = self.tables.outcomes
         gains = outcome.improvement(*moments(self.models[outcome.name], X), best)
@@ -114,7 +115,7 @@ class Suggestion(NamedTuple):
 
     @property
     def prospects(self) -> list[str]:
-        """Chance of each row to beat the best run, in words. The list is empty without one."""
+        """Chance of each row to beat the best run, in words; empty if there is no best run."""
         chances: Any = self.rows.get(IMPROVEMENTS[1], math.nan)
         if (best := self.tables.best_run()) is None or not np.isfinite(chances).all():
             return []
@@ -125,7 +126,7 @@ class Suggestion(NamedTuple):
     def outlook(self) -> str:
         """Largest expected improvement, or a reason to stop, as a sentence.
 
-        Without a best run, the sentence is empty.
+        Without a best run, the text is empty, unless all rows have been tried.
         """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), self.tables.best_run()
@@ -180,8 +181,8 @@ def suggest(
     """Suggests the next rows to try, from a table of old runs and a table of this study's runs.
 
     Use it if your runs are in tables. The tables are the only state: add the suggested rows to
-    ``runs``, leave the outcome empty while a row is pending, and call ``suggest`` again. Source
-    tasks are pre-trained once and cached by their content.
+    ``runs``, leave the outcome empty while a row is pending, and call ``suggest`` again. Models of
+    source tasks are pre-trained once, and loaded from a cache as long as the data are the same.
 
     The search space may differ from the old runs' space; see :func:`from_dataframe` for the rules.
 
@@ -190,11 +191,12 @@ def suggest(
             ``None`` with ``candidates``: the space is then guessed from candidates and history.
         history: Old runs of other tasks, one row a run. A run without an outcome or with an
             infinite outcome has failed. If there is a ``status`` column, a run without an outcome
-            has failed only if ``status`` names a failure. ``None`` with a ``prior``, or for a first
-            campaign, which starts with a space-filling design and continues with a plain GP.
-        runs: The runs of this study; ``None`` if there are none. A run counts for each outcome that
-            it has. A run without any outcome is pending. A run has failed if its ``status`` or the
-            text of an outcome names a failure, or if an outcome is infinite. Unused columns are
+            has failed only if ``status`` names a failure. Give ``None`` with a ``prior``. Also
+            give ``None`` if there are no old runs: the study then starts with a space-filling
+            design, and continues with a plain GP.
+        runs: The runs of this study; ``None`` if there are none. A run may have only some of the
+            outcomes. A run without any outcome is pending. A run has failed if its ``status`` or
+            the text of an outcome names a failure, or if an outcome is infinite. Unused columns are
             ignored. Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page
             on source data.
         outcome: The column of the outcome; a list for several objectives.
@@ -205,8 +207,8 @@ def suggest(
         task: The column of ``history`` that names the task.
         candidates: A table of rows to choose from, such as a stock list. Suggestions are rows of
             this table and keep its index and its other columns. Rows of ``runs`` are left out.
-        fixed: Values that parameters have in this study, such as ``{"temperature": 20}``. Old runs
-            at other values still count.
+        fixed: Values that parameters have in this study, such as ``{"temperature": 20}``. Models
+            still learn from old runs with other values.
         constraints: Constraints on rows. They are comparisons of sums of parameters, such as
             ``"x1 + x2 <= 1"``; excluded combinations, such as ``"not (base == 'NaH' and x1 > 1)"``;
             bounds on the number of components, such as ``"at_most(2, a, b, c)"``; and limits on
@@ -220,8 +222,8 @@ def suggest(
             mean rank of their nearest old runs. :data:`~.suggestion.outcomes.DEFAULT_MODEL` by
             default.
         prior: The model's prior, pre-trained on encoded inputs, in place of ``history``; a mapping
-            by outcome for several outcomes. It models outcomes to be maximized, so an outcome to be
-            minimized enters with its sign reversed.
+            by outcome for several outcomes. A prior models outcomes to be maximized: pre-train it
+            on the negative values of an outcome to be minimized.
         noise: The column of ``history`` and ``runs`` with the outcome's standard errors; a mapping
             by outcome for several outcomes. Empty or zero cells get the pooled standard error.
         status: The column with the state of a run, in ``runs`` and optionally in ``history``.
@@ -232,24 +234,25 @@ def suggest(
         log: Outcomes to model by their logarithm, for losses whose best values are many times
             smaller than ordinary values; ``True`` for all objectives. These outcomes must be
             positive. A ``prior`` must then model the logarithm.
-        step: The column of the step, if the tables have learning curves with one row a step. The
-            cell is empty in rows without a curve. Rows of a task with the same parameters and
-            growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"`` or
-            its curve is shorter. Its final outcome is then a noisy prediction of
-            :class:`~botorch_transfer.curves.CurvePrior`, which learns from old curves.
-        run: The column whose value is the same in all rows of a run. It replaces the parameters as
-            the key of a learning curve.
+        step: The column of the step, if the tables have learning curves with one row a step. Leave
+            the cell empty in rows without a curve. Rows of a task with the same parameters and
+            growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"``,
+            or if its curve is shorter than complete curves. Its final outcome is then a noisy
+            prediction of :class:`~botorch_transfer.curves.CurvePrior`, which learns from old
+            curves.
+        run: The column whose value is the same in all rows of a run. By default, a run is
+            identified by its parameters.
         outcome_range: The least and the largest possible value of the objectives, such as
             ``(0, 100)``; a mapping by outcome if the ranges differ. Predictions are clipped to the
             range. The default is ``(0, 100)`` for outcomes with a name such as ``yield`` and values
-            in per cent, and no range otherwise.
+            in per cent. Other outcomes have no range by default.
         same_in_batch: Parameters with one common value in all ``n`` rows, such as the temperature
             of a plate. The search chooses this value.
         cost: The column of ``candidates`` with the cost of each row. As soon as there is an
             outcome, the search maximizes the expected improvement per cost.
         robust: Whether outcomes far worse than the task's median are raised to the limit that
             :func:`~botorch_transfer.outcome_transforms.robust_limit` returns. Predictions are then
-            never worse than the worst retained outcome. Good outcomes never change.
+            never worse than the worst outcome after this change. Good outcomes never change.
         cache: The folder that keeps pre-trained priors for later calls, also in other processes;
             ``"off"`` for no cache. The default is the environment variable
             ``BOTORCH_TRANSFER_CACHE``, or else the user's cache folder. The rows do not depend on
@@ -261,14 +264,14 @@ def suggest(
     Returns:
         A table of ``n`` rows with these columns:
 
-        - The parameters, in the space's order and in your units; empty where inactive.
+        - The parameters, in the space's order and in your units. An inactive parameter is empty.
         - ``predicted_mean`` and ``predicted_std`` of each outcome in the outcome's unit. With
           several outcomes, ``_`` and the outcome's name follow. For logarithms, they are the
           moments of a log-normal distribution.
         - With one objective, ``expected_improvement``: the expected gain over the best run so far,
           in the outcome's unit. A worse row, a failure and a violated limit count as zero gain.
         - With one objective, ``probability_of_improvement``: the probability of a gain. Both
-          columns are empty as long as no run has an outcome within all limits.
+          improvement columns are empty as long as no run has an outcome within all limits.
         - ``sources``: the old tasks that support the row, the most certain task first. A task
           supports a row if its prediction is better than the task's average by more than one
           standard deviation.
@@ -322,7 +325,7 @@ def predict(
         rows: The table of rows to predict, with a column for each parameter.
         outcome: The column of the outcome.
         goal: Whether small or large outcomes are good.
-        model: The model; not ``"sorted"``, which predicts nothing.
+        model: The model. ``"sorted"`` is not allowed because it predicts nothing.
         cache: The folder that keeps pre-trained priors.
         progress: Whether pre-training shows a progress bar.
         seed: The seed of all random numbers.
@@ -333,8 +336,8 @@ def predict(
     Returns:
         The rows with further columns, in the outcome's unit: ``predicted_mean``,
         ``predicted_std``, and the 5, 50 and 95 % quantiles ``predicted_5``, ``predicted_50`` and
-        ``predicted_95``. They do not include measurement noise. With several outcomes, ``_`` and
-        the outcome's name follow.
+        ``predicted_95``. The predictions do not include measurement noise. With several outcomes,
+        ``_`` and the outcome's name follow.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space.
@@ -364,7 +367,7 @@ def predict_rows(
     Args:
         tables: The encoded tables of the study.
         rows: The rows to predict.
-        model: The model of outcomes with sources.
+        model: The model of outcomes that have old runs or a prior.
         seed: The seed of all random numbers.
 
     Returns:
@@ -407,7 +410,7 @@ def suggest_rows(
     Args:
         tables: The encoded tables of the study.
         n: Number of rows to suggest.
-        model: The model of outcomes with sources.
+        model: The model of outcomes that have old runs or a prior.
         seed: The seed of all random numbers.
         same_in_batch: Parameters with one common value in all rows.
         cost: The column of the candidates' costs.
@@ -466,7 +469,7 @@ def _fitted(
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         for kind in (BotorchWarning, NumericalWarning):
             warnings.simplefilter("ignore", kind)
-        # If a gradient search ends early, its result still competes with all scored rows.
+        # If a gradient search ends early, its result is still compared with all scored rows.
         warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
         torch.default_generator.manual_seed(seed)
         models: dict[str, Any] = {}
@@ -558,7 +561,7 @@ def _sorted_rows(
 ) -> Tensor:
     """Returns the ``n`` rows with the best mean rank.
 
-    In an infinite region, the rows to choose from are random rows and the rows nearest to old runs.
+    Of an infinite region, only random rows and the rows nearest to old runs are ranked.
     """
     if not tasks:
         raise ValueError("'sorted' ranks rows by the old tasks' runs: give a history.")
@@ -571,7 +574,7 @@ def _sorted_rows(
 
 
 def _anchors(region: Region, tasks: Mapping[str, SupervisedDataset], runs: Runs) -> Tensor:
-    """Returns the best rows of this study and of each old task, at most 32 of them."""
+    """Returns the four best rows of this study, and the best row of each of up to 28 old tasks."""
     known = runs.known(0)
     best = [known.X[known.Y[:, 0].argsort(descending=True, stable=True)[:4]]]
     some = list(tasks.values())[:: -(-len(tasks) // 28) or 1]
@@ -590,8 +593,8 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
     Returns:
         The names of ``M`` tasks, and an ``M x n`` tensor of z-scores: posterior means divided by
-        standard deviations. A task with a small weight has minus infinity. Both are empty for
-        models without a posterior of each source task.
+        standard deviations. The z-scores of a task with a small weight are minus infinity. Both
+        results are empty for models without a posterior of each source task.
     """
     informed = model.member_on_sources if isinstance(model, TransferModel) else None
     if informed is None:
@@ -604,7 +607,7 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Names the source tasks with a z-score above 1 for each row, the largest first."""
+    """Lists, for each row, the source tasks with z-scores above 1, the largest z-score first."""
     names, found = source_z_scores(model, X)
     first = found.argsort(dim=0, descending=True, stable=True)[:MAX_NAMED]
     return [

@@ -1,10 +1,10 @@
 """Models of outcomes and failures, and the acquisition function of the next row.
 
-The acquisition function depends on the runs (:func:`make_acquisition`). Without an outcome, it is
-:class:`~botorch_transfer.acquisition.PriorUpperConfidenceBound`. With outcomes, it is the logarithm
-of the expected improvement, or with several objectives of the expected hypervolume improvement,
-over all runs, pending runs and earlier rows of the batch. As soon as a run has failed, the
-logarithm of the probability of success is added.
+The acquisition function depends on the runs (:func:`make_acquisition`). Before the first outcome,
+it is :class:`~botorch_transfer.acquisition.PriorUpperConfidenceBound`. Then it is the logarithm of
+the expected improvement over all finished and pending runs and over earlier rows of the batch. With
+several objectives, it is the logarithm of the expected hypervolume improvement. As soon as a run
+has failed, the logarithm of the probability of success is added.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     """Fits the model of one outcome.
 
     Args:
-        make: The model class of outcomes with sources.
+        make: The model class. Without sources, a plain GP replaces a class that takes sources.
         runs: The runs of this study.
         index: The index of the outcome.
-        sources: The outcome's prior or source data; ``None`` for a plain GP.
+        sources: The outcome's prior or source data; ``None`` if the outcome has neither.
 
     Returns:
         The fitted model.
@@ -147,15 +147,16 @@ def make_acquisition(
         models: The model of each outcome.
         outcomes: The outcomes: objectives, and outcomes with limits.
         X_known: An ``n x d`` tensor of evaluated or pending inputs. Improvements are relative to
-            the best of these inputs, on average over their unknown outcomes.
-        reference: An ``r x d`` tensor of inputs all over the space, which set scales.
+            the best of these inputs, averaged over their uncertain outcomes.
+        reference: An ``r x d`` tensor of inputs all over the space. Predictions at these inputs
+            determine the scales of outcomes.
         seed: The seed of samples.
-        has_outcomes: Whether there is an outcome. Without outcomes, the target may still be the
-            opposite of the sources, and the expected improvement would be largest where the
-            sources predict bad outcomes.
+        has_outcomes: Whether any run has an outcome. If none has, the expected improvement is not
+            used: the target may be the opposite of the sources, so that the improvement is largest
+            where the sources predict bad outcomes.
 
     Returns:
-        The acquisition function of single inputs.
+        The acquisition function of one input at a time (``q = 1``).
 
     Example:
         >>> X = torch.rand(5, 2, dtype=torch.double)
@@ -209,7 +210,7 @@ def improvement_per_cost(
         costs: A ``c`` tensor of the candidates' costs.
 
     Returns:
-        The acquisition function of single candidates.
+        The acquisition function of one candidate at a time (``q = 1``).
 
     Example:
         >>> from botorch.acquisition import LogExpectedImprovement
@@ -226,7 +227,7 @@ def improvement_per_cost(
 
 
 def old_tasks(source: Any) -> dict[str, SupervisedDataset]:
-    """Returns the source data of an outcome by task; empty with a prior and without a history."""
+    """Returns an outcome's source data by task; empty for a prior, or if there are no old runs."""
     tasks = source if isinstance(source, Mapping) else {}
     return {name: task for name, task in tasks.items() if isinstance(task, SupervisedDataset)}
 
@@ -257,22 +258,22 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
 
 @torch.no_grad()
 def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns predicted means and variances, :data:`MAX_TOGETHER` inputs at a time."""
+    """Predicts means and variances for at most :data:`MAX_TOGETHER` inputs at a time."""
     parts = [predicted_moments(model.posterior(part)) for part in X.split(MAX_TOGETHER)]
     mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
     return mean, variance
 
 
 def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> FeasibilityModel | None:
-    """Fits the model of success and failure.
+    """Fits the model of the probability that a run succeeds.
 
     Args:
         runs: The runs of this study.
-        sources: Source data, or a prior.
+        sources: The source data or the prior of an outcome; ``None`` if it has neither.
         old_failed: An ``f x d`` tensor of the inputs of failed old runs.
 
     Returns:
-        The model of success; ``None`` as long as no run has failed.
+        The model; ``None`` as long as no run and no old run has failed.
     """
     old_failed = runs.X[:0] if old_failed is None else old_failed
     if len(old_failed) + len(runs.failed) == 0:

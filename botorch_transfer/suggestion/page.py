@@ -3,7 +3,7 @@
 ``python -m botorch_transfer suggest ... --report out.html`` writes the page. The page is one file
 that works offline: it contains the data, the template ``page.html`` and Plotly's script, and its
 security policy blocks all requests. Names and cells are embedded as JSON and shown as text. The
-extra ``plot`` installs Plotly.
+extra ``plot`` of this package installs Plotly.
 
 :func:`parameter_importance` computes total Sobol indices of predicted means. A parameter's index is
 the share of the variance over the space that remains when all other parameters are known. A joint
@@ -46,18 +46,19 @@ from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, short, 
 from botorch_transfer.suggestion.outcomes import moments
 from botorch_transfer.suggestion.reading import EncodedTables
 
-#: Maximum number of important parameters to draw singly, and in pairs.
+#: Maximum number of parameters that are plotted alone, and in pairs, from the most important one.
 MAX_SLICES, MAX_MAPPED = 12, 5
 
-#: Number of points along a range in a slice, and in a map.
+#: Number of points along a range in a plot of one parameter, and in a map of two parameters.
 SLICE_POINTS, MAP_POINTS = 60, 20
 
 #: Maximum number of points of a learning curve.
 MAX_STEPS = 200
 
-#: Minimum number of runs to compare predictions with.
+#: Minimum number of runs for leave-one-out predictions, and for correlations with old tasks.
 ENOUGH_RUNS = 3
 
+#: Plain words for the report's verdicts on one old task.
 WORDS = {
     "helpful": "yes",
     "hardly used": "yes, but the model hardly uses it",
@@ -66,7 +67,7 @@ WORDS = {
     "unclear": "not clear yet",
     "used, not yet tested": "not clear yet",
 }
-#: Plain words for verdicts on one old task, and on all old tasks.
+#: Sentences for the report's verdicts on all old tasks together.
 WHOLE = {
     "helpful": "Old runs help: this study's runs follow them.",
     "partly helpful": "Some old tasks help: this study's runs follow them.",
@@ -74,7 +75,7 @@ WHOLE = {
     "irrelevant": "Old runs do not help: this study's runs do not follow them.",
 }
 
-#: Number of points in each of the two samples for importances, a power of two.
+#: Number of points in each of the two Sobol samples for importances, a power of two.
 NUM_POINTS = 256
 
 NEW, OLD = "this study", "old tasks"
@@ -90,9 +91,9 @@ def suggestion_page(
 
     Args:
         suggestion: The rows and the models.
-        runs: The runs so far.
-        status: The column with the state of a run.
-        settings: Further settings to show, such as the seed.
+        runs: The table of this study's runs; ``None`` if there are none.
+        status: The column of ``runs`` with the state of a run.
+        settings: Further settings that the page lists, such as the seed.
 
     Returns:
         The page as HTML.
@@ -190,7 +191,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
 
 
 def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[str, Any]:
-    """Returns the page's data of an objective."""
+    """Collects the data that the page shows about an objective."""
     outcome = suggestion.tables.outcomes[number]
     model = suggestion.models[outcome.name]
     space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
@@ -223,7 +224,7 @@ def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[st
 
 
 def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
-    """Predicts each run from old runs alone; ``None`` without old runs."""
+    """Predicts each run's outcome from old runs alone; ``None`` if the model uses no old runs."""
     model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
     if sources is None or len(runs.X) == 0 or not isinstance(model, TransferModel):
         return None
@@ -232,7 +233,10 @@ def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
 
 
 def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
-    """Returns learning curves with their predicted ends, and whether a run is hopeless."""
+    """Returns the learning curves of this study's runs; ``None`` if there are none.
+
+    Each curve has a predicted end, and a flag that it is hopeless.
+    """
     if own is None:
         return None
     found, curves = own.forecast(), own.curves
@@ -251,7 +255,7 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
 
 
 def _why_unclear(num_runs: int) -> str:
-    """Gives the reason why the report has no verdict on all old tasks."""
+    """Explains in two sentences why the report has no verdict on all old tasks together."""
     if num_runs < POINTS_TO_JUDGE:
         few = f"this takes {POINTS_TO_JUDGE} runs with outcomes, and there are {num_runs}"
         return f"It is too early to say whether old runs help: {few}."
@@ -260,7 +264,7 @@ def _why_unclear(num_runs: int) -> str:
 
 
 def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
-    """Returns a sentence on all old tasks, and a table row for each old task."""
+    """Returns a sentence about all old tasks together, and a table row for each old task."""
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
@@ -284,7 +288,7 @@ def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _left_out(model: Any, outcome: Outcome) -> Any:
-    """Predicts each run from all other runs; ``None`` with few runs."""
+    """Computes leave-one-out predictions; ``None`` for few runs or an unsupported model."""
     if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
         return None
     try:
@@ -298,7 +302,8 @@ def _pictures(
 ) -> tuple[list[Any], list[Any]]:
     """Predicts outcomes along each free parameter, and over pairs of parameters.
 
-    All other parameters have the values of the best run, or of the first row without a best run.
+    All other parameters have the values of the best run. If there is no best run, they have the
+    values of the first suggested row.
     """
     space, best = suggestion.tables.space, suggestion.tables.best_run()
     first = suggestion.X[0]
@@ -338,14 +343,14 @@ def _pictures(
 def _runs(
     runs: DataFrame | None, tables: EncodedTables, status: str
 ) -> tuple[dict[str, Any] | None, NDArray[Any]]:
-    """Returns the table of runs, with states and outcomes first, and a mask of known outcomes."""
+    """Returns the table of runs, states and outcomes first, and a mask of its known outcomes."""
     names = [outcome.name for outcome in tables.outcomes]
     if runs is None or runs.empty:
         return None, np.empty((0, len(names)), dtype=bool)
     (read,) = measured([runs], tables.outcomes, status)
     Y = np.stack([numbers(read, name) for name in names], axis=1)
     unfinished, kept = np.zeros(len(runs), dtype=bool), np.ones(len(runs), dtype=bool)
-    for name, own in tables.curves.items():  # one row a run, with its predicted end
+    for name, own in tables.curves.items():  # keeps one row of each run, with the predicted end
         last, ends = [curve.row for curve in own.curves], own.forecast()
         kept &= runs[own.step].isna().to_numpy() | np.isin(np.arange(len(runs)), last)
         Y[last, names.index(name)] = np.where([c.diverged for c in own.curves], np.inf, ends.mean)
@@ -367,7 +372,7 @@ def _runs(
 
 @torch.no_grad()
 def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> DataFrame:
-    """Computes the importance of each parameter to a model's predictions and to its old tasks.
+    """Computes how important each parameter is in this study and in old tasks.
 
     Args:
         model: A fitted model of one outcome on encoded rows of the space.
@@ -375,10 +380,10 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         seed: The seed of the points.
 
     Returns:
-        A table of total Sobol indices between 0 and 1. The index is the parameter, the most
-        important parameter first. The column ``this study`` is about the model's predicted mean.
-        The column ``old tasks`` is an average over the posterior means of the old tasks, and NaN
-        for a model without a posterior of each old task.
+        A table of total Sobol indices between 0 and 1, with one row for each parameter, the most
+        important parameter first. The column ``this study`` has the indices of the model's
+        predicted mean. The column ``old tasks`` has the indices of each old task's posterior mean,
+        averaged over tasks. It is NaN for a model without a posterior of each old task.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -400,7 +405,7 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         """Averages total indices over ``s`` functions, from ``s x (p + 2) n`` function values."""
         f = values.double().unflatten(-1, (-1, NUM_POINTS))
         variance = f[:, :2].flatten(start_dim=1).var(dim=-1, correction=0)
-        left = (f[:, :1] - f[:, 2:]).square().mean(dim=-1) / 2  # by Jansen's formula
+        left = (f[:, :1] - f[:, 2:]).square().mean(dim=-1) / 2  # Jansen's formula
         varying = left[variance > 1e-24] / variance[variance > 1e-24].unsqueeze(-1)
         return varying.clamp(0.0, 1.0).sum(dim=0).numpy() / max(len(varying), 1)
 

@@ -47,14 +47,16 @@ from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
 
-#: Distance from the best outcome to the limit of bad outcomes, in a prior's standard deviations.
+#: Assumed distance between the best and the worst outcome of old tasks, if there is only a prior.
+#: The unit is the standard deviation of the prior's outcomes.
 DEPTH = 4.0
 
-#: Words in the names of outcomes in per cent. If no value is above 1, they are fractions.
+#: Words that occur in the names of outcomes in per cent. An outcome with such a name is a fraction
+#: instead if none of its values is above 1.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
-#: Columns that suggestions add to the parameters.
+#: Columns that :func:`suggest` adds to the parameters.
 ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
 
 
@@ -66,13 +68,14 @@ class EncodedTables(NamedTuple):
     Args:
         region: The rows of the search space that may be suggested.
         outcomes: The outcomes, an objective first.
-        sources: The prior of each outcome, or its source data as :func:`from_dataframe` returns
-            them. ``None`` for an outcome that no old run has, whose model is a plain GP. If all are
-            ``None``, the study starts with a first design.
-        old_failed: An ``f x d`` tensor of the inputs of failed old runs; ``None`` with a prior.
+        sources: By outcome, its prior or its source data, as :func:`from_dataframe` returns them.
+            The entry is ``None`` if no old run has the outcome. The outcome's model is then a plain
+            GP. If all entries are ``None``, the study starts with a space-filling first design.
+        old_failed: An ``f x d`` tensor of the inputs of failed old runs; ``None`` if there is no
+            table of old runs.
         runs: The runs of this study.
-        is_robust: Whether very bad outcomes have been limited.
-        curves: The runs' learning curves by outcome, if there are any.
+        is_robust: Whether very bad outcomes have been raised to a limit, see :meth:`limited`.
+        curves: The learning curves of this study's runs, by outcome.
 
     Example:
         >>> from pandas import DataFrame
@@ -103,14 +106,14 @@ class EncodedTables(NamedTuple):
         return any(source is not None for source in self.sources.values())
 
     def eligible(self, index: int = 0) -> Tensor:
-        """Masks the modelled outcomes of runs that cannot be the best run.
+        """Returns outcomes of runs, with minus infinity for runs that cannot be the best run.
 
         Args:
             index: The index of the outcome.
 
         Returns:
-            An ``n`` tensor of outcomes. It is minus infinity for runs that failed or violate a
-            limit, and, if any run is complete, for runs that were stopped early.
+            An ``n`` tensor of outcomes. Runs that failed or violate a limit have minus infinity. If
+            any other run is complete, runs that were stopped early have minus infinity, too.
         """
         runs = self.runs
         allowed = runs.succeeded & runs.Y[:, index].isfinite()
@@ -122,31 +125,36 @@ class EncodedTables(NamedTuple):
         return complete if bool(complete.isfinite().any()) else Y
 
     def best_run(self) -> int | None:
-        """Returns the index of the run with the best objective; ``None`` for several objectives."""
+        """Returns the index of the best run.
+
+        ``None`` if no run is eligible, or if there are several objectives.
+        """
         Y, is_only = self.eligible(), sum(outcome.is_objective for outcome in self.outcomes) == 1
         return int(Y.argmax()) if is_only and bool(Y.isfinite().any()) else None
 
     def ranked(self) -> EncodedTables:
-        """Returns the tables that models for suggestions are fitted to.
+        """Returns the tables that :func:`suggest` fits models to.
 
-        If very bad outcomes are limited, and the only objective has few outcomes so far, ranks
-        determine the values in the worse half of each old task.
+        Usually, these are the same tables. They differ if :attr:`is_robust` is true, and a single
+        outcome has few values so far. Then the worse half of each old task's values is replaced by
+        values that depend only on ranks.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
 
     def limited(self, by_rank: bool = False) -> EncodedTables:
-        """Limits very bad outcomes robustly, in old tasks and in this study's runs.
+        """Raises very bad outcomes to a limit, in old tasks and in this study's runs.
 
-        The limit of this study depends on its outcomes, and on the typical distance between the
-        best and the worst outcome of old tasks. If an outcome has a limited value, its predictions
-        are never worse than the worst remaining value.
+        The limit of this study's runs depends on their outcomes, and on the typical distance
+        between the best and the worst outcome of old tasks. If a value of an outcome is raised,
+        predictions of this outcome are never worse than its worst value after the change.
 
         Args:
-            by_rank: Whether ranks determine the values in the worse half of each old task.
+            by_rank: Whether to replace the worse half of each old task's outcomes by rank
+                (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
         Returns:
-            The limited tables.
+            The tables with raised outcomes.
         """
         sources, outcomes = dict(self.sources), list(self.outcomes)
         Y, Yvar, added = (each.clone() for each in (self.runs.Y, self.runs.Yvar, self.runs.added))
@@ -172,11 +180,12 @@ def typical_depth(source: Any) -> float:
     """Computes the typical distance between the best and the worst outcome of old tasks.
 
     Args:
-        source: The limited source data or the prior of an outcome; ``None`` if it has neither.
+        source: The prior of an outcome, or its source data after :meth:`EncodedTables.limited`;
+            ``None`` if the outcome has neither.
 
     Returns:
-        The median distance over tasks; for a prior, :data:`DEPTH` standard deviations of its
-        outcomes; 0 without sources.
+        The median distance over tasks. For a prior, it is :data:`DEPTH` times the standard
+        deviation of outcomes. Without sources, it is 0.
     """
     if tasks := old_tasks(source):
         return float(np.median([float(task.Y.max() - task.Y.min()) for task in tasks.values()]))
@@ -204,7 +213,7 @@ def read_outcomes(
     Args:
         outcome: The columns of the objectives.
         goal: Whether small or large outcomes are good.
-        constraints: Limits of further outcomes.
+        constraints: Limits of further outcomes, by the outcome's name.
         noise: The columns of standard errors.
         log: Outcomes to model by their logarithm.
         outcome_range: The least and the largest possible value of outcomes.
@@ -279,7 +288,7 @@ def _check_known(argument: str, given: Iterable[str], names: Collection[str]) ->
 def _split_constraints(
     constraints: Mapping[str, str] | Sequence[str] | None, parameters: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Separates limits of outcomes, by name, from constraints between parameters.
+    """Separates limits of outcomes, by the outcome's name, from constraints between parameters.
 
     A text that compares a name with a number is a limit if the name is not a parameter.
     """
@@ -314,7 +323,7 @@ def with_logarithms(outcomes: Sequence[Outcome], log: bool | str | Sequence[str]
         log: Names of outcomes to model by their logarithm; ``True`` for all objectives.
 
     Returns:
-        The outcomes. Their limits are replaced by the limits' logarithms.
+        The outcomes. The limit of a marked outcome is replaced by the limit's logarithm.
 
     Raises:
         ValueError: If a name is not the name of an outcome, or a limit has no logarithm.
@@ -390,7 +399,7 @@ def read_study(
         run: The column that names a run.
         outcome_range: The least and the largest possible value of outcomes.
         cost: The column of the candidates' costs. It does not become a parameter.
-        robust: Whether very bad outcomes are limited robustly.
+        robust: Whether very bad outcomes are raised to a limit.
 
     Returns:
         The encoded tables.
@@ -461,7 +470,7 @@ def read_study(
     check_same_units(present, space.number_columns)
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
-        # Columns that suggestions add must not occur twice.
+        # The result of suggest has its own columns of these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats)
     _check_names(space, outcomes)
@@ -508,8 +517,9 @@ def read_tables(
         prior: The prior, in place of ``history``.
         missing: Values of parameters that old tasks do not record.
         curves: The columns of learning curves.
-        robust: Whether very bad outcomes are limited robustly.
-        memo: A cache of encoded old runs, by content. Cached old runs are not warned about again.
+        robust: Whether very bad outcomes are raised to a limit.
+        memo: A cache of encoded old runs. If the old runs are in the cache, warnings about them are
+            not repeated.
 
     Returns:
         The encoded tables.
@@ -564,7 +574,7 @@ def read_tables(
 
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
-    """Limits an outcome to 0 to 100 if its name and all its values indicate per cent."""
+    """Sets the range of an outcome to 0 to 100 if its name and values indicate per cent."""
     cells = [numbers(table, outcome.name) for table in tables if table is not None]
     values = np.concatenate([*cells, []])
     values = values[np.isfinite(values)]
@@ -576,7 +586,7 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
 
 
 def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
-    """Warns of a column that looks like steps of learning curves, if it is no parameter."""
+    """Warns if a column that is no parameter looks like the steps of learning curves."""
     for name in history.columns:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])
@@ -596,11 +606,11 @@ def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
-    """Returns the prior of one outcome, or ``None``."""
+    """Returns the prior of one outcome; ``None`` if the outcome has no prior."""
     found = prior.get(name, prior) if isinstance(prior, Mapping) else prior
     if found is None:
         return None
-    # A prior may itself be a mapping, with the priors of a model's members.
+    # The prior of an ensemble may itself be a mapping, with the priors of its members.
     parts = found.values() if isinstance(found, Mapping) else [found]
     is_own = found is not prior or num_outcomes == 1
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):

@@ -1,8 +1,8 @@
 """The region of a search space from which rows are suggested.
 
-The region is the whole space, the part of the space with fixed values and constraints, or a table
-of candidates. The search, the first design and the scales of acquisition functions get their rows
-from a :class:`Region`.
+A :class:`Region` is the whole space, the configurations with fixed values that satisfy constraints,
+or a table of candidates. The search and the first design get their rows from a :class:`Region`, and
+so do the scales of acquisition functions.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from botorch_transfer.suggestion.constraints import Condition, Repair, parameter
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of configurations of a space that is searched by listing them.
+#: Maximum number of configurations that are listed. A larger space is searched without a list.
 MAX_GRID = 2_000
 
-#: Maximum number of infeasible rows to repair at once; feasible rows do not count.
+#: Maximum number of infeasible rows that one call moves to feasible rows.
 MAX_REPAIRED = 48
 
-#: Margins that tighten inequalities, relative to their terms; tried until a row is allowed.
+#: Margins by which inequalities are tightened, relative to the sizes of their terms. A larger
+#: margin is tried if rounding errors violate an inequality.
 MARGINS = (0.0, 1e-11, 1e-6)
 
-#: Number of attempts to satisfy conditions by numbers they name, then by values next to these.
+#: Number of attempts to satisfy nonlinear conditions by numbers that the conditions contain. As
+#: many further attempts also try the values next to these numbers.
 MAX_MOVES = 12
 
-#: Number of digits of continuous values under constraints.
+#: Number of digits of continuous values if there are constraints.
 DIGITS = 12
 
 
@@ -56,15 +58,15 @@ class Region:
         fixed: Fixed values of parameters by name, in the user's units. A number may have a unit:
             ``"80 °C"``.
         constraints: Constraints between parameters.
-        table: A table of candidates. Only its rows are suggested. It may have further columns. If
-            candidates have equal parameters, the first candidate counts.
+        table: A table of candidates. Only its rows are suggested. It may have further columns. Of
+            candidates with equal parameters, only the first candidate is kept.
         repeats: Whether tried and pending rows may be suggested again.
 
     With a table, ``candidates`` is a ``c x d`` tensor of the encoded candidates.
 
     Raises:
         InputDataError: If a fixed value or a candidate is outside of the search space.
-        ValueError: If no row satisfies all constraints, or :class:`Repair` refuses a constraint.
+        ValueError: If no row satisfies all constraints, or :class:`Repair` raises an error.
 
     Example:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 2)])
@@ -116,7 +118,7 @@ class Region:
 
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
-        """Values of the fixed columns of the encoding, by index."""
+        """Fixed values of columns of the encoding, by the index of the column."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
             if name not in self.space.columns:
@@ -136,18 +138,22 @@ class Region:
 
     @cached_property
     def repair(self) -> Repair | None:
-        """The repair of linear constraints; ``None`` without linear constraints or with a table."""
-        # Candidates are not moved: candidates that violate a constraint are left out.
+        """Solver that moves rows so that they satisfy the linear constraints.
+
+        ``None`` if there are no linear constraints, or if the region is a table: candidates that
+        violate a constraint are left out, not moved.
+        """
         linear = [c for c in self.constraints if c.weights and self.table is None]
         return Repair(self.space, linear, (self.fixed or {}).keys()) if linear else None
 
     @cached_property
     def _conditions(self) -> list[Condition]:
+        """Constraints that are not linear."""
         return [c for c in self.constraints if not c.weights]
 
     @cached_property
     def _ends(self) -> dict[str, list[float]]:
-        """Numbers that conditions compare columns with, by column; empty for a choice."""
+        """Numbers with which nonlinear conditions compare each column; empty if categorical."""
         ends = defaultdict[str, list[float]](list)
         for name, numbers in (pair for c in self._conditions for pair in c.ends.items()):
             ends[name] += numbers
@@ -155,10 +161,11 @@ class Region:
 
     @cached_property
     def _places(self) -> list[tuple[list[int], Tensor, int]]:
-        """Encoded columns that conditions name, with values at which a condition may become true.
+        """Values to try for each free parameter in nonlinear conditions.
 
-        The numbers that conditions name come first, then the values next to them. The last entry
-        counts the numbers that conditions name.
+        Each entry has the parameter's columns, encoded values, and a count. The first ``count``
+        values are numbers that the conditions contain, or the values of a categorical parameter.
+        The other values are next to these numbers.
         """
         found = []
         for name, ends in self._ends.items():
@@ -177,13 +184,14 @@ class Region:
         return found
 
     def _hold(self, frame: DataFrame) -> NDArray[np.bool_]:
-        """Returns whether all constraints hold for each configuration, an ``n`` array."""
+        """Returns an ``n`` array: whether all constraints hold for each configuration."""
         return _num_held(self.constraints, frame) == len(self.constraints)
 
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
-        """Moves rows until conditions hold, by randomly chosen values that conditions name.
+        """Moves rows until nonlinear conditions hold, by random values from ``_places``.
 
-        The first attempts allow only short moves; later attempts allow longer moves.
+        A move is kept if more conditions hold after it. The first attempts allow only short moves;
+        later attempts allow longer moves.
         """
         for attempt in range(2 * MAX_MOVES):
             held = _num_held(self._conditions, self._rounded(X))
@@ -203,7 +211,7 @@ class Region:
         return X
 
     def _with_fixed(self, X: Tensor) -> Tensor:
-        """Sets the fixed values, and rounds to the nearest configurations."""
+        """Sets the fixed values in a copy, and rounds rows to the nearest configurations."""
         X = X.clone()
         for column, value in self.fixed_columns.items():
             X[:, column] = value
@@ -226,7 +234,7 @@ class Region:
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:
-        """Decodes rows; under constraints, rounds continuous values so that sums are exact."""
+        """Decodes rows; with constraints, rounds continuous values so that sums are exact."""
         if not self.constraints:
             return self.space.decode(X)
         continuous: list[Any] = [p for p in self.space.parameters if p.size is None and not p.log]
@@ -239,12 +247,12 @@ class Region:
 
         Args:
             X: An ``n x d`` tensor.
-            max_repaired: Maximum number of points that violate linear constraints and are moved;
-                ``None`` to move all.
+            max_repaired: Maximum number of points that are moved because they violate linear
+                constraints; ``None`` for no maximum.
 
         Returns:
             At most ``n`` encoded rows, in the order of the points. Points that cannot be moved are
-            left out. The rows need not be candidates.
+            left out. If the region is a table, the rows need not be candidates.
         """
         X = self._with_fixed(X)
         if self._conditions:
@@ -270,8 +278,9 @@ class Region:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            For each row, values by column of the encoding: fixed values, unordered choices, and
-            zeros that a condition requires.
+            For each row, a dictionary from columns of the encoding to values: the fixed values, the
+            values of categorical parameters, and zeros of parameters that a nonlinear condition
+            compares with zero.
         """
         found = [self.fixed_columns | choice for choice in self.space.fixed_features(X)]
         for name in (name for name, ends in self._ends.items() if 0.0 in ends):
@@ -281,7 +290,7 @@ class Region:
         return found
 
     def grid(self) -> Tensor | None:
-        """Returns all rows of a table or a small space; ``None`` for other spaces."""
+        """Returns all rows of a table or of a small finite space; ``None`` for other spaces."""
         if self.table is not None:
             return self.candidates
         try:
@@ -291,7 +300,7 @@ class Region:
         return grid[self.allows(grid)]
 
     def sample(self, n: int, seed: int) -> Tensor:
-        """Draws at most ``n`` random rows.
+        """Draws at most ``n`` random rows; fewer if some cannot satisfy the constraints.
 
         Args:
             n: The number of rows.
@@ -321,7 +330,7 @@ class Region:
         return self.table.iloc[places.numpy()][self.columns].copy()
 
     def with_room(self, shared: Sequence[str], n: int, free: Tensor | None) -> Region:
-        """Keeps the rows whose shared values occur in at least ``n`` rows.
+        """Keeps the rows whose values of shared parameters occur in at least ``n`` rows.
 
         Args:
             shared: Parameters with the same value in all rows of a batch.
@@ -330,7 +339,7 @@ class Region:
                 not listed.
 
         Returns:
-            A region with the remaining rows as candidates; the region itself without ``free``.
+            A region with the remaining rows as candidates; the same region if ``free`` is ``None``.
 
         Raises:
             ValueError: If a name is no parameter, or no shared value has ``n`` rows.
@@ -356,19 +365,20 @@ class Region:
         """Fixes shared parameters to their values in the encoded row ``x``, a ``d`` tensor."""
         row = self.decode(x.unsqueeze(0)).iloc[0]
         conditions = {p.name: p.active_if or {} for p in self.space.parameters}
-        # Parents are fixed, too, so that a parameter is active in all rows or in none.
+        # Parameters that activate a shared parameter are fixed, too. The shared parameter is then
+        # active in all rows, or in no row.
         names = [name for each in shared for name in (each, *conditions[each])]
         values = {name: row[name] for name in names if not isna(row[name])}
         return replace(self, fixed={**(self.fixed or {}), **values})
 
     def costs(self, column: str) -> Tensor:
-        """Reads the costs of the candidates, a ``c`` tensor.
+        """Reads the costs of the candidates.
 
         Args:
             column: The column of the costs.
 
         Returns:
-            The costs.
+            A ``c`` tensor of the costs.
 
         Raises:
             InputDataError: If a cost is not positive.
@@ -384,6 +394,6 @@ class Region:
 
 
 def _num_held(constraints: Sequence[Condition], frame: DataFrame) -> NDArray[np.intp]:
-    """Counts the constraints that hold for each configuration, an ``n`` array."""
+    """Returns an ``n`` array: how many constraints hold for each configuration."""
     held = [constraint.holds(frame) for constraint in constraints]
     return np.sum([np.zeros(len(frame), dtype=np.intp), *held], axis=0)

@@ -1,10 +1,10 @@
 """Maximizes an acquisition function over a mixed, conditional, finite or infinite region.
 
-A gradient search starts from the best random rows and from rows near good runs. It runs once for
-each promising combination of unordered parameters. Single steps of discrete parameters follow. No
-row is found twice. If the acquisition is flat in a continuous parameter, its maximum is arbitrary
-and often at a bound: such parameters move to the middle of their range. The rows of a short table
-of candidates are all scored.
+Gradient searches start from the best of random rows and of rows near good runs. They run for each
+promising combination of categorical values. Then discrete parameters are changed by single steps.
+Rows that have been tried, or are pending, are excluded. If the acquisition is flat in a continuous
+parameter, its maximum is arbitrary and often at a bound: the parameter then moves to the middle of
+its range. In a short table of candidates, the search scores all rows.
 """
 
 from __future__ import annotations
@@ -25,35 +25,38 @@ from botorch_transfer.gp.objective import minimize_batched
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
-#: Maximum difference in each column of the unit cube between points that count as the same row.
+#: Tolerance: encoded rows count as the same row if no column differs by more.
 SAME_ROW = 1e-4
 
-#: Number of random rows that are scored before the best ones are improved.
+#: Number of random rows that are scored before the best rows are improved.
 POOL = 512
 
-#: Maximum number of values of a parameter for single steps. Gradients handle longer parameters.
+#: Maximum number of values of a discrete parameter that is changed by single steps. A parameter
+#: with more values is changed only by gradient searches.
 MAX_VALUES = 2_000
 
-#: Number of random rows of a longer table to score first. Then the ``NUM_NEAR`` neighbours of the
-#: ``NUM_BEST`` best rows are scored, as often as this improves the best row.
+#: Settings of the search in a table. First, at most ``MAX_SCORED`` random rows are scored. Then the
+#: ``NUM_NEAR`` neighbours of the ``NUM_BEST`` best rows are scored, as often as this improves the
+#: best row.
 MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
 
-#: Number of gradient searches for each combination of unordered parameters, of combinations to
-#: search, and of iterations; and the relative improvement below which a search ends.
+#: Settings of gradient searches. They start from ``NUM_STARTS`` rows for each of at most
+#: ``NUM_CHOICES`` combinations of categorical values. They end after ``MAX_ITER`` iterations,
+#: or if the relative improvement is below ``TOLERANCE``.
 NUM_STARTS, NUM_CHOICES, MAX_ITER, TOLERANCE = 4, 3, 80, 1e-5
 
-#: Maximum number of rows that are varied by single steps.
+#: Maximum number of rows whose discrete parameters are changed by single steps.
 MAX_STEPS = 20
 
 #: Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
-#: improvement, or without outcomes of the acquisition's spread over the space. All moves together
-#: lose at most ``INDIFFERENCE``. A parameter with an effect below ``UNKNOWN`` moves to the middle.
-#: Any other parameter loses at most the share ``OWN_EFFECT`` of its effect.
+#: expected improvement. Before the first outcome, they are shares of the acquisition's spread. All
+#: moves together lose at most ``INDIFFERENCE``. A parameter whose effect is below ``UNKNOWN`` moves
+#: to the middle. A move of another parameter loses at most the share ``OWN_EFFECT`` of its effect.
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
 
 
 class ExhaustedSpaceError(ValueError):
-    """Error if all configurations of a finite search space have been tried, or are pending."""
+    """Error if too few configurations of a finite search space are left to suggest."""
 
 
 def maximize(
@@ -71,9 +74,9 @@ def maximize(
         region: The rows to choose from.
         taken: A ``p x d`` tensor of rows to exclude.
         anchors: An ``a x d`` tensor of rows whose neighbourhood is searched.
-        is_logarithm: Whether the acquisition is the logarithm of an improvement. A move to the
-            middle of ranges may lose a share of this improvement, otherwise of the acquisition's
-            spread.
+        is_logarithm: Whether the acquisition is the logarithm of an improvement. If it is, a move
+            to the middle of ranges may lose a small share of the improvement. If not, the move may
+            lose a small share of the acquisition's spread.
         seed: The seed of random rows.
 
     Returns:
@@ -110,7 +113,7 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
 
     Args:
         region: The rows to choose from.
-        number: Number of points of the sequence that have been used.
+        number: Number of earlier points of the sequence, which are skipped.
         taken: A ``p x d`` tensor of rows to exclude.
         seed: The seed of the sequence.
 
@@ -136,8 +139,8 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
 def _best_listed(acquisition: AcquisitionFunction, table: Tensor, seed: int) -> Tensor:
     """Finds the best row of a table.
 
-    Scores all rows of a short table. Of a long table, it scores random rows, then rows near the
-    best rows, until the best row stays.
+    Scores all rows of a short table. In a long table, scores random rows first, then rows near the
+    best rows, until no better row is found.
     """
     order = np.random.default_rng(seed).permutation(len(table))[:MAX_SCORED]
     values = torch.full((len(table),), -math.inf, dtype=torch.double)
@@ -155,7 +158,7 @@ def _best_listed(acquisition: AcquisitionFunction, table: Tensor, seed: int) -> 
 
 
 def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
-    """Returns random rows, the anchors, and anchors with one parameter drawn anew."""
+    """Returns random rows, the anchors, and anchors with a random value of one parameter."""
     drawn, space = region.sample(POOL, seed), region.space
     rng = np.random.default_rng(seed)
     varied = [anchors]
@@ -176,7 +179,7 @@ def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
 
 
 def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
-    """Removes taken rows.
+    """Removes the rows that are in ``taken``.
 
     Args:
         X: An ``m x d`` tensor of rows.
@@ -184,7 +187,7 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
         n: Minimum number of rows that must remain.
 
     Returns:
-        The rows of ``X`` that are not taken.
+        The remaining rows of ``X``.
 
     Raises:
         ExhaustedSpaceError: If fewer than ``n`` rows remain.
@@ -212,16 +215,16 @@ def _climb(
     """
     space, rows = region.space, best_first[:64]
     unique = {tuple(choice.items()): choice for choice in region.fixed_features(rows)}
-    # Choices that fix every input have been scored as rows.
+    # If a combination of categorical values fixes every input, no input is left for gradients.
     choices = [c for c in list(unique.values())[:NUM_CHOICES] if len(c) < rows.shape[-1]]
     if choices:
-        # Huge outcomes have no finite gradients, and with many constraints, rounding errors may
-        # leave no feasible point. Then the best scored rows are kept.
+        # Gradients of huge outcomes are not finite. With many constraints, rounding errors may
+        # leave no feasible point. In both cases, the best scored rows are kept.
         with suppress(OptimizationGradientError, CandidateGenerationError):
             found = _ascend(acquisition, region, best_first[:NUM_STARTS], choices)
             rows = torch.cat([region.nearest(found), best_first[:1]])
     values = _evaluate(acquisition, rows)
-    is_left = torch.ones(len(rows), dtype=torch.bool)  # whose neighbours have not been scored
+    is_left = torch.ones(len(rows), dtype=torch.bool)  # rows with unscored neighbours
     for _ in range(MAX_STEPS):
         is_free = ~is_among(rows, taken)
         best = int(values.where(is_left, -math.inf).argmax())
@@ -241,7 +244,14 @@ def _ascend(
     starts: Tensor,
     choices: list[dict[int, float]],
 ) -> Tensor:
-    """Finds the best row, ``1 x d``, by gradient searches from all starts for each choice."""
+    """Finds the best row by gradient searches from all starts, and returns it as ``1 x d``.
+
+    Args:
+        acquisition: The acquisition function.
+        region: The rows to choose from.
+        starts: An ``s x d`` tensor of rows.
+        choices: Combinations of fixed inputs, by column. Each is searched from all starts.
+    """
     bounds = region.space.bounds
     limits: Any = {} if region.repair is None else region.repair.for_botorch()
     if limits:
@@ -274,7 +284,10 @@ def _ascend(
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
-    """Returns rows with one discrete parameter changed: one step, or any value without an order."""
+    """Returns copies of ``x`` with one discrete parameter changed.
+
+    A parameter with ordered values changes by one step. A categorical parameter takes every value.
+    """
     rows = [x[None][:0]]
     few = [p for p in space.parameters if p.size is not None and p.size <= MAX_VALUES]
     for parameter in few:

@@ -94,7 +94,7 @@ def test_what_is_saved_and_what_it_costs():
     assert table["distance"][0] == 0.0
     found = Backtest(table, "sorted", "TransferGP", needed, "")
     assert "on `b` they would have cost 2 or more" in str(found)
-    assert "(90 %: -2.0 to 2.0), where a plain GP needs 2.5 for its best; this diff" in str(found)
+    assert "(90 %: -2.0 to 2.0), where a plain GP needs 2.5 to reach its best" in str(found)
 
 
 def test_another_model_is_recommended_only_if_it_is_better_beyond_chance():
