@@ -44,7 +44,7 @@ def test_what_ax_maps_is_kept(make_client, complete, old, baseline):
     ("space", "message"),
     [
         ([C], r"no values of parameter 'gamma': give .* by missing=\{'gamma': ...\}"),
-        ([C, GAMMA, SHRINK], r"varied \['shrink'\], and the new experiment has no such parameters"),
+        ([C, GAMMA, SHRINK], r"parameters \['shrink'\], and the new experiment lacks them"),
     ],
     ids=["less", "more"],
 )

@@ -177,8 +177,8 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     [
         ({"model": SingleTaskGP, "history": FRAME}, "one of the classes of botorch_transfer"),
         ({"history": "runs.csv"}, "is a str"),
-        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
-        ({"history": [], "task": "day"}, "task is only for"),
+        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "the form {metric: {task: "),
+        ({"history": [], "task": "day"}, "task= only applies to a table"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
         ({"pretraining": {"steps": 3}}, "Without a history, no option has an effect"),
     ],
