@@ -81,9 +81,9 @@ class TransferSampler(BaseSampler):
     of the study, within the distributions of the study. The history may lack some of these
     parameters. With ``space=``, the model only suggests parameters of this space. Before the first
     complete trial, the model suggests the parameters of the history. If a suggested value is
-    outside the distribution that the objective function asks for, the sampler uses the nearest
-    value inside. ``independent_sampler`` samples all other parameters. It also samples a
-    conditional parameter if the objective function asks for it while the parameter is inactive.
+    outside the distribution in the objective function, the sampler uses the nearest value inside.
+    ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
+    the objective function suggests the parameter while it is inactive.
     Ranges, scales, kinds and choices may differ from the history: the sampler converts old values.
     It leaves out values that cannot be converted, and logs a warning.
 

@@ -190,7 +190,7 @@ def test_unfit_arguments_are_refused_at_once(options, message):
 
 def test_a_history_of_another_objective_is_refused(make_client, runs):
     client = make_client(history=runs, constraints=["cost <= 2"], objective="accuracy")
-    with pytest.raises(UserInputError, match=r"no \['accuracy'\] of the objective"):
+    with pytest.raises(UserInputError, match=r"lacks the metrics \['accuracy'\] of the objective"):
         client.get_next_trials(1)
 
 
