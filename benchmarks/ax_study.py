@@ -212,7 +212,8 @@ def report(results: Sequence[dict[str, Any]], space: str) -> str:
         - the mean regret after some numbers of evaluations;
         - the number of evaluations until the mean regret reaches the reference's final mean regret;
         - the median number of evaluations until a run reaches the reference's final value for the
-          same seed, and the share of seeds for which it reaches this value;
+          same seed;
+        - the share of seeds for which the run reaches this value;
         - the number of pre-trainings, and the seconds per suggestion.
     """
     frame = pd.DataFrame(results)

@@ -81,8 +81,8 @@ def ends(space: str) -> pd.DataFrame:
         space: `"mlp"` or `"gbm"`.
 
     Returns:
-        One row per prediction and method: the error in standard deviations of the task's final
-        losses, and whether the final loss is in the predicted 90 % interval.
+        One row per prediction and method. The error is in standard deviations of the task's final
+        losses. `held` is true if the final loss is in the predicted 90 % interval.
     """
     frame, rows = load_learning_curves(space), []
     for task, mine in frame.groupby("task"):

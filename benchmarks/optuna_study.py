@@ -211,7 +211,8 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
         paired bootstrap over problems and seeds. The columns are:
 
         - the mean regret after some numbers of evaluations, divided by the regret of the median
-          shipped run, and the ratio of this mean regret to the mean regret of TPE;
+          shipped run;
+        - the ratio of this mean regret to the mean regret of TPE;
         - for each reference, the number of evaluations until the method's mean regret is at most
           the reference's final mean regret;
         - the processor time per suggestion.

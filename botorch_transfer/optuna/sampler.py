@@ -83,9 +83,10 @@ class TransferSampler(BaseSampler):
     complete trial, the model suggests the parameters of the history. If a suggested value is
     outside the distribution in the objective function, the sampler uses the nearest value inside.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
-    the objective function suggests the parameter while it is inactive.
-    Ranges, scales, kinds and choices may differ from the history: the sampler converts old values.
-    It leaves out values that cannot be converted, and logs a warning.
+    the objective function suggests the parameter while it is inactive. Ranges, scales, kinds and
+    choices may differ from the history: the sampler converts old values. An old run with a value
+    that cannot be converted is left out with a warning. If no old value of a parameter can be
+    converted, the runs are kept, and the parameter's old values count as unknown.
 
     **Trials.** Running trials are pending: a new trial is chosen to improve on the running trials,
     too. A trial counts as failed if its state is failed, if a value is infinite, or if it is pruned
@@ -453,7 +454,8 @@ class TransferSampler(BaseSampler):
         """Returns the old runs, converted to the directions and distributions of the study.
 
         Leaves out an old study with the name of the study. The table is ``None`` for a prior. The
-        second result has a value, or ``None`` if unknown, for each parameter without a column.
+        second result has the values of ``missing``, and ``None`` for other parameters without a
+        column.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
@@ -486,7 +488,7 @@ class TransferSampler(BaseSampler):
         return old, dict.fromkeys(name for name in space.columns if name not in old) | known
 
     def _curves(self, study: Study) -> CurvePrior | None:
-        """Returns the prior of the old studies' learning curves; ``None`` without studies."""
+        """Returns the prior of the old learning curves; ``None`` if no old curve is complete."""
         if not isinstance(self._history, OptunaHistory):
             return None
         learn = partial(self._history.curve_prior, study.study_name, bool(self._log))
