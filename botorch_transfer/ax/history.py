@@ -62,7 +62,7 @@ def user_errors() -> Iterator[None]:
 
 
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
-    """Returns the mean and standard deviation of outcomes; 1 as deviation of equal outcomes."""
+    """Returns the mean and standard deviation of outcomes; the deviation is 1 if all are equal."""
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
     mean = float(outcomes.mean()) if len(outcomes) else 0.0
     rounding = 4 * float(np.finfo(float).eps) * abs(mean)

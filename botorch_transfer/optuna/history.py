@@ -2,7 +2,7 @@
 
 :func:`rows_of` defines the outcome and the state of each trial, in old studies and in the current
 study. :func:`parameter_of` converts distributions, including distributions with a step.
-:func:`label` replaces choices that a table cannot hold by text.
+:func:`label` converts choices that a table cannot hold to text.
 """
 
 from __future__ import annotations
@@ -493,7 +493,7 @@ def _space(
     """
     parameters: dict[str, Parameter] = {}
     distributions: dict[str, BaseDistribution] = {}
-    # Sort parameters without missing values first: only these can be parents.
+    # Sort parameters without missing values first, so that conditional parameters find a parent.
     complete = {name: frame[name].notna().groupby(frame[TASK]).mean() for name in found}
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
         distribution = merged(found[name])
