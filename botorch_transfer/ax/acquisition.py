@@ -54,11 +54,11 @@ class AvoidingAcquisition(AcquisitionFunction):
 
     The floor is the minimum of the acquisition over the points of ``reference``. The floor is
     updated when pending points change, because pending points may lower the acquisition everywhere.
-    Distances are relative to the widths of the search space. Two different categories have distance
-    1, in one input with category codes or in one-hot inputs. One-hot inputs are rounded, because Ax
-    rounds suggestions later. Without rounding, a point between two categories could be far from all
-    points to avoid, and Ax could round it to one of them. Pending points, including points of the
-    same batch, are avoided, too.
+    Distances are relative to the widths of the search space. Two different categories of a
+    parameter have distance 1, with or without one-hot encoding. One-hot inputs are rounded, because
+    Ax rounds suggestions later. Without rounding, a point between two categories could be far from
+    all points to avoid, and Ax could round it to one of them. Pending points, including points of
+    the same batch, are avoided, too.
 
     Args:
         acquisition: The acquisition function to penalize.
@@ -230,7 +230,7 @@ class TransferAcquisition(Acquisition):
 
     def _avoiding(self, avoid: Tensor, fixed: dict[int, float] | None) -> AvoidingAcquisition:
         space = self.search_space_digest
-        # Before the first outcome, suggestions spread out more.
+        # A larger radius before the first outcome spreads out the first suggestions.
         dim = max(len(space.bounds) - len(fixed or {}), 1)
         radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
