@@ -372,6 +372,7 @@ class _Improvement(LogExpectedImprovement):
             sampler = SobolQMCNormalSampler(torch.Size([512]), seed=self._seed)
             X = prune_inferior_points(self.model, X, posterior_transform=transform, sampler=sampler)
         self.fantasies = NoiselessFantasies(self.model, X, transform, seed=self._seed)
+        self.best = torch.maximum(self.fantasies.best, self.best_f.to(self.fantasies.best))
 
     def forward(self, X: Tensor) -> Tensor:
         if X.shape[-2] != 1:
@@ -427,7 +428,7 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     x = X.reshape(-1, X.shape[-1])
     moments = zip(*(improvement.fantasies.moments(x) for improvement in each), strict=True)
     mean, variance = map(torch.stack, moments)
-    best = torch.stack([i.fantasies.best.to(x).maximum(i.best_f.to(x)) for i in each])
+    best = torch.stack([improvement.best.to(x) for improvement in each])
     variance = variance.unsqueeze(-1).expand_as(mean)
     values: Any = _LogImprovements.apply(mean - best.unsqueeze(-2), variance)
     values = values.logsumexp(dim=-1) - math.log(values.shape[-1])

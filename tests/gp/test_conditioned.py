@@ -199,6 +199,14 @@ def test_on_a_device(device: str) -> None:
             torch.testing.assert_close(ours.cpu(), expected, atol=1e-8, rtol=0)
 
 
+def test_tasks_keep_their_order_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups begin with the largest tasks, here the second, third and first."""
+    tasks, x = draw_tasks([3, 8, 5], 2), points(3, 2)
+    whole = condition(tasks)
+    monkeypatch.setattr(conditioned, "FACTOR_ELEMENTS", 1)
+    torch.testing.assert_close(all_values(condition(tasks), x), all_values(whole, x))
+
+
 def test_join_equals_one_batch() -> None:
     tasks, x = draw_tasks([5, 3, 8, 2], 2, "matern52"), points(3, 2)
     whole, parts = condition(tasks), [condition(tasks[:2]), condition(tasks[2:])]

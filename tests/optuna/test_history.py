@@ -224,6 +224,8 @@ def test_ax_experiments_are_read_as_studies():
     client.mark_trial_failed(client.attach_trial({"lr": 1.0, "kind": "q"}))
     client.mark_trial_abandoned(client.attach_trial({"lr": 0.5, "kind": "q"}))
     client.attach_trial({"lr": 0.6, "kind": "q"})
+    without = client.attach_trial({"lr": 0.7, "kind": "q"})  # completed, but its data are lost
+    client._experiment.trials[without].mark_completed()
     history = read_studies([client], rename={"lr": "learning_rate"})
     assert history.runs["learning_rate"].tolist() == [1e-3, 1e-2, 1e-1, 1.0]
     assert history.runs["value"].tolist()[:3] == [1e-3, 1e-2, 1e-1]

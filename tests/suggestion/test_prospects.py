@@ -83,6 +83,19 @@ def test_a_study_may_stop_where_nothing_promises_more_than_the_noise(noise, num_
     assert outlook.startswith("The largest expected improvement on 0.01 is 0.") != stops
 
 
+@pytest.mark.parametrize(("threshold", "stops"), [(0.2, True), (0.4, False)])
+def test_the_threshold_is_the_best_mean_and_the_noise_on_it(monkeypatch, threshold, stops):
+    """The best run's outcome, -0.3, is below the mean at this run, 0 here, and the noise of 0.3."""
+    tables = study({"C": [0.5], "loss": [0.3]})
+    model = SingleTaskGP(torch.full((1, 1), 0.5).double(), torch.zeros(1, 1).double())
+    model.likelihood.noise = 0.09
+    rows = pd.DataFrame({"probability_of_improvement": [0.1]})
+    found = Suggestion(rows, {"loss": model.eval()}, torch.rand(1, 1).double(), tables)
+    gains = lambda self, X, best: (np.ones(1), np.array([float(best < threshold)]))  # noqa: E731
+    monkeypatch.setattr(Suggestion, "improvements", gains)
+    assert ("you may stop" in found.outlook) == stops
+
+
 def test_the_last_rows_are_announced():
     stock = pd.DataFrame({"C": [0.1, 0.2, 0.3]})
     for n, said in ((1, ""), (2, "There is nothing else to try: all other rows have been tried")):
