@@ -89,7 +89,7 @@ def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
     with caplog.at_level(logging.INFO):
         data = encoded_runs(mixed_space(), runs)
     assert {name: len(task[0]) for name, task in data.items()} == {"monday": 1}
-    assert caplog.messages == ["2 old runs have no finite loss."]
+    assert caplog.messages == ["Left out 2 old runs without a finite loss."]
     data = encoded_runs(mixed_space(), runs, "cost", missing={"kind": "c"})
     assert {name: task[1].tolist() for name, task in data.items()} == {
         "monday": [[2.0]],
