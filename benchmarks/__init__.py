@@ -1,6 +1,6 @@
-"""Studies and timings; the package never imports them."""
+"""Programs that compare methods and measure times; ``botorch_transfer`` never imports them."""
 
 import os
 
-# What is measured is computed, and not found on disk; workers inherit it.
+# Without this cache on disk, measured priors are computed. Worker processes inherit the variable.
 os.environ["BOTORCH_TRANSFER_CACHE"] = "off"

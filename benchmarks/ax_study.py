@@ -1,11 +1,11 @@
-"""Tune a classifier through Ax's `Client`, with and without history.
+"""Tunes a classifier with Ax's `Client`, with and without history.
 
     python -m benchmarks.ax_study --out DIR [--space gbm] [--seeds 10] [--methods NAME ...]
 
-Every seed has a target task, the demo's in turn, and its own draw of old runs on tasks of other
-data sets. The black box is real: each evaluation cross-validates a classifier. All methods are
-generation strategies of one `Client` loop; the reference is the one that Ax chooses itself. Each
-run is one file in DIR, so a study that is interrupted goes on where it stopped.
+Each seed selects one of the demo's target tasks, and draws old runs on tasks of other data sets.
+Each evaluation cross-validates a classifier. All methods are generation strategies in the same loop
+with a `Client`; the reference is the strategy that Ax chooses by default. Each run writes one file
+in DIR, so an interrupted study continues where it stopped.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from botorch_transfer.memo import clear_memos
 EVALUATIONS = 12
 AT = (1, 2, 3, 5, 8, 12)
 OLD_TASKS, OLD_RUNS = 10, 40
-STEPS = 1000  # of HyperBO's pre-training
+STEPS = 1000  # optimizer steps of HyperBO's pre-training
 REFERENCE = "Ax's default"
 FAST = {"num_restarts": 4, "raw_samples": 128}
 
@@ -56,12 +56,12 @@ Config = RangeParameterConfig | ChoiceParameterConfig
 
 
 def ax_space(name: str) -> list[Config]:
-    """A search space of the tuning history, as Ax's `Client` takes it."""
+    """Converts a search space of the tuning history to parameters of Ax's `Client`."""
     return [ax_parameter(parameter) for parameter in tuning_search_space(name).parameters]
 
 
 def ax_parameter(parameter: Any) -> Config:
-    """A parameter of a search space, as Ax's `Client` takes it."""
+    """Converts a parameter to a parameter of Ax's `Client`."""
     if isinstance(parameter, FloatParameter | IntegerParameter):
         return RangeParameterConfig(
             parameter.name,
@@ -80,11 +80,11 @@ def ax_parameter(parameter: Any) -> Config:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run starts from.
+    """Target task and old runs of a run.
 
     Args:
-        space: The model to tune: one of the tuning history's search spaces.
-        seed: The seed of the draw of old runs, and of the run itself.
+        space: The search space of the tuning history, which is also the classifier to tune.
+        seed: The seed of the old runs, the target task and the client.
     """
 
     space: str
@@ -92,15 +92,15 @@ class Setting:
 
     @property
     def target(self) -> str:
-        """The task to tune."""
+        """Name of the task to tune."""
         return TASKS[self.seed % len(TASKS)]
 
     def runs(self) -> pd.DataFrame:
-        """Old runs on tasks of other data sets."""
+        """Draws old runs on tasks of other data sets."""
         return draw_old_runs(self.space, self.target, self.seed, OLD_TASKS, OLD_RUNS)
 
     def experiments(self) -> list[Client]:
-        """The old runs as Ax experiments."""
+        """Converts the old runs to Ax experiments, one per task."""
         return [
             old_experiment(str(task), ax_space(self.space), runs)
             for task, runs in self.runs().groupby("task")
@@ -108,7 +108,7 @@ class Setting:
 
 
 def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Client:
-    """An Ax experiment that holds old runs."""
+    """Makes an Ax experiment whose trials are the given runs."""
     client = Client()
     client.configure_experiment(space, name=name)
     client.configure_optimization(f"-{METRIC}")
@@ -121,7 +121,13 @@ def old_experiment(name: str, space: list[Config], runs: pd.DataFrame) -> Client
 def _transfer(
     model: type, form: str = "runs", **options: Any
 ) -> Callable[[Setting], GenerationStrategy]:
-    """Makes strategies with a model, whose history is what a method of the setting returns."""
+    """Returns a function that makes the generation strategy for a setting.
+
+    Args:
+        model: The class of the transfer model.
+        form: The method of `Setting` that returns the history: `"runs"` or `"experiments"`.
+        **options: Further arguments of `transfer_generation_strategy`.
+    """
     return lambda setting: transfer_generation_strategy(
         model, history=getattr(setting, form)(), optimizer_options=FAST, **options
     )
@@ -140,7 +146,7 @@ METHODS: dict[str, Callable[[Setting], GenerationStrategy]] = {
 
 @contextmanager
 def counted_pretraining() -> Iterator[list[str]]:
-    """Counts pre-trainings while it lasts."""
+    """Records each pre-training inside the context in the list that it yields."""
     made: list[str] = []
     with ExitStack() as stack:
         for prior in (SourceGPs, SourceHierarchy, Hyperprior, PretrainedPrior):
@@ -165,7 +171,8 @@ def run(method: str, setting: Setting) -> dict[str, Any]:
         setting: Target, seed and old runs.
 
     Returns:
-        The outcomes in their order, the seconds that suggesting took, and how often it pre-trained.
+        The outcomes in the order of the trials, the seconds of each suggestion, and the number of
+        pre-trainings.
     """
     clear_memos()
     values, seconds = [], []
@@ -193,16 +200,21 @@ def run(method: str, setting: Setting) -> dict[str, Any]:
 
 
 def report(results: Sequence[dict[str, Any]], space: str) -> str:
-    """The study's table.
+    """Tabulates the results of the study.
 
     Args:
-        space: The model that was tuned.
-        results: What `run` returned.
+        results: The results of `run`.
+        space: The search space of the classifier that was tuned.
 
     Returns:
-        Mean regret after some numbers of evaluations; how many each method needs until its mean
-        regret is the reference's final one; how many the median run needs to reach the reference's
-        final value of the same seed, and the share of seeds where it does.
+        The table in Markdown, with one row per method. Its columns are:
+
+        - the mean regret after some numbers of evaluations;
+        - the number of evaluations until the mean regret reaches the reference's final mean regret;
+        - the median number of evaluations until a run reaches the reference's final value for the
+          same seed;
+        - the share of seeds for which the run reaches this value;
+        - the number of pre-trainings, and the seconds per suggestion.
     """
     frame = pd.DataFrame(results)
     best = pd.DataFrame(frame["values"].tolist(), index=frame.index).cummin(axis=1)

@@ -1,14 +1,15 @@
-"""What learning curves of other tasks are worth: predicted ends, and stopping in Optuna.
+"""Measures the benefit of other tasks' learning curves: predicted ends, and pruning in Optuna.
 
     python -m benchmarks.curve_study ends
     python -m benchmarks.curve_study stopping --tasks modechoice_car --seeds 2
     python -m benchmarks.curve_study misleading
 
-All replay the curves that ship with the package. Tasks of the same data set as the new one are left
-out of its history. In `stopping`, a trial is the recorded run, of those not used yet, that is
-nearest to the suggested parameters, and what counts is the number of steps that all trials took. In
-`misleading`, runs come in a random order, with all pruners; and for `TransferPruner` the history's
-curves are also shuffled among tasks, or their sign is turned: how many good runs does it stop?
+All three studies replay the curves that ship with the package. The history of a new task has no
+task of the same data set. `ends` compares predictions of final values. `stopping` tunes a task with
+each pruner and counts the steps of all trials; a trial replays the unused recorded run that is
+nearest to the suggested parameters. `misleading` counts how many good runs each pruner stops, if
+runs come in a random order. For `TransferPruner`, it also counts with misleading histories, in
+which the curves are shuffled among tasks, or all losses have the opposite sign.
 """
 
 import argparse
@@ -40,25 +41,28 @@ TASKS = (
     "diabetes_above_median",
     "digits_3_vs_8",
 )
-"""The five tasks of `stopping`; the pruner's rules were chosen on others."""
+"""The five tasks of `stopping`. The rules of `TransferPruner` were chosen on other tasks."""
 
 SHARES = (0.1, 0.25, 0.5)
 GROUP, OWN = 4, 5
-"""How many partial runs are predicted together; how many complete runs of its own a study has."""
+"""Number of partial curves that are predicted together; number of complete runs of the new task."""
 
 
 def family(task: str) -> str:
-    """The data set of a task."""
+    """Returns the data set of a task."""
     return task.split("_")[0]
 
 
 def others(frame: pd.DataFrame, task: str) -> pd.DataFrame:
-    """The curves of other data sets."""
+    """Selects the curves of tasks from other data sets."""
     return frame[frame["task"].map(family) != family(task)]
 
 
 def power_law(steps: NDArray[Any], values: NDArray[Any], full: float) -> float:
-    """The end of the best `a + b k^-c` by least squares; the last value of fewer than 4 points."""
+    """Predicts the final value by a least-squares fit of `a + b k^-c` to the steps `k`.
+
+    With fewer than 4 points, returns the last value.
+    """
     if len(steps) < 4:
         return float(values[-1])
     best = (np.inf, float(values[-1]))
@@ -71,14 +75,14 @@ def power_law(steps: NDArray[Any], values: NDArray[Any], full: float) -> float:
 
 
 def ends(space: str) -> pd.DataFrame:
-    """Predicts the ends of all runs of each task from parts of their curves.
+    """Predicts the final losses of the runs of each task from the beginnings of their curves.
 
     Args:
         space: `"mlp"` or `"gbm"`.
 
     Returns:
-        One row a prediction: its error in standard deviations of the task's final losses, and
-        whether the 90 % band held, by method.
+        One row per prediction and method. The error is in standard deviations of the task's final
+        losses. `held` is true if the final loss is in the predicted 90 % interval.
     """
     frame, rows = load_learning_curves(space), []
     for task, mine in frame.groupby("task"):
@@ -119,7 +123,7 @@ def _beginning(curve: Curve, end: float) -> Curve:
 
 
 def ends_table(found: pd.DataFrame) -> str:
-    """Errors and coverage as a table in Markdown."""
+    """Tabulates the errors and the coverage of the 90 % interval in Markdown."""
     rows = []
     for (space, method), part in found.groupby(["space", "method"], sort=False):
         row = [str(space), str(method)]
@@ -139,19 +143,19 @@ def ends_table(found: pd.DataFrame) -> str:
 def old_studies(
     space: str, task: str, seed: int, history: str = "right", count: int = 6, runs: int = 20
 ) -> list[Any]:
-    """Some runs of some other tasks as finished studies with intermediate values.
+    """Makes finished studies with intermediate values from runs of other tasks.
 
     Args:
         space: `"mlp"` or `"gbm"`.
         task: The new task.
-        seed: The seed.
-        history: `"right"`; `"shuffled"`, with the curves shuffled among tasks; or `"turned"`, with
-            the sign of all losses turned.
+        seed: The seed of the draw of tasks.
+        history: `"right"`; `"shuffled"`, with the curves shuffled among runs and tasks; or
+            `"turned"`, with the opposite sign of all losses.
         count: The number of tasks.
-        runs: The number of runs of each.
+        runs: The number of runs of each task.
 
     Returns:
-        The studies.
+        One study per task.
     """
     frame, rng = others(load_learning_curves(space), task), np.random.default_rng(seed)
     names = rng.choice(frame["task"].unique(), count, replace=False)
@@ -183,13 +187,13 @@ def _pruner(name: str, old: Sequence[Any], full: int) -> BasePruner:
 
 
 class RecordedSampler(BaseSampler):
-    """Samples the recorded run, of those not used yet, that is nearest to what a sampler suggests.
+    """Sampler that replaces a suggestion by the nearest recorded run that is not used yet.
 
-    Studies with the same trials so far get the same run.
+    Two studies get the same next run if they have the same runs with the same numbers of steps.
 
     Args:
-        sampler: The sampler; `None` for a random order.
-        space: The parameters.
+        sampler: The sampler whose suggestions are replaced; `None` for runs in a random order.
+        space: The search space.
         runs: The parameters of the recorded runs.
         seed: The seed of the random order.
     """
@@ -203,13 +207,13 @@ class RecordedSampler(BaseSampler):
         self.used = list[int]()
 
     def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-        """Those of the sampler."""
+        """Returns the sampler's distributions; none for a random order."""
         if self._sampler is None:
             return {}
         return self._sampler.infer_relative_search_space(study, trial)
 
     def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
-        """The parameters of the next run; `used` has its number last."""
+        """Returns the parameters of the next run, and appends the run's number to `used`."""
         if self._sampler is None:
             self.used.append(self._order[len(self.used)])
             return {}
@@ -227,30 +231,32 @@ class RecordedSampler(BaseSampler):
         return {name: value_of(search_space[name], chosen[name]) for name in active}
 
     def sample_independent(self, study: Any, trial: Any, param_name: str, distribution: Any) -> Any:
-        """The run's own value."""
+        """Returns the parameter's value in the current run."""
         return value_of(distribution, self._runs[param_name].iloc[self.used[-1]])
 
 
 def stopping(
     space: str, task: str, seed: int, trials: int, history: str | None = None
 ) -> pd.DataFrame:
-    """Tunes one task by `TransferSampler` with each pruner.
+    """Tunes one task with each pruner.
 
-    The sampler's model is `ScaMLGP`, which takes half of the default's time.
+    The sampler is `TransferSampler` with the model `ScaMLGP`, which takes half the time of the
+    default model.
 
     Args:
         space: `"mlp"` or `"gbm"`.
         task: The task.
-        seed: The seed of history and sampler.
-        trials: The number of trials; at most as many as there are recorded runs.
-        history: If it is given, runs come in a random order; with a misleading history only
-            `TransferPruner` is used.
+        seed: The seed of the history and of the sampler.
+        trials: The number of trials; at most the number of recorded runs.
+        history: The history, see `old_studies`. If given, runs come in a random order instead. If
+            it is misleading, `TransferPruner` is the only pruner.
 
     Returns:
-        One row a trial and pruner: the steps taken so far, whether it was stopped, whether its
-        recorded final loss is among the best tenth of all recorded runs, whether it is less than
-        that of all complete trials so far, and the regret of the best complete trial over that of
-        the median recorded run.
+        One row per trial and pruner, with these columns: `steps`, the steps of all trials so far;
+        `stopped`, whether the trial was stopped; `good`, whether the trial's recorded final loss is
+        among the best tenth of all recorded runs; `better`, whether it is less than the losses of
+        all complete trials before; and `regret`, the regret of the best complete trial divided by
+        the regret of the median recorded run.
     """
     mine = load_learning_curves(space).query("task == @task")
     recorded = [rows for _, rows in mine.groupby("run") if rows["log_loss"].notna().all()]
@@ -290,7 +296,7 @@ KEYS = ["space", "task", "seed"]
 
 
 def stopping_table(found: pd.DataFrame) -> str:
-    """Steps and final regrets as a table in Markdown; 95 % intervals by bootstrap over studies."""
+    """Tabulates steps and final regrets in Markdown, with 95 % bootstrap intervals over studies."""
     studies: Any = dict(list(found.groupby([*KEYS, "pruner"])))
     keys = list(dict.fromkeys(key[:3] for key in studies))
     names = [name for name in PRUNERS if (*keys[0], name) in studies]
@@ -335,7 +341,7 @@ def _interval(values: NDArray[Any], of: Any = lambda x: x) -> str:
 
 
 def misleading_table(found: pd.DataFrame) -> str:
-    """How many good runs were stopped, by history and pruner, in Markdown."""
+    """Tabulates the numbers of good runs that were stopped, by history and pruner, in Markdown."""
     rows = []
     found = found[found["pruner"] != "none"]
     for (history, pruner, space), part in found.groupby(["history", "pruner", "space"], sort=False):
@@ -365,7 +371,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=12)
-    parser.add_argument("--out", help="where to write the stopped trials, .csv")
+    parser.add_argument("--out", help="file for the table of trials, .csv")
     args = parser.parse_args()
     if args.study == "ends":
         print(ends_table(pd.concat(map(ends, args.spaces))))

@@ -1,11 +1,11 @@
-"""Tune gradient boosting live, with and without the history of other tasks: `make demo`.
+"""Tunes gradient boosting live, with and without the history of other tasks: `make demo`.
 
     python -m benchmarks.demo [--out out]
     python -m benchmarks.demo --space svm --evaluations 15 --seeds 3 --tasks digits_3_vs_8 ...
 
-The function is real: each evaluation cross-validates a classifier with some settings. Each target
-task is tuned as if it had just arrived, with the shipped runs on the other tasks as history. The
-second command is the larger study of a support vector machine.
+Each evaluation cross-validates a classifier. Each target task is new: the history contains the
+shipped runs on tasks of other data sets. The second command is a larger study of a support vector
+machine.
 """
 
 import argparse
@@ -46,7 +46,7 @@ sets, the plain GP from none.
 
 @dataclass(frozen=True)
 class Score:
-    """Minus the cross-validated log loss of a classifier, over the unit cube of its settings.
+    """Negative cross-validated log loss of a classifier, as a function of encoded settings.
 
     Args:
         space: The search space of the tuning history.
@@ -57,7 +57,7 @@ class Score:
     task: str
 
     def __call__(self, x: Tensor) -> float:
-        """Trains and validates at a `d` tensor."""
+        """Cross-validates the classifier with the settings in a `d` tensor."""
         rows = tuning_search_space(self.space).decode(x.unsqueeze(0)).to_dict(orient="records")
         config = {str(name): value for name, value in rows[0].items()}
         return -evaluate(self.space, self.task, config)["log_loss"]
@@ -65,17 +65,18 @@ class Score:
 
 @dataclass(frozen=True)
 class Suggest:
-    """What a user of tables does: call `suggest` with the old runs and those so far.
+    """Method that calls `suggest` with tables of the old runs and of the target's runs.
 
     Args:
         space: The search space.
+        initial_design: Whether runs start with an initial design.
     """
 
     space: SearchSpace
     initial_design: bool = False
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """The next row, encoded."""
+        """Returns the next row, encoded as a `d` tensor."""
         old = [
             self._table(data.X, data.Y).assign(task=name)
             for name, data in zip(problem.history, as_datasets(problem.history), strict=True)
@@ -89,22 +90,22 @@ class Suggest:
 
 
 def demo_methods(space: str) -> dict[str, Method]:
-    """The methods to compare."""
+    """Returns the methods that the demo compares."""
     return {"suggest": Suggest(tuning_search_space(space)), "plain GP": METHODS["plain GP"]}
 
 
 def problems(space: str, tasks: Sequence[str] = TASKS) -> list[LiveProblem]:
-    """Each task as a target, with the shipped runs on tasks from other data sets as its history.
+    """Makes a problem for each target task, with the shipped runs on other data sets as history.
 
-    Tasks that share their data set with the target are left out, too: digits 3 against 9 would
-    know some of the very images of 3 against 8.
+    The history has no task of the target's data set, because both tasks would share samples: digits
+    3 against 9 contains images of digits 3 against 8.
 
     Args:
         space: The search space of the tuning history.
         tasks: Names of target tasks.
 
     Returns:
-        The problems; their best known values are those of the shipped table.
+        The problems. The best known value of a problem is the best value in the shipped table.
     """
     own, frame = tuning_search_space(space), load_tuning_history(space)
     runs = from_dataframe(frame, own, "log_loss", "task", goal="min", robust=None)
@@ -127,12 +128,12 @@ def _data_set(task: str) -> str:
 
 
 def write_page(space: str, task: str, out: Path) -> None:
-    """Writes the page that `suggest` makes, as if a task's first shipped runs were a study's own.
+    """Writes the page of `suggest` for a study that starts with a task's first six shipped runs.
 
     Args:
         space: The search space of the tuning history.
         task: The target task.
-        out: The page's path.
+        out: The path of the page.
     """
     frame = load_tuning_history(space)
     old = frame[frame["task"].map(_data_set) != _data_set(task)].groupby("task").head(20)
@@ -142,16 +143,16 @@ def write_page(space: str, task: str, out: Path) -> None:
 
 
 def report(results: DataFrame, best_known: Mapping[str, float], evaluations: int, out: Path) -> str:
-    """Saves the picture of a finished study and writes its table.
+    """Saves the picture of a finished study, and returns the table of regrets.
 
     Args:
         results: The table of `run_study`.
-        evaluations: Evaluations of a run.
-        best_known: The best value of each task known beforehand.
-        out: The picture's path.
+        best_known: The best known value of each task before the study.
+        evaluations: The number of evaluations of a run.
+        out: The path of the picture.
 
     Returns:
-        The table, with what it means.
+        The table with an explanation.
     """
     regret = regrets(results, best_known)
     regret_figure(

@@ -1,8 +1,8 @@
-"""BoTorch's loops as one writes them for ``SingleTaskGP``, with transfer models in its place.
+"""Runs BoTorch's loops for ``SingleTaskGP`` with transfer models instead.
 
-``python -m benchmarks.drop_in`` runs one step of each loop with each model, and prints how many
-times as long as with ``SingleTaskGP`` it took; what fails is named. ``--searches NAME ...`` runs
-whole searches, and prints each one's regret and seconds.
+``python -m benchmarks.drop_in`` runs one step of each loop with each model. It prints the time
+relative to ``SingleTaskGP``, or the error if a step fails. ``--searches NAME ...`` runs whole
+searches, and prints the regret and the seconds of each search.
 """
 
 import argparse
@@ -50,7 +50,15 @@ Build = Callable[..., Any]
 
 
 def outcome(X: Tensor, shift: float = 0.0) -> Tensor:
-    """An outcome of a task, ``n x 1``, to be maximized."""
+    """Evaluates the function of a task, which is maximized.
+
+    Args:
+        X: An ``n x 2`` tensor of inputs.
+        shift: The shift of the task.
+
+    Returns:
+        An ``n x 1`` tensor of outcomes.
+    """
     bowl = -(X - 0.6 - shift).square().sum(dim=-1, keepdim=True)
     return bowl + 0.2 * torch.sin(6 * X[..., :1] + shift)
 
@@ -60,24 +68,24 @@ Y, CANDIDATES = outcome(X), torch.rand(64, 2, dtype=torch.double)
 
 
 def history(of: Callable[[Tensor, float], Tensor], num_tasks: int = 4) -> list[Any]:
-    """Old runs of an outcome."""
+    """Makes source tasks of a function ``of(X, shift)`` with different shifts."""
     generator = torch.Generator().manual_seed(1)
     inputs = [torch.rand(20, 2, dtype=torch.double, generator=generator) for _ in range(num_tasks)]
     return [(x, of(x, 0.05 * (task - 1.5))) for task, x in enumerate(inputs)]
 
 
 def single_task(of: Any, train_X: Tensor, train_Y: Tensor, **options: Any) -> SingleTaskGP:
-    """The model in whose place the others come; it knows no old runs."""
+    """Builds the ``SingleTaskGP`` that transfer models replace; it has no old runs."""
     return SingleTaskGP(train_X, train_Y, **options)
 
 
 def transfer(model_class: Any, of: Any, train_X: Tensor, train_Y: Tensor, **options: Any) -> Any:
-    """A transfer model; old runs are pre-trained from once, and remembered."""
+    """Builds a transfer model. Pre-training on the same old runs happens only once."""
     return model_class(train_X, train_Y, history(of), **options)
 
 
 def pretrained(of: Any, train_X: Tensor, train_Y: Tensor, **options: Any) -> PretrainedGP:
-    """A model on a network that was trained briefly."""
+    """Builds a ``PretrainedGP`` with a network that is trained for 20 steps."""
     transform = options.get("input_transform")
     prior = PretrainedPrior.fit_once(history(of), steps=20, input_transform=transform)
     return PretrainedGP(train_X, train_Y, prior, **options)
@@ -92,14 +100,14 @@ MODELS: dict[str, Build] = {
 
 
 def fitted(build: Build, of: Any = outcome, train_Y: Tensor = Y, **options: Any) -> Any:
-    """A fitted model of one outcome."""
+    """Builds and fits a model of one outcome."""
     model = build(of, X, train_Y, **options)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model
 
 
 def both(build: Build) -> ModelListGP:
-    """Models of two outcomes in a list."""
+    """Builds and fits a list of models of two outcomes."""
     models = []
     for sign in (1.0, -1.0):
 
@@ -113,7 +121,7 @@ def both(build: Build) -> ModelListGP:
 
 
 def optimized(acquisition: Any, q: int = 1, **options: Any) -> None:
-    """Optimizes an acquisition, and checks what is found."""
+    """Optimizes an acquisition function, and checks that candidates and value are finite."""
     candidate, value = optimize_acqf(acquisition, q=q, **SEARCH, **options)
     assert candidate.isfinite().all()
     assert value is not None
@@ -121,7 +129,7 @@ def optimized(acquisition: Any, q: int = 1, **options: Any) -> None:
 
 
 def constrained(build: Build) -> None:
-    """Hypervolume improvement, subject to a bound on the second outcome."""
+    """Optimizes hypervolume improvement, subject to a bound on the second outcome."""
     options: dict[str, Any] = {"constraints": [lambda samples: samples[..., 1] - 1.0]}
     options["objective"] = IdentityMCMultiOutputObjective(outcomes=[0, 1])
     reference = torch.tensor([-1.0, -1.0], dtype=torch.double)
@@ -129,7 +137,7 @@ def constrained(build: Build) -> None:
 
 
 def risk_averse(build: Build, environment: bool) -> None:
-    """Conditional value at risk under an environment, or expectation under perturbations."""
+    """Optimizes the CVaR over an environment variable, or the mean over input perturbations."""
     few = torch.rand(4, 2, dtype=torch.double)
     if environment:
         model = fitted(build, input_transform=AppendFeatures(few[:, :1]))
@@ -145,7 +153,7 @@ def risk_averse(build: Build, environment: bool) -> None:
 
 
 def entropy_search(build: Build, acquisition: Any) -> None:
-    """Joint or predictive entropy search with sampled optima."""
+    """Optimizes joint or predictive entropy search with sampled optima."""
     model = fitted(build)
     inputs, outputs = get_optimal_samples(model, BOUNDS, num_optima=4, raw_samples=32)
     found = {"optimal_inputs": inputs}
@@ -155,11 +163,11 @@ def entropy_search(build: Build, acquisition: Any) -> None:
 
 
 MINUS_SQUARE = GenericMCObjective(lambda samples, X: -samples.square().sum(dim=-1))
-"""A composite objective, of two outcomes."""
+"""Composite objective of two outcomes."""
 
 
 def evolution(build: Build) -> None:
-    """An evolutionary optimizer in the place of ``optimize_acqf``, as CMA-ES is used."""
+    """Optimizes by an evolutionary optimizer instead of ``optimize_acqf``, like CMA-ES."""
     improvement = LogExpectedImprovement(fitted(build), Y.max())
 
     def value(x: Any) -> float:
@@ -170,7 +178,7 @@ def evolution(build: Build) -> None:
 
 
 def cross_validation(build: Build) -> None:
-    """All folds of a leave-one-out cross-validation as one batch of models."""
+    """Fits all folds of a leave-one-out cross-validation as one batch of models."""
 
     class Folds:
         def __new__(cls, train_X: Tensor, train_Y: Tensor, **options: Any) -> Any:
@@ -216,10 +224,11 @@ SEARCHES = ["TuRBO", "SCBO", "Thompson", "asynchronous", "mixed", "qLogNEI", "qL
 
 
 def search(name: str, model_class: Any, seed: int, evaluations: int = 12) -> float:
-    """Runs a loop on shifted Hartmann functions, and returns the regret at its end.
+    """Runs a loop on shifted Hartmann functions, and returns the final regret.
 
-    There are five source tasks of 40 points and two outcomes, of which loops with one objective
-    use the first. The second is the other objective, or has to be at least a half.
+    There are five source tasks with 40 points and two outcomes. Loops with one objective use the
+    first outcome. The second outcome is the second objective of qLogNEHVI, and has to be at least
+    0.5 in SCBO.
     """
     torch.manual_seed(seed)
     shifts = 0.1 * torch.randn(6, 2, 1, 6, dtype=torch.double)
@@ -233,7 +242,7 @@ def search(name: str, model_class: Any, seed: int, evaluations: int = 12) -> flo
     sources = [(x, evaluate(x, task + 1)) for task, x in enumerate(inputs)]
     X = torch.rand(2, 6, dtype=torch.double)
     while len(X) < evaluations:
-        seen = X[:-1] if name == "asynchronous" else X  # the last one is still running
+        seen = X[:-1] if name == "asynchronous" else X  # the last point is pending
         Y, models = evaluate(seen), []
         for k in range(outcomes):
             history = [(x, y[:, [k]]) for x, y in sources]
@@ -248,12 +257,12 @@ def search(name: str, model_class: Any, seed: int, evaluations: int = 12) -> flo
 
 
 def score(name: str, Y: Tensor) -> Tensor:
-    """The objective; points that violate SCBO's constraint are worse than all others."""
+    """Returns the first outcome; in SCBO, infeasible points are worse than all feasible points."""
     return Y[:, 0].where(Y[:, 1] <= 0, -10 - Y[:, 1]) if name == "SCBO" else Y[:, 0]
 
 
 def propose(name: str, models: list[Any], X: Tensor, Y: Tensor, pending: Tensor) -> Tensor:
-    """Makes one step of a loop, as BoTorch's tutorials do."""
+    """Proposes the next point by one step of a loop, as in BoTorch's tutorials."""
     model, best = models[0], X[score(name, Y).argmax()]
     candidates = draw_sobol_samples(CUBE, n=512, q=1).squeeze(-2)
     if name in ("TuRBO", "SCBO"):
@@ -281,7 +290,7 @@ def propose(name: str, models: list[Any], X: Tensor, Y: Tensor, pending: Tensor)
 
 
 def main(loops: list[str], models: list[str]) -> dict[str, list[str]]:
-    """Runs the loops, and returns a row of ratios, or errors, for each."""
+    """Runs the loops, and returns for each loop a row of relative times or errors."""
     rows = {}
     for name in loops:
         times: list[Any] = []
@@ -308,7 +317,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loops", nargs="*", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--models", nargs="*", default=list(MODELS)[1:], choices=list(MODELS)[1:])
-    parser.add_argument("--searches", nargs="*", choices=SEARCHES, help="whole searches instead")
+    parser.add_argument("--searches", nargs="*", choices=SEARCHES, help="run whole searches")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

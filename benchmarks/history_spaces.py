@@ -1,7 +1,8 @@
-"""What one run of the tuning history is: a configuration of a space, cross-validated on a task.
+"""Evaluates a run of the tuning history: cross-validates a configuration on a task.
 
-The search spaces themselves are the package's (`botorch_transfer.datasets.tuning_search_space`). A
-live study that calls `evaluate` optimizes the very function that the shipped table has samples of.
+The package defines the search spaces (`botorch_transfer.datasets.tuning_search_space`). The shipped
+table contains values of the function `evaluate`. So a live study of `evaluate` optimizes the same
+function.
 """
 
 import time
@@ -36,14 +37,14 @@ from botorch_transfer.search_space import (
 
 FOLDS = 5
 CALIBRATION_FOLDS = 3
-CLIP = 1e-3  # a forest is often certain, and wrong once: without it the loss has no upper end
+CLIP = 1e-3  # least probability: a wrong prediction with probability 0 has an infinite loss
 MLP_EPOCHS = 60
 
 Config = Mapping[str, Any]
 
 
 def _svm(config: Config) -> BaseEstimator:
-    # Platt's sigmoid on decision values from inner folds: deterministic, smooth in C and gamma.
+    # Use Platt's sigmoid on decision values of inner folds: it is deterministic, and smooth in C.
     machine = SVC(C=config["C"], gamma=config["gamma"])
     return CalibratedClassifierCV(machine, method="sigmoid", cv=CALIBRATION_FOLDS, ensemble=False)
 
@@ -70,7 +71,7 @@ def _mlp(config: Config) -> BaseEstimator:
         solver=config["solver"],
         learning_rate_init=config["learning_rate"],
         max_iter=MLP_EPOCHS,
-        n_iter_no_change=MLP_EPOCHS,  # every run has the same length
+        n_iter_no_change=MLP_EPOCHS,  # without early stopping
         random_state=SEED,
         **momentum,
     )
@@ -100,24 +101,24 @@ SPACES: tuple[str, ...] = tuple(_MODELS)
 
 
 def evaluate(space_name: str, task_name: str, config: Config) -> dict[str, float]:
-    """Cross-validate one configuration: the black box of the tuning history.
+    """Cross-validates one configuration of a classifier on a task.
 
-    The probabilities are out-of-fold predictions of stratified 5-fold cross-validation with fixed
-    folds; the inputs are standardized on each training fold. The same arguments give the same
-    values (but for the time).
+    The predicted probabilities come from stratified 5-fold cross-validation with fixed folds. The
+    inputs are standardized on each training fold. Except for the time, the function is
+    deterministic.
 
     Args:
-        space_name: One of `SPACES`.
-        task_name: One of `history_tasks.TASKS`.
-        config: Parameter name to value; parameters that are inactive may be absent or NaN.
+        space_name: The name of the search space, one of `SPACES`.
+        task_name: The name of the task, one of `history_tasks.TASKS`.
+        config: The values of the parameters by name. Inactive parameters may be absent or NaN.
 
     Returns:
-        `log_loss` (nats a sample, to minimize; probabilities clipped to [0.001, 0.999]), `accuracy`
-        (0 to 1) and `seconds` (processor time of all fits and predictions); the first two are NaN
-        for a run that failed.
+        `log_loss` (nats per sample, to minimize; probabilities are clipped to [0.001, 0.999]),
+        `accuracy` (0 to 1), and `seconds` (processor time of all fits and predictions). `log_loss`
+        and `accuracy` are NaN for a failed run.
 
     Raises:
-        ValueError: If there is no space or no task of that name.
+        ValueError: If the search space or the task does not exist.
 
     Example:
         >>> result = evaluate("svm", "digits_3_vs_8", {"C": 10.0, "gamma": 0.002})
@@ -128,7 +129,7 @@ def evaluate(space_name: str, task_name: str, config: Config) -> dict[str, float
         raise ValueError(f"There is no space {space_name!r}; choose one of {', '.join(SPACES)}.")
     X, y = load_task(task_name)
     model = make_pipeline(StandardScaler(), _MODELS[space_name](config))
-    start = time.process_time()  # the processor's time: other work on the machine does not count
+    start = time.process_time()  # processor time is independent of other processes
     p = _out_of_fold_probabilities(model, X, y)
     seconds = time.process_time() - start
     if p is None:
@@ -143,12 +144,12 @@ def evaluate(space_name: str, task_name: str, config: Config) -> dict[str, float
 def _out_of_fold_probabilities(
     model: BaseEstimator, X: Features, y: Labels
 ) -> NDArray[np.float64] | None:
-    """The probability of class 1 for each of `n` samples; `None` if the training diverged."""
+    """Predicts the probability of class 1 for each of `n` samples; `None` if training diverged."""
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed number of epochs is meant
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of epochs is fixed
         warnings.simplefilter("ignore", RuntimeWarning)  # overflow in a run that diverges
-        warnings.simplefilter("ignore", UserWarning)  # a forest with very small samples is meant
+        warnings.simplefilter("ignore", UserWarning)  # small samples in a forest
         try:
             p = cross_val_predict(model, X, y, cv=folds, method="predict_proba")[:, 1]
         except ValueError as error:
@@ -159,20 +160,20 @@ def _out_of_fold_probabilities(
 
 
 def sample_configs(space_name: str, task_name: str, n: int) -> list[dict[str, Any]]:
-    """The first `n` configurations of a task: a scrambled Sobol sequence of its own.
+    """Samples configurations by a scrambled Sobol sequence, which is different for each task.
 
     Args:
-        space_name: One of `SPACES`.
-        task_name: The task; its name seeds the sequence.
-        n: How many.
+        space_name: The name of the search space, one of `SPACES`.
+        task_name: The name of the task, from which the seed is computed.
+        n: The number of configurations.
 
     Returns:
-        One dictionary a configuration, without the parameters that are inactive in it. Floats have
-        four significant digits, so that what a text file stores is exactly what is evaluated.
+        One dictionary per configuration, without inactive parameters. Floats have four significant
+        digits, so that a text file stores exactly the evaluated values.
     """
     parameters = tuning_search_space(space_name).parameters
     seed = zlib.crc32(f"{space_name}/{task_name}".encode())
-    # `seed`, not `rng`, which SciPy has only since 1.15
+    # Pass `seed`, because SciPy has `rng` only since version 1.15.
     sobol = qmc.Sobol(len(parameters), seed=np.random.default_rng(seed))
     rows = sobol.random_base2(max(n - 1, 1).bit_length())[:n]
     return [_config(parameters, row) for row in rows]
@@ -188,16 +189,16 @@ def _config(parameters: Sequence[Parameter], row: NDArray[np.float64]) -> dict[s
 
 
 def _value(parameter: Parameter, u: float) -> Any:
-    """The parameter's value at quantile `u` of its range."""
+    """Returns the value of a parameter at the quantile `u` of its range."""
     match parameter:
         case CategoricalParameter() | OrdinalParameter():
             return parameter.values[int(u * len(parameter.values))]
-        case IntegerParameter():  # each owns the interval above it, so that all get their share
+        case IntegerParameter():  # each value has the interval above it
             return int(_quantile(parameter.lower, parameter.upper + 1, bool(parameter.log), u))
         case FloatParameter():
             value = _quantile(parameter.lower, parameter.upper, bool(parameter.log), u)
             return float(f"{value:.4g}")
-    raise TypeError(f"The history has no parameters such as {parameter!r}.")
+    raise TypeError(f"The type of the parameter {parameter!r} is not supported.")
 
 
 def _quantile(lower: float, upper: float, log: bool, u: float) -> float:

@@ -1,7 +1,8 @@
-"""The tuning history's classification tasks, from data inside scikit-learn and statsmodels.
+"""Classification tasks of the tuning history, from data in scikit-learn and statsmodels.
 
-Nothing is downloaded. Every task is binary, and large data sets are cut to `MAX_SAMPLES` rows by a
-stratified draw with a fixed seed, so that one evaluation stays cheap enough to tune live.
+Nothing is downloaded. All tasks are binary. A task has at most `MAX_SAMPLES` rows, so that an
+evaluation is fast enough for live studies. Rows of a larger data set are a stratified sample with
+a fixed seed.
 """
 
 from collections.abc import Callable
@@ -24,14 +25,14 @@ Raw = tuple[ArrayLike, ArrayLike]
 
 
 def _pair(load: Callable, negative: int, positive: int) -> Raw:
-    """Two of a scikit-learn data set's classes against each other."""
+    """Loads a task of two classes of a scikit-learn data set."""
     X, y = load(return_X_y=True)
     rows = np.isin(y, [negative, positive])
     return X[rows], y[rows] == positive
 
 
 def _one_class(load: Callable, positive: int) -> Raw:
-    """One of a scikit-learn data set's classes against all others."""
+    """Loads a task of one class of a scikit-learn data set against all other classes."""
     X, y = load(return_X_y=True)
     return X, y == positive
 
@@ -42,7 +43,7 @@ def _odd_digits() -> Raw:
 
 
 def _diabetes(quantile: float) -> Raw:
-    """Disease progression after a year above one of its quantiles."""
+    """Loads a task: is the disease progression after a year above a quantile?"""
     X, y = datasets.load_diabetes(return_X_y=True)
     return X, y > np.quantile(y, quantile)
 
@@ -52,35 +53,38 @@ def _statsmodels(name: str) -> pd.DataFrame:
 
 
 def _affairs() -> Raw:
-    """Any extramarital affair, from the marriage's circumstances (statsmodels `fair`)."""
+    """Loads a task: has a married person had an affair (statsmodels `fair`)?"""
     frame = _statsmodels("fair")
     return frame.drop(columns="affairs"), frame["affairs"] > 0
 
 
 def _vote() -> Raw:
-    """The vote of 1996, Clinton or Dole (statsmodels `anes96`)."""
+    """Loads a task: did a voter vote for Clinton or Dole in 1996 (statsmodels `anes96`)?"""
     frame = _statsmodels("anes96")
     return frame.drop(columns="vote"), frame["vote"] == 1
 
 
 def _travel_by_car() -> Raw:
-    """Whether a traveller took the car: cost and time of each mode (statsmodels `modechoice`)."""
+    """Loads a task: did a traveller take the car (statsmodels `modechoice`)?
+
+    The inputs are the costs and times of each mode, and the traveller's income and party size.
+    """
     frame = _statsmodels("modechoice")
     wide = frame.pivot(index="individual", columns="mode", values=["ttme", "invc", "invt", "gc"])
-    wide = wide.loc[:, wide.nunique() > 1]  # the car has no terminal time
+    wide = wide.loc[:, wide.nunique() > 1]  # drops the terminal time of the car, which is always 0
     person = frame.groupby("individual")[["hinc", "psize"]].first()
     by_car = frame[(frame["mode"] == 4) & (frame["choice"] == 1)]["individual"]
     return np.hstack([wide, person]), wide.index.isin(by_car)
 
 
 def _doctor_visit() -> Raw:
-    """Any visit to a doctor within the year (statsmodels `randhie`)."""
+    """Loads a task: did a person visit a doctor within the year (statsmodels `randhie`)?"""
     frame = _statsmodels("randhie")
     return frame.drop(columns="mdvis"), frame["mdvis"] > 0
 
 
 def _school_results() -> Raw:
-    """A district's share of good results in mathematics above the median (statsmodels `star98`)."""
+    """Loads a task: are a district's results in mathematics above the median (`star98`)?"""
     frame = _statsmodels("star98")
     share = frame["NABOVE"] / (frame["NABOVE"] + frame["NBELOW"])
     return frame.drop(columns=["NABOVE", "NBELOW"]), share > share.median()
@@ -110,16 +114,17 @@ TASKS: tuple[str, ...] = tuple(_BUILDERS)
 
 @cache
 def load_task(name: str) -> Task:
-    """One task's inputs (`n x d`, raw) and labels (`n`, 0 or 1), at most `MAX_SAMPLES` rows.
+    """Loads the data of a task.
 
     Args:
-        name: One of `TASKS`.
+        name: The name of the task, one of `TASKS`.
 
     Returns:
-        The inputs and the labels.
+        The inputs, an `n x d` array in raw units, and the labels, an `n` array of 0 and 1. `n` is
+        at most `MAX_SAMPLES`.
 
     Raises:
-        ValueError: If there is no task of that name.
+        ValueError: If the task does not exist.
 
     Example:
         >>> X, y = load_task("digits_3_vs_8")

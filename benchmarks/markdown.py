@@ -1,17 +1,17 @@
-"""Tables for terminals and reports."""
+"""Markdown tables for terminals and reports."""
 
 from collections.abc import Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a markdown table whose columns are aligned as text, too.
+    """Formats a Markdown table whose columns are also aligned in plain text.
 
     Args:
-        header: The columns' names; the first column is aligned left, the others right.
-        rows: The cells of each row, as many as there are columns.
+        header: The names of the columns. The first column is aligned left, all other columns right.
+        rows: The cells of each row, one per column.
 
     Returns:
-        The table, without a line break at its end.
+        The table, without a final line break.
 
     Example:
         >>> print(markdown_table(["method", "loss"], [["plain GP", "0.25"]]))

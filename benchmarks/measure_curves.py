@@ -1,9 +1,9 @@
-"""Record the learning curves that ship with the package: an MLP by epochs, boosting by stages.
+"""Records the learning curves that ship with the package: an MLP by epochs, boosting by stages.
 
     python -m benchmarks.measure_curves --out botorch_transfer/datasets/learning_curves.csv.gz
 
-The tasks and configurations are those of the tuning history (`history_spaces.sample_configs`). Each
-run trains on half of a task's rows, and measures the loss on the other half at each step.
+The tuning history has the same tasks and configurations (`history_spaces.sample_configs`). Each run
+trains on half of a task's rows, and measures the loss on the other half at each step.
 """
 
 import argparse
@@ -27,22 +27,23 @@ from botorch_transfer import IntegerParameter, OrdinalParameter
 from botorch_transfer.datasets import tuning_search_space
 
 EPOCHS, STAGES, EVERY = 30, 80, 2
-"""Epochs of the MLP; stages of boosting, and how many of them are one step of a curve."""
+"""Number of epochs of the MLP, number of boosting stages, and number of stages per curve step."""
 
 CONFIGS = {"mlp": 40, "gbm": 20}
-"""The first configurations of each task's sequence that are recorded."""
+"""Number of configurations per task: the first configurations of the task's Sobol sequence."""
 
 
 def curve(space: str, task: str, config: Config) -> dict[int, float]:
-    """The loss of one run after each step.
+    """Measures the loss of a run after each step.
 
     Args:
         space: `"mlp"` or `"gbm"`.
-        task: One of `history_tasks.TASKS`.
+        task: The name of the task, one of `history_tasks.TASKS`.
         config: The parameters; the number of boosting stages is always `STAGES`.
 
     Returns:
-        The loss on the held-out half (nats a sample) by step; NaN from where training diverged.
+        The loss on the held-out half by step, in nats per sample. The loss is NaN from the step at
+        which training diverges.
 
     Example:
         >>> losses = curve("gbm", "iris_versicolor", sample_configs("gbm", "iris_versicolor", 1)[0])
@@ -54,7 +55,7 @@ def curve(space: str, task: str, config: Config) -> dict[int, float]:
     scaler = StandardScaler().fit(X)
     X, X_test = scaler.transform(X), scaler.transform(X_test)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a run that diverges is meant
+        warnings.simplefilter("ignore")  # some runs diverge
         if space == "gbm":
             model: Any = _MODELS["gbm"]({**config, "n_estimators": STAGES}).fit(X, y)
             staged = list(model.staged_predict_proba(X_test))
@@ -90,12 +91,12 @@ def measure(configs: dict[str, int] = CONFIGS, jobs: int = 1) -> pd.DataFrame:
     """Records all curves.
 
     Args:
-        configs: How many configurations of each space and task.
-        jobs: Processes.
+        configs: The number of configurations per task, by search space.
+        jobs: The number of processes.
 
     Returns:
-        One row a run: space, task and number of the run; the parameters; `every`, the distance of
-        two steps; and the losses in a text.
+        One row per run, with the search space, the task, the number of the run and the parameters.
+        `every` is the distance between two steps. `losses` is a text of all losses.
     """
     runs = [
         (space, task, number, config)
@@ -114,7 +115,7 @@ def measure(configs: dict[str, int] = CONFIGS, jobs: int = 1) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="table to write, .csv.gz")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     args = parser.parse_args()
     start = time.process_time()
     table = measure(jobs=args.jobs)

@@ -1,9 +1,9 @@
-"""Measure the tuning history that ships with the package.
+"""Measures the tuning history that ships with the package.
 
     python -m benchmarks.measure_history --out FILE --jobs N
 
-Each finished run is appended to `FILE.partial.jsonl`; a measurement that was interrupted, or even
-killed, continues there, and its table equals that of one without a break, but for the times.
+Each finished run is appended to `FILE.partial.jsonl`. An interrupted or killed measurement
+continues from this file. Except for the times, an interruption does not change the table.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Result = dict[str, float]
 
 
 def plan(spaces: Sequence[str], tasks: Sequence[str], configs: int) -> list[Run]:
-    """All runs as (space, task, configuration), in the order of the table's rows."""
+    """Lists all runs as (space, task, configuration), in the order of the table's rows."""
     return [(s, t, c) for s in spaces for t in tasks for c in sample_configs(s, t, configs)]
 
 
@@ -41,18 +41,18 @@ def measure(
     jobs: int = 1,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Measure what is missing, then write the table.
+    """Measures the runs that are not finished yet, then writes the table.
 
     Args:
-        out: The table's path, a `.csv.gz`; finished runs are kept in `<out>.partial.jsonl`.
+        out: The path of the table, a `.csv.gz`. Finished runs are stored in `<out>.partial.jsonl`.
         spaces: Names of search spaces.
         tasks: Names of tasks.
-        configs: Configurations a task and space.
-        jobs: Processes.
+        configs: The number of configurations per search space and task.
+        jobs: The number of processes.
         progress: Whether to show a progress bar.
 
     Returns:
-        The table that was written.
+        The table.
     """
     partial = out.with_name(out.name + ".partial.jsonl")
     runs = plan(spaces, tasks, configs)
@@ -89,7 +89,7 @@ def _measure_one(run: Run) -> tuple[Run, Result]:
 
 
 def _read_finished(partial: Path) -> dict[str, Result]:
-    """The runs finished earlier; a last line that a kill left unfinished is cut off."""
+    """Reads finished runs, and removes an incomplete last line from the file."""
     if not partial.exists():
         return {}
     text = partial.read_text()
@@ -100,7 +100,7 @@ def _read_finished(partial: Path) -> dict[str, Result]:
 
 
 def _table(runs: Sequence[Run], results: dict[str, Result]) -> pd.DataFrame:
-    """One row a run: space, task, all parameters (empty where they do not apply), outcomes."""
+    """Tabulates one run per row: space, task, all parameters (empty if inactive) and outcomes."""
     rows = [{"space": s, "task": t, **c, **results[_key((s, t, c))]} for s, t, c in runs]
     spaces = dict.fromkeys(space for space, _, _ in runs)
     parameters = [p for space in spaces for p in tuning_search_space(space).parameters]
@@ -114,8 +114,8 @@ def _table(runs: Sequence[Run], results: dict[str, Result]) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="table to write, .csv.gz")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--configs", type=int, default=CONFIGS, help="configurations a task")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes")
+    parser.add_argument("--configs", type=int, default=CONFIGS, help="configurations per task")
     parser.add_argument("--spaces", nargs="+", choices=SPACES, default=SPACES)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     args = parser.parse_args()

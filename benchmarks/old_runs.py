@@ -1,4 +1,4 @@
-"""Draws a history for a target task from the shipped runs, for studies through other programs."""
+"""Draws the history of a target task from the shipped runs, for studies with Ax and Optuna."""
 
 import json
 from collections.abc import Callable
@@ -15,20 +15,20 @@ METRIC = "log_loss"
 def draw_old_runs(
     space: str, target: str, seed: int, num_tasks: int, num_runs: int
 ) -> pd.DataFrame:
-    """Draws some runs of some old tasks.
+    """Draws old tasks, and draws runs of each task.
 
-    Tasks that share their data set with the target are left out: digits 3 against 9 would know some
-    of the very images of 3 against 8.
+    Tasks of the target's data set are left out, because both tasks would share samples: digits 3
+    against 9 contains images of digits 3 against 8.
 
     Args:
-        space: One of the tuning history's search spaces.
+        space: The search space of the tuning history.
         target: The target task.
         seed: The seed of the draw.
-        num_tasks: How many tasks.
-        num_runs: How many runs of each.
+        num_tasks: The number of tasks.
+        num_runs: The number of runs per task.
 
     Returns:
-        A table of `"task"`, the parameters and `METRIC`, sorted by task.
+        A table with the columns `"task"`, the parameters and `METRIC`, sorted by task.
 
     Example:
         >>> draw_old_runs("svm", "digits_3_vs_8", 0, num_tasks=2, num_runs=30).shape
@@ -44,11 +44,13 @@ def draw_old_runs(
 
 
 def finished(path: Path, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Reads the result of a run; where it is missing, runs and writes it, whole or not at all.
+    """Reads the result of a run from a file; without the file, runs and writes the file.
+
+    The file is renamed after it is complete, so an interruption leaves no incomplete file.
 
     Args:
         path: The file of the result.
-        run: The run; its result has the outcomes in their order under `"values"`.
+        run: Function that returns the result. Its entry `"values"` is the list of outcomes.
 
     Returns:
         The result.

@@ -1,12 +1,11 @@
-"""Tune classifiers through Optuna, with and without earlier studies.
+"""Tunes classifiers with Optuna, with and without earlier studies.
 
     python -m benchmarks.optuna_study run --out DIR [--seeds 10] [--methods NAME ...]
     python -m benchmarks.optuna_study report --out DIR
 
-The black box is real: each evaluation cross-validates a classifier. Every seed has its own draw of
-ten old studies on other data sets, which are Optuna studies like the new one. Samplers have their
-own defaults. Each run is one file in DIR, so a study that is interrupted goes on where it stopped.
-All evaluations are in `evaluations.csv.gz` there.
+Each evaluation cross-validates a classifier. Each seed draws ten old Optuna studies on other data
+sets. All samplers have default options. Each run writes one file in DIR, so an interrupted study
+continues where it stopped. `DIR/evaluations.csv.gz` contains all evaluations.
 """
 
 import argparse
@@ -37,7 +36,7 @@ from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna.history import distribution_of, value_of
 from botorch_transfer.search_space.parameters import ActiveIf
 
-# The model to tune, and the task: pictures of digits, or travellers.
+# Pairs of a search space (the classifier to tune) and a task.
 PROBLEMS = (
     ("svm", "digits_3_vs_8"),
     ("svm", "modechoice_car"),
@@ -52,7 +51,7 @@ Trials = list[optuna.trial.FrozenTrial]
 
 
 def distributions(space: str) -> dict[str, tuple[BaseDistribution, ActiveIf]]:
-    """A search space of the tuning history as Optuna's distributions, with when each is active."""
+    """Returns the distribution and the activity condition of each parameter of a search space."""
     parameters = tuning_search_space(space).parameters
     return {p.name: (distribution_of(p), p.active_if or {}) for p in parameters}
 
@@ -60,7 +59,17 @@ def distributions(space: str) -> dict[str, tuple[BaseDistribution, ActiveIf]]:
 def finished_trial(
     space: str, row: Mapping[Any, Any], value: float, **options: Any
 ) -> optuna.trial.FrozenTrial:
-    """A run of the tuning history as a complete trial, with further options of `create_trial`."""
+    """Converts a run of the tuning history to a complete trial.
+
+    Args:
+        space: The search space.
+        row: The parameters of the run.
+        value: The value of the trial.
+        **options: Further arguments of `optuna.create_trial`.
+
+    Returns:
+        The trial.
+    """
     found = distributions(space).items()
     own = {name: d for name, (d, _) in found if name in row and pd.notna(row[name])}
     params = {name: value_of(d, row[name]) for name, d in own.items()}
@@ -68,7 +77,7 @@ def finished_trial(
 
 
 def ask(trial: optuna.Trial, space: str, names: Collection[str] | None = None) -> dict[str, Any]:
-    """Asks a trial for the active parameters of a search space, maybe some of them only."""
+    """Asks a trial for the active parameters of a search space; if given, only for `names`."""
     config: dict[str, Any] = {}
     for name, (distribution, condition) in distributions(space).items():
         active = all(config.get(parent) in values for parent, values in condition.items())
@@ -80,16 +89,16 @@ def ask(trial: optuna.Trial, space: str, names: Collection[str] | None = None) -
 def old_studies(
     space: str, target: str, seed: int, scale: Callable[[float], float] = float
 ) -> list[optuna.Study]:
-    """The old runs as finished studies.
+    """Draws old runs, and converts these runs to finished studies.
 
     Args:
         space: The search space.
         target: The task to tune.
         seed: The seed of the draw.
-        scale: What makes a trial's value of a loss.
+        scale: Function that converts a loss to the value of a trial.
 
     Returns:
-        One study a task.
+        One study per task.
     """
     studies = []
     for task, runs in draw_old_runs(space, target, seed, OLD_TASKS, OLD_RUNS).groupby("task"):
@@ -101,7 +110,7 @@ def old_studies(
 
 
 TRANSFER, WARM_STARTED = "TransferSampler", "TPE, best of history enqueued"
-# TPE compares ranks, so that it does not matter for it.
+# TPE needs no logarithm, because it only depends on ranks.
 OF_LOGARITHMS = ("TransferSampler of the logarithm", "GPSampler of the logarithm")
 METHODS = (TRANSFER, *REFERENCES, WARM_STARTED, *OF_LOGARITHMS)
 
@@ -116,16 +125,16 @@ def run(method: str, space: str, target: str, seed: int) -> dict[str, Any]:
     """Tunes a task with one sampler.
 
     Args:
-        method: One of `METHODS`; `WARM_STARTED` evaluates the best configuration of each old study
-            first, in random order. Those in `OF_LOGARITHMS` get the logarithm of the loss, of old
-            and new trials.
+        method: The method, one of `METHODS`. `WARM_STARTED` first evaluates the best configuration
+            of each old study, in random order. For methods in `OF_LOGARITHMS`, the values of old
+            and new trials are the logarithms of the losses.
         space: The search space.
         target: The task.
-        seed: The seed of old runs and sampler.
+        seed: The seed of the old runs and of the sampler.
 
     Returns:
-        What was run, the outcomes in their order (`None` if a run failed), and the seconds of
-        processor time that evaluations and all else took.
+        The arguments; the losses in the order of the trials (`None` for a failed run); and the
+        processor time of the evaluations and of the rest, in seconds.
     """
     evaluating = 0.0
     scale: Callable[[float], float] = math.log if method in OF_LOGARITHMS else float
@@ -171,14 +180,14 @@ def _ask(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
 
 
 def evaluations_table(results: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row an evaluation, as `benchmarks.studies.metrics` takes it.
+    """Tabulates one evaluation per row, in the form that `benchmarks.studies.metrics` takes.
 
     Args:
-        results: What `run` returned.
+        results: The results of `run`.
 
     Returns:
-        The table; a problem is a task in a space. Its best and its median value are those of the
-        shipped runs.
+        The table. A problem is a pair of a search space and a task. `best_known` and `median` are
+        the best and the median value of the problem's shipped runs.
     """
     rows: list[dict[str, Any]] = []
     for result in results:
@@ -192,16 +201,21 @@ def evaluations_table(results: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def report(results: Sequence[Mapping[str, Any]]) -> str:
-    """The study's table.
+    """Tabulates the results of the study.
 
     Args:
-        results: What `run` returned.
+        results: The results of `run`.
 
     Returns:
-        Of each method the mean regret after some evaluations, over the regret of the median shipped
-        run; its ratio to TPE's; after how many evaluations its mean regret is at most the final one
-        of the references; and its processor time for a suggestion. In brackets the central 95 % of
-        a paired bootstrap over problems and seeds.
+        The table in Markdown, with one row per method. Brackets contain the central 95 % of a
+        paired bootstrap over problems and seeds. The columns are:
+
+        - the mean regret after some numbers of evaluations, divided by the regret of the median
+          shipped run;
+        - the ratio of this mean regret to the mean regret of TPE;
+        - for each reference, the number of evaluations until the method's mean regret is at most
+          the reference's final mean regret;
+        - the processor time per suggestion.
     """
     frame = evaluations_table(results)
     regret = complete(normalized(regrets(frame), frame, "median"))
@@ -233,7 +247,7 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _first(curves: np.ndarray, goals: np.ndarray | float) -> np.ndarray:
-    """After how many evaluations (rows) each curve (column) is at most its goal."""
+    """Returns the number of evaluations (rows) until each curve (column) is at most its goal."""
     reached = curves <= goals
     return np.where(reached.any(axis=0), 1.0 + reached.argmax(axis=0), np.inf)
 
@@ -246,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line.
 
     Args:
-        arguments: Those of the command line by default.
+        arguments: The arguments; by default the arguments of the command line.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=["run", "report"])

@@ -1,12 +1,12 @@
-"""A new user's story: eight studies that have changed since are the history, in Optuna and in Ax.
+"""Simulates a new user in Optuna and Ax, whose eight old studies differ from the new study.
 
     python -m benchmarks.story --out FILE [--seeds 10]
 
-The old studies lie in SQLite, with pruned, failed and running trials; one has another name of a
-parameter. The new study has wider ranges and a new choice. First, samplers and pruners tune it
-with two workers. Then batches of three follow, by `suggest` and by Ax, in the old ranges. Ax's
-experiment is stored in SQLite and in JSON on the way, one trial fails, and one is stopped early. A
-row of the table is a trial, with the loss that its curve has in the end.
+The old studies are in SQLite, with pruned, failed and running trials. In one old study, a parameter
+has another name. The new study has wider ranges and a new choice. First, samplers with pruners tune
+the new study with two workers. Then `suggest` and Ax tune it in batches of three, within the old
+ranges. Meanwhile, Ax's experiment is stored in SQLite and in JSON, one trial fails, and one trial
+is stopped early. A row of the table is a trial with its final loss.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from botorch_transfer.optuna import TransferPruner, TransferSampler
 OPTIMIZERS = {"sgd": 0.05, "adam": 0.0, "lion": -0.02}
 EPOCHS, OLD_TRIALS, TRIALS, BATCHES = 10, 30, 25, 4
 BATCHED = "suggest(n=3)", "Ax, max_trials=3"
-UNTRAINED = 0.6  # about the first value of a curve: the loss as long as no trial is complete
+UNTRAINED = 0.6  # loss before the first complete trial: about the first value of a curve
 SPACE = SearchSpace.from_dict(
     {
         "lr": {"type": "float", "low": 1e-5, "high": 0.1, "log": True},
@@ -47,12 +47,20 @@ SPACE = SearchSpace.from_dict(
 )
 
 Task = tuple[float, float, float]
-#: The method, the trial's number and state, and the loss in the end.
+#: The method, the number and the state of the trial, and the final loss.
 Row = tuple[str, int, str, float | None]
 
 
 def final_loss(config: dict[str, Any], task: Task) -> float:
-    """The loss of a network in the end; a task is its best log rate, depth and dropout."""
+    """Computes the final loss of a network.
+
+    Args:
+        config: The parameters.
+        task: The best logarithm of the learning rate, the best depth and the best dropout.
+
+    Returns:
+        The loss.
+    """
     rate, depth, dropout = task
     loss = 0.08 + 0.05 * (np.log10(config["lr"]) - rate) ** 2 + OPTIMIZERS[config["optimizer"]]
     loss += 0.01 * (config["depth"] - depth) ** 2 + 0.3 * (config["dropout"] - dropout) ** 2
@@ -63,7 +71,16 @@ def final_loss(config: dict[str, Any], task: Task) -> float:
 def objective(
     task: Task, seed: int, is_new: bool = False, rate: str = "lr"
 ) -> Callable[[optuna.Trial], float]:
-    """Trains epoch by epoch; high learning rates mostly diverge."""
+    """Returns an objective that reports a loss after each epoch.
+
+    With high learning rates, most trials fail.
+
+    Args:
+        task: The task, see `final_loss`.
+        seed: The seed of the noise.
+        is_new: Whether the ranges and choices are those of the new study.
+        rate: The name of the learning rate.
+    """
 
     def train(trial: optuna.Trial) -> float:
         rng, lr = np.random.default_rng((seed, trial.number)), (1e-5, 0.1)
@@ -103,7 +120,7 @@ def old_studies(url: str, tasks: list[Task], seed: int) -> list[str]:
         rate = "learning_rate" if number == len(tasks) - 1 else "lr"
         train = objective(tasks[number], 100 * seed + number, rate=rate)
         study.optimize(train, n_trials=OLD_TRIALS, catch=FloatingPointError)
-    optuna.load_study(study_name="old3", storage=url).ask()  # it is still running
+    optuna.load_study(study_name="old3", storage=url).ask()  # adds a running trial
     return names
 
 
@@ -124,7 +141,7 @@ def in_optuna(url: str, names: list[str], task: Task, seed: int) -> Iterator[Row
 
 
 def by_suggest(studies: list[optuna.Study], task: Task, seed: int) -> Iterator[Row]:
-    """Asks `suggest` for batches; the old runs are the complete trials of the studies."""
+    """Tunes the task by batches of `suggest`, with the studies' complete trials as old runs."""
     tables = [s.trials_dataframe().assign(task=s.study_name) for s in studies]
     old = pd.concat(tables).rename(columns=lambda name: name.removeprefix("params_"))
     old = old[old["state"] == "COMPLETE"][["task", *SPACE.columns, "value"]]
@@ -139,7 +156,7 @@ def by_suggest(studies: list[optuna.Study], task: Task, seed: int) -> Iterator[R
 
 
 def in_ax(studies: list[optuna.Study], folder: str, task: Task, seed: int) -> Iterator[Row]:
-    """Asks Ax's client for batches."""
+    """Tunes the task by batches of Ax's client."""
     storage, file = StorageConfig(url=f"sqlite:///{folder}/ax.db"), f"{folder}/client.json"
     db.init_engine_and_session_factory(url=storage.url, force_init=True)
     db.create_all_tables(db.get_engine())
@@ -174,7 +191,7 @@ def in_ax(studies: list[optuna.Study], folder: str, task: Task, seed: int) -> It
 
 
 def story(seed: int) -> pd.DataFrame:
-    """Tells the story of a seed: a table of all trials."""
+    """Runs all methods for a seed, and returns a table of all trials."""
     rng = np.random.default_rng(seed)
     *old, new = [
         (-3 + 0.3 * rng.normal(), 4 + 0.8 * rng.normal(), 0.25 + 0.08 * rng.normal())
@@ -183,7 +200,7 @@ def story(seed: int) -> pd.DataFrame:
     with TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/old.db"
         names = old_studies(url, old, seed)
-        # The last study has another name of a parameter, which only the sampler renames.
+        # `suggest` and Ax get no study with a renamed parameter: only the sampler renames it.
         studies = [optuna.load_study(study_name=name, storage=url) for name in names[:-1]]
         rows = [
             *in_optuna(url, names, new, seed),
@@ -195,7 +212,7 @@ def story(seed: int) -> pd.DataFrame:
 
 
 def report(trials: pd.DataFrame) -> pd.DataFrame:
-    """Means over seeds: the best complete trial's loss so far, and the loss of trials 4 to 12."""
+    """Averages over seeds the best complete loss so far, and the losses of trials 4 to 12."""
     complete = trials["end"].where(trials["state"] == "COMPLETE", UNTRAINED)
     best = complete.groupby([trials["method"], trials["seed"]]).cummin()
     curves = trials.assign(best=best).pivot_table("best", "method", "trial")

@@ -1,7 +1,7 @@
-"""The look of the studies' methods in pictures: the package's, and those of what it is compared to.
+"""Line styles of methods in pictures: of the package's models, and of the methods compared to them.
 
-As there are more methods than colours, no two methods differ in colour alone: in black and white,
-line and marker tell them apart. A new method joins with one line.
+Two methods always differ in line or marker, because there are more methods than colours. So methods
+can be distinguished in black and white, too. To add a method, add an entry to `STYLES`.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from botorch_transfer.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, 
 
 
 class Style(NamedTuple):
-    """A line's look.
+    """Color, line style and marker of a method.
 
     Args:
-        color: One of the palette's colours, or any other of matplotlib's.
+        color: A matplotlib color.
         line: A matplotlib line style.
         marker: A matplotlib marker.
 
@@ -63,18 +63,18 @@ STYLES: dict[str, Style] = {
     "portfolio": Style(SKY, "-.", "2"),
     "portfolio, then plain GP": Style(GREEN, "--", "3"),
 }
-"""The look of every method, by its name in the papers (a model's ``label``)."""
+"""Style of each method, by its name in the papers (the ``label`` of a model)."""
 
 
 def style_of(method: str | type) -> Style:
-    """Finds a method's style.
+    """Finds the style of a method.
 
     Args:
-        method: The method's name in the papers, a model class of this package, or its name.
+        method: The name of the method in the papers, a model class, or the name of the class.
 
     Returns:
-        Its style. A class without a style of its own has the style of its nearest base class. Other
-        methods are black.
+        The style. A class without its own style has the style of its nearest base class. Methods
+        without a style are black.
 
     Example:
         >>> style_of("SHGP") == style_of(SequentialHierarchicalGP)

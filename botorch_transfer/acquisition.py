@@ -40,8 +40,8 @@ PENDING_BETA = 1.0
 class PriorUpperConfidenceBound(AcquisitionFunction):
     r"""Upper confidence bound of objectives, plus the log probability of feasibility.
 
-    Use it for the first trials, before there is an outcome: the transferred prior alone suggests
-    them. The value is
+    Use it to suggest the first trials from the transferred prior alone, before the target has an
+    outcome. The value is
 
     .. code-block:: text
 
@@ -57,9 +57,10 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
             maximized objectives. It may be omitted for a single outcome.
         outcome_constraints: ``(A, b)`` for constraints ``A f(x) <= b``.
         X_pending: A ``p x d`` tensor of pending inputs.
-        beta: ``β`` in ``μ + √β σ``. By default zero without pending inputs, so that the first trial
-            has the best predicted mean, and one otherwise, so that further trials spread out.
-        X_reference: An ``n x d`` tensor of inputs all over the search space. An objective's scale
+        beta: ``β`` in ``μ + √β σ``. Without pending inputs, the default is zero: the first trial
+            has the best predicted mean. With pending inputs, the default is one: further trials
+            spread out.
+        X_reference: An ``n x d`` tensor of inputs that cover the search space. An objective's scale
             is its standard deviation over these inputs, so that objectives and constraints are
             comparable. If omitted, scales are one.
 
@@ -110,7 +111,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
-        """Evaluates the acquisition.
+        """Evaluates the acquisition function.
 
         Args:
             X: A ``batch_shape x 1 x d`` tensor of inputs.
@@ -146,7 +147,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean without pending inputs, and the variance given the pending inputs."""
+    """Returns the mean, and the variance conditioned on the pending inputs."""
     inputs = torch.cat([X, X_pending.expand(*X.shape[:-2], *X_pending.shape)], dim=-2)
     mvn = model.posterior(inputs).distribution
     mean, covariance = mvn.mean, mvn.covariance_matrix
@@ -230,9 +231,9 @@ class NoiselessFantasies:
 
     Args:
         model: The model.
-        X: An ``n x d`` tensor of inputs. Without inputs, there is one member, the model itself.
+        X: An ``n x d`` tensor of inputs. If ``n`` is zero, there is one fantasy, the model itself.
         posterior_transform: A transform from several outcomes to one, if there are several.
-        num_fantasies: Number of members, each with its own outcomes.
+        num_fantasies: Number of fantasies. Each fantasy is the model given one sample of outcomes.
         seed: The seed of the sampled outcomes, which are quasi-random draws from the model's
             posterior at ``X``.
 
@@ -268,7 +269,11 @@ class NoiselessFantasies:
         self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the members' means, ``P x num_fantasies``, and variance at ``P x d`` inputs."""
+        """Evaluates the posteriors at ``P x d`` inputs.
+
+        Returns:
+            The means of the fantasies, ``P x num_fantasies``, and their common variances, ``P``.
+        """
         mean, variance, covariance = self._joint(x)
         if len(self.whitening) == 0:
             return mean.unsqueeze(-1), variance
@@ -279,8 +284,8 @@ class NoiselessFantasies:
 def _check_weights(objective_weights: Tensor, model: Model) -> None:
     if objective_weights.shape[1:] != (model.num_outputs,):
         raise ValueError(
-            f"The model has {model.num_outputs} outcomes: give objective_weights= with a row of "
-            "outcome weights for each objective."
+            f"The model has {model.num_outputs} outcomes: give objective_weights= with one row for "
+            "each objective and one column for each outcome."
         )
 
 
@@ -291,26 +296,27 @@ def noisy_improvement(
     seed: int = 0,
     X_reference: Tensor | None = None,
 ) -> AcquisitionFunction | None:
-    """Makes the analytic log noisy expected improvement over the observed inputs.
+    """Builds the analytic log noisy expected improvement over the observed inputs.
 
     Use it for models with sharp priors. ``qLogNoisyExpectedImprovement`` samples the outcome of a
-    candidate. Under a sharp prior, a single sample four standard deviations from the mean can
-    dominate this estimate far from the optimum. Here, the expectation at a candidate is exact, and
-    only the observed outcomes are sampled.
+    candidate. Under a sharp prior, one sample four standard deviations from the mean can dominate
+    the estimate far from the optimum. Here, the expectation at a candidate is exact, and only the
+    noiseless outcomes at the observed inputs are sampled.
 
     Args:
         model: The model.
-        objective_weights: A ``1 x m`` tensor of the weights of the model's outcomes, whose weighted
-            sum is maximized.
+        objective_weights: A ``1 x m`` tensor of weights. The weighted sum of the model's outcomes
+            is maximized.
         X_observed: An ``n x d`` tensor of inputs.
         seed: The seed of samples.
-        X_reference: An ``r x d`` tensor of inputs all over the search space. If given, a
-            ``TransferGP`` has an :class:`AveragedImprovement` of its members. Each member's
-            improvement is divided by its largest value at the reference and observed inputs.
+        X_reference: An ``r x d`` tensor of inputs that cover the search space. If given, the result
+            for a ``TransferGP`` is an :class:`AveragedImprovement` of the model's members. Each
+            member's improvement is divided by its largest value at the reference and observed
+            inputs.
 
     Returns:
-        The acquisition function of single inputs, which supports ``X_pending``; ``None`` if
-        posteriors are not Gaussian.
+        The acquisition function of single inputs, which supports ``X_pending``; ``None`` if the
+        posterior of the model or of a member is not Gaussian.
 
     Example:
         >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -343,8 +349,8 @@ class _Improvement(LogExpectedImprovement):
     Args:
         model: The model.
         best_f: The value to improve on; minus infinity to improve on the unknown outcomes only.
-        X_baseline: An ``n x d`` tensor of inputs; ``n`` may be zero. Their outcomes, like the
-            outcomes of pending inputs, are sampled and averaged over.
+        X_baseline: An ``n x d`` tensor of inputs; ``n`` may be zero. The improvement is averaged
+            over sampled outcomes at the baseline and pending inputs.
         posterior_transform: A transform from several outcomes to one, if there are several.
         seed: The seed of the sampled outcomes.
     """
@@ -377,8 +383,8 @@ class _Improvement(LogExpectedImprovement):
     def forward(self, X: Tensor) -> Tensor:
         if X.shape[-2] != 1:
             raise UnsupportedError(
-                f"This acquisition evaluates one candidate, but X has {X.shape[-2]}: give "
-                "optimize_acqf the argument sequential=True."
+                f"X has {X.shape[-2]} candidates, but this acquisition function evaluates one "
+                "candidate: pass sequential=True to optimize_acqf."
             )
         (value,) = log_improvements([self], X)
         return value
@@ -400,7 +406,8 @@ class _LogImprovements(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        # With u = gap / σ, the improvement has the derivatives Φ(u) in the gap and φ(u) in σ.
+        # With u = gap / σ, the derivatives of the improvement are Φ(u) with respect to the gap, and
+        # φ(u) with respect to σ.
         gap, variance, result = ctx.saved_tensors
         sigma = variance.clamp_min(MIN_VARIANCE).sqrt()
         u = gap / sigma
@@ -435,11 +442,12 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     return values.reshape(len(each), *X.shape[:-2])
 
 
-#: Distance below the largest logarithm from which on an average ignores a part's gradient.
+#: An average ignores the gradient of a term whose logarithm is below the largest logarithm by more
+#: than this value.
 NEGLIGIBLE = 200.0
 
 
-#: Distance beyond the sources' inputs at which the discount of improvements is complete.
+#: The discount of improvements grows over this distance beyond the sources' inputs.
 BEYOND = 0.05
 
 
@@ -462,12 +470,12 @@ class AveragedImprovement(AcquisitionFunction):
         acquisitions: Logarithms of improvements, one for each model.
         shares: A tensor with one share for each acquisition. Acquisitions with a share of zero are
             left out.
-        X_reference: An ``r x d`` tensor of inputs all over the search space.
-        model: The model whose sources determine the range of inputs. If omitted, improvements have
-            no discount.
+        X_reference: An ``r x d`` tensor of inputs that cover the search space.
+        model: The model whose sources determine the range of inputs. If omitted, improvements
+            beyond the sources' inputs are not reduced.
 
     Raises:
-        ValueError: If there is not one share for each acquisition.
+        ValueError: If the number of shares differs from the number of acquisitions.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -493,12 +501,12 @@ class AveragedImprovement(AcquisitionFunction):
         Args:
             model: The model.
             best_f: The largest outcome so far.
-            X_reference: An ``r x d`` tensor of inputs all over the search space.
+            X_reference: An ``r x d`` tensor of inputs that cover the search space.
 
         Returns:
-            The acquisition function of single inputs. For several candidates, give
-            ``optimize_acqf`` the argument ``sequential=True``. Each candidate then improves on the
-            possible outcomes of the candidates before it.
+            The acquisition function of single inputs. For several candidates, pass
+            ``sequential=True`` to ``optimize_acqf``. The improvement of a candidate then takes the
+            possible outcomes of the earlier candidates into account.
 
         Raises:
             ValueError: If the model is not a :class:`TransferGP`, or if ``best_f`` is not finite.
@@ -513,7 +521,7 @@ class AveragedImprovement(AcquisitionFunction):
         """
         if not isinstance(model, TransferGP):
             raise ValueError(
-                f"from_model averages over the members of a TransferGP, but this is a "
+                f"from_model averages over the members of a TransferGP, but the model is a "
                 f"{type(model).__name__}: use LogExpectedImprovement."
             )
         best_f = torch.as_tensor(best_f).to(X_reference)
@@ -536,7 +544,7 @@ class AveragedImprovement(AcquisitionFunction):
         if shares.shape != (len(acquisitions),):
             raise ValueError(
                 f"The shares have the shape {tuple(shares.shape)}, but there are "
-                f"{len(acquisitions)} acquisitions: give one share for each."
+                f"{len(acquisitions)} acquisitions: give one share for each acquisition."
             )
         super().__init__(acquisitions[0].model)
         used = [index for index, share in enumerate(shares.tolist()) if share > 0]
@@ -567,7 +575,7 @@ class AveragedImprovement(AcquisitionFunction):
         super().set_X_pending(X_pending)
 
     def _of_place(self, X: Tensor) -> Tensor | float:
-        """Computes the logarithm of the discount of improvements beyond the sources' inputs."""
+        """Computes the log factor that reduces improvements beyond the sources' inputs."""
         if self._range is None or self._transform is None:
             return 0.0
         X, (low, high) = self._transform(X), self._range
@@ -589,6 +597,6 @@ class AveragedImprovement(AcquisitionFunction):
             values = torch.stack([each(X) for each in self.acquisitions], dim=-1)
         values = values + self._offsets
         counts = values > values.detach().amax(dim=-1, keepdim=True) - NEGLIGIBLE
-        # Negligible parts get no gradient: subnormal numbers slow matrix products down tenfold.
+        # Negligible terms get no gradient: subnormal numbers slow matrix products down tenfold.
         average = torch.where(counts, values, values.detach()).logsumexp(dim=-1)
         return average + self._of_place(X)

@@ -24,7 +24,8 @@ from botorch_transfer.prior import TransferPrior
 
 logger = logging.getLogger(__name__)
 
-#: A prior, or source data to pre-train a prior: a sequence of tasks, or a mapping from names.
+#: A prior, or source data to pre-train a prior: a sequence of tasks, or a mapping from task names
+#: to tasks.
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 
 # Matches a section of a docstring, such as ``Args``, with its indented lines.
@@ -38,7 +39,7 @@ MODELS: dict[str, type[ConstructedFromDatasets]] = {}
 def check_prior(prior: Any) -> None:
     """Raises an error if the third argument is missing or a tensor.
 
-    BoTorch's models take noise variances as third argument.
+    The third argument of BoTorch's models is a tensor of noise variances.
 
     Args:
         prior: The third argument.
@@ -47,7 +48,7 @@ def check_prior(prior: Any) -> None:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("The third argument is the old runs: give train_Yvar by name.")
+        raise TypeError("The third argument is a tensor, not old runs: give train_Yvar= by name.")
     if prior is None:
         raise TypeError(
             "The source tasks are missing: give the old runs, or a pre-trained prior, as third "
@@ -68,7 +69,7 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> str:
-    """Completes a section of a docstring by the entries of base classes, in the given order."""
+    """Adds the entries of base classes to a section of a docstring, in the given order."""
     own, entries = _entries(doc, section), dict[str, str]()
     for text in (*of_bases, doc):
         entries |= _entries(text, section)
@@ -93,7 +94,7 @@ def without_task_feature(
 
     Args:
         num_columns: The number of columns of the model's inputs, including the task column.
-        task_feature: The index of the task column; ``None`` if there is none.
+        task_feature: The index of the task column; ``None`` if there is no task column.
         transform: The transform of the remaining columns.
 
     Returns:
@@ -133,7 +134,7 @@ def check_target(
         check_type(name, tensor)
         if tensor.dim() < 2:
             raise InputDataError(
-                f"{name} has shape {tuple(tensor.shape)}: it needs a dimension of columns (n x 1)."
+                f"{name} has shape {tuple(tensor.shape)}: it needs rows and columns (n x 1)."
             )
         if not bool(tensor.isfinite().all()):
             raise InputDataError(f"{name} has NaN or infinite values: leave out failed runs.")
@@ -178,8 +179,8 @@ class ConstructedFromDatasets(Model):
 
     The arguments below mean the same in every model, unless the model documents otherwise. The
     docstring of a subclass documents only its own arguments and errors in ``Args:`` and
-    ``Raises:``. This class adds the arguments of the constructor that are documented here. ``help``
-    and the API reference then show all arguments in order.
+    ``Raises:``. This class adds the entries below for the other constructor arguments, so that
+    ``help`` and the API reference show all arguments in order.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
@@ -196,8 +197,8 @@ class ConstructedFromDatasets(Model):
             RBF kernels with a lengthscale for each input. The kernels of the sources have the
             hyperpriors of ScaML-GP.
         outcome_transform: The transform to the prior's units; by default a standardization by
-            all source and target outcomes together. ``None`` if the outcomes are in the prior's
-            units already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply
+            all source and target outcomes together. ``None`` if the outcomes already have the
+            prior's units. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply
             to source data.
         input_transform: A frozen transform of the inputs, for example
             ``Normalize(d, bounds=...)``; by default the transform of the prior.
@@ -206,7 +207,8 @@ class ConstructedFromDatasets(Model):
         hyperparameters: The hyperpriors of the default residual kernel, of the noise variance and,
             in ScaML-GP, of the weights. ``"cautious"`` hyperpriors keep the model calibrated with a
             few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
-            hyperpriors of ScaML-GP (Appendix C.5), whose residual vanishes with one or two points.
+            hyperpriors of ScaML-GP (Appendix C.5), with which the residual vanishes if there are
+            only one or two target points.
         max_bytes: The memory limit of the joint model.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
             largest tasks are dropped first. The remaining points of a task are evenly spaced from
@@ -215,11 +217,11 @@ class ConstructedFromDatasets(Model):
             ``outcome_transform``. ``"per_task"``: each source task is standardized by its own
             outcomes, and the target by all source and target outcomes together. ``"pooled"``: all
             tasks are standardized by all source outcomes together. ``"raw"``: no task is
-            standardized, for outcomes that are standardized already.
+            standardized, for outcomes that are already standardized.
 
     Raises:
         InputDataError: If the data are invalid; the message names the remedy.
-        TypeError: If ``prior`` is a prior of another kind.
+        TypeError: If ``prior`` is a prior of a class that the model does not take.
     """
 
     #: Name of the method in the papers, for plots; by default the name of the class.
@@ -256,7 +258,7 @@ class ConstructedFromDatasets(Model):
         categorical_features: list[int] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Makes constructor arguments from data sets.
+        """Builds constructor arguments from data sets.
 
         Args:
             training_data: The target's data, or a ``MultiTaskDataset`` that also holds the sources.

@@ -27,13 +27,13 @@ from torch.special import log_ndtr, ndtri
 
 from botorch_transfer.data.datasets import evenly_spaced
 
-#: Prior success rate, and its weight in runs.
+#: Prior success rate, and its weight as a number of runs.
 SUCCESS_RATE, RATE_WEIGHT = 0.75, 1.0
 
-#: Maximum weight of the old runs around a point, in runs of the study.
+#: Maximum weight of the old runs near a point, as a number of runs of this study.
 OLD_WEIGHT = 4.0
 
-#: Maximum number of old runs. A longer history is thinned evenly.
+#: Maximum number of old runs. From a longer history, evenly spaced runs are kept.
 MAX_OLD = 1_000
 
 #: Kernel on all inputs: its share of the variance, and its lengthscale divided by ``sqrt(d)``, in
@@ -84,20 +84,21 @@ class FeasibilityModel(torch.nn.Module):
 
         k(x, x') = s² (α exp(-‖x - x'‖² / 2dℓ²) + (1 - α) / d · Σ_j exp(-(x_j - x'_j)² / 2λ²))
 
-    Old runs enter through the prior mean. ``S`` and ``F`` are the sums of the first kernel at ``x``
-    over old successes and old failures, scaled so that ``S + F`` is at most ``w`` runs. With a
-    success rate ``a`` of weight ``b``, the prior probability of success is
-    ``(S + ab) / (S + F + b)``. A few runs of this study therefore outweigh any number of old runs.
+    Old runs determine the prior mean. ``S`` and ``F`` are the sums of the first kernel between
+    ``x`` and the old successes, and between ``x`` and the old failures. Both are scaled so that
+    ``S + F`` is at most ``w`` runs. With a success rate ``a`` of weight ``b``, the prior
+    probability of success is ``(S + ab) / (S + F + b)``. A few runs of this study therefore
+    outweigh any number of old runs.
 
     Pending and abandoned runs are not failures: leave them out.
 
     Args:
         X: An ``n x d`` tensor of inputs of finished runs; ``n`` may be zero.
         succeeded: An ``n`` boolean tensor, true for runs that succeeded.
-        old: Runs of other tasks.
+        old: Finished runs of other tasks; none by default.
         bounds: A ``2 x d`` tensor of bounds of the search space; the unit cube by default.
-        categorical: The indices of inputs without an order. Two different values of such an input
-            have the distance of a full width.
+        categorical: The indices of inputs without an order. The distance between two different
+            values of such an input is the input's whole range.
 
     Raises:
         InputDataError: If the shapes of inputs and successes differ, or if an input is not finite.
@@ -137,7 +138,7 @@ class FeasibilityModel(torch.nn.Module):
                     "columns, and n successes or failures."
                 )
             if not bool(attempts.X.isfinite().all()):
-                raise InputDataError("An input is NaN or infinite: give numbers.")
+                raise InputDataError("An input is NaN or infinite: give finite inputs.")
         kept = evenly_spaced(len(old.X), MAX_OLD)
         lower, upper = torch.stack([X.new_zeros(d), X.new_ones(d)]) if bounds is None else bounds
         ordered = torch.ones(d, dtype=torch.bool, device=X.device)
@@ -171,7 +172,10 @@ class FeasibilityModel(torch.nn.Module):
         return math.sqrt(1 + VARIANCE) * ndtri(rate)
 
     def _fit(self, sign: Tensor) -> None:
-        """Fits the sites ``N(f_i; ν_i / τ_i, 1 / τ_i)``, which approximate ``Φ(±f_i)``."""
+        """Fits the sites of expectation propagation.
+
+        A site ``N(f_i; ν_i / τ_i, 1 / τ_i)`` approximates the likelihood ``Φ(±f_i)`` of one run.
+        """
         X = self._X
         K, mean = self._covariance(X, X), self._mean(X)
         tau, nu = torch.zeros_like(mean), torch.zeros_like(mean)

@@ -36,11 +36,11 @@ def frozen_input_transform(
             without bounds, it learns them from the inputs of all source tasks together.
 
     Returns:
-        A copy in evaluation mode; ``None`` for ``None``.
+        A copy in evaluation mode; ``None`` if ``transform`` is ``None``.
 
     Raises:
-        ValueError: If the transform has parameters to fit. If the transform learns coefficients and
-            there are no source tasks.
+        ValueError: If the transform has parameters to fit, or if the transform learns coefficients
+            and there are no source tasks.
 
     Example:
         >>> bounds = torch.tensor([[0.0, 10.0], [1.0, 20.0]])
@@ -60,7 +60,7 @@ def frozen_input_transform(
         if not sources:
             raise ValueError(
                 f"{name} would learn its coefficients from the data of one task, but all tasks "
-                "need the same transform: pre-train the prior with it, or give bounds= to it."
+                f"need the same transform: pre-train the prior with {name}, or give its bounds=."
             )
         X = torch.cat([dataset.X for dataset in sources])
         transform.to(X).train()(X)
@@ -75,12 +75,12 @@ def _learns(part: Module) -> bool:
 
 
 def as_learned(given: InputTransform, inherited: InputTransform | None) -> InputTransform:
-    """Freezes a model's transform; coefficients to learn are copied from the prior's transform.
+    """Freezes a model's transform, and copies unlearned coefficients from the prior's transform.
 
     Args:
         given: The model's argument.
-        inherited: The prior's transform. Coefficients are copied from a part with the same name
-            and class.
+        inherited: The prior's transform. Coefficients are copied from the part of the prior's
+            transform with the same name and class.
 
     Returns:
         A copy in evaluation mode.
@@ -99,7 +99,7 @@ def as_learned(given: InputTransform, inherited: InputTransform | None) -> Input
 
 
 def warn_of_data(message: str) -> None:
-    """Warns of data; the warning names the line that calls this package."""
+    """Warns of a problem in the data; the warning points to the user's line of code."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals["__name__"].startswith(__package__):
         frame, level = frame.f_back, level + 1
@@ -129,7 +129,8 @@ def resolve_input_transform(
 
     Args:
         inherited: The prior's transform.
-        given: The model's argument. Coefficients to learn are copied from the prior's transform.
+        given: The model's argument. If the transform has coefficients to learn, the coefficients
+            are copied from the prior's transform.
 
     Returns:
         A copy of the transform to use, in evaluation mode.
@@ -142,7 +143,7 @@ def resolve_input_transform(
     given = as_learned(given, inherited)
     if inherited is not None and not _equal(inherited, given):
         raise ValueError(
-            "The input_transform is not the one that the prior was pre-trained with: leave it out."
+            "input_transform= differs from the prior's input transform: leave out input_transform=."
         )
     return given
 
@@ -163,7 +164,8 @@ def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransf
         transforms: The domains' transforms.
 
     Returns:
-        The common transform, in evaluation mode; ``None`` if they differ or a domain has none.
+        The common transform, in evaluation mode; ``None`` if the transforms differ, or if a domain
+        has no transform.
 
     Raises:
         ValueError: If a transform is not frozen.
@@ -182,7 +184,8 @@ def describe_transform(transform: InputTransform) -> dict[str, Tensor]:
         transform: The transform.
 
     Returns:
-        The state of a ``Normalize``. Empty for other transforms, which users pass to ``load``.
+        The state of a ``Normalize``. For other transforms an empty dictionary, because users pass
+        other transforms to ``load``.
     """
     if isinstance(transform, Normalize) and _equal(transform, _normalize(transform.bounds)):
         return dict(transform.named_buffers())
@@ -202,7 +205,8 @@ def restore_transform(
         The transform.
 
     Raises:
-        ValueError: If the transform is neither in the file nor given, or the two differ.
+        ValueError: If the transform is neither in the file nor given, or if the given transform
+            differs from the transform in the file.
     """
     if tensors:
         widths = tensors["_coefficient"]
@@ -222,7 +226,7 @@ def _normalize(bounds: Tensor) -> Normalize:
 
 
 def _equal(first: InputTransform, second: InputTransform) -> bool:
-    """Returns whether transforms are equal, whatever their dtypes and devices."""
+    """Returns whether transforms are equal; dtypes and devices may differ."""
     states = first.state_dict(), second.state_dict()
     shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
     if type(first) is not type(second) or shapes[0] != shapes[1]:

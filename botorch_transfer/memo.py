@@ -1,9 +1,9 @@
 """A cache for results of pre-training, whose keys are hashes of the inputs' content.
 
-Read this to see when two calls count as equal. Programs often rebuild a model from the same raw
-source data: Ax does so for every refit and every cross-validation fold. The objects differ each
-time, but their content is the same. Independent jobs of pre-training run in parallel. They are not
-repeated after an interruption.
+Read this to see when a cached result is used again. Programs often rebuild a model from the same
+raw source data: Ax does so for every refit and every cross-validation fold. The objects differ each
+time, but their content is the same. Independent jobs of pre-training run in parallel. After an
+interruption, finished jobs are not repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.nn import Module
 
 T = TypeVar("T")
 
-#: Prefix of keys for content that cannot be hashed, and so never equals other content.
+#: Prefix of keys for content that cannot be hashed. Such content never equals other content.
 UNKNOWN = "unknown-"
 
 
@@ -71,10 +71,10 @@ class Memo:
                 self._results.popitem(last=False)
 
     def recall(self, key: str, compute: Callable[[], T]) -> T:
-        """Returns the cached result of a key; computes and caches the result if it is missing.
+        """Returns the cached result of a key, or computes and caches the result.
 
         Args:
-            key: The content key of everything that the result depends on.
+            key: The content key (:func:`content_key`) of everything that the result depends on.
             compute: Computes the result. Callers must not change the result.
 
         Returns:
@@ -83,7 +83,7 @@ class Memo:
         with suppress(KeyError):
             return self[key]
         # The caller may have disabled gradients, but pre-training needs gradients. Later callers
-        # may need them in the result.
+        # may differentiate the result.
         with torch.inference_mode(False), torch.enable_grad():
             self[key] = result = compute()
         return result
@@ -98,8 +98,8 @@ class Memo:
     ) -> Iterator[tuple[int, T]]:
         """Runs jobs in parallel by joblib, except jobs with a cached result.
 
-        Each result is cached as soon as it is available. A run after an interruption does not
-        repeat finished jobs.
+        Each result is cached as soon as it is available, so a later run does not repeat finished
+        jobs.
 
         Args:
             name: A name for the function, which is part of the keys.
@@ -165,8 +165,8 @@ def content_key(*parts: Any) -> str:
 
     Args:
         *parts: Tensors, arrays, data sets, modules, dataclasses, objects with a ``content()``
-            method, plain values, and sequences, sets or mappings of such objects. Any other object
-            equals nothing, not even itself. The key then starts with ``UNKNOWN``.
+            method, plain values, and sequences, sets or mappings of such objects. For any other
+            object, each call returns a new random key that starts with ``UNKNOWN``.
 
     Returns:
         A hexadecimal digest.
@@ -203,7 +203,7 @@ def _update(digest: Any, part: Any) -> None:
     elif isinstance(part, SupervisedDataset):
         _update_all(digest, (part.X, part.Y, part.Yvar, part.feature_names, part.outcome_names))
     elif isinstance(part, Module):
-        # Frozen modules are always used in evaluation mode, so their mode does not count.
+        # Frozen modules are always used in evaluation mode, so the key excludes their mode.
         _update(digest, {name: v for name, v in vars(part).items() if name != "training"})
     elif isinstance(part, HasContent):
         _update_all(digest, part.content())

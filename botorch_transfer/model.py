@@ -82,7 +82,9 @@ class LogLikelihoodTerm(AddedLossTerm):
 
 
 def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
-    """Returns the mean and variance of one outcome; for an ensemble, of the mixture.
+    """Returns the mean and the variance of one outcome.
+
+    For an ensemble of models, these are the mean and the variance of the mixture.
 
     Args:
         posterior: A posterior of shape ``batch_shape x q x 1``.
@@ -109,11 +111,11 @@ MAX_LENGTHSCALE = 10.0
 
 
 def _clamp_far_inputs(X: Tensor) -> Tensor:
-    """Clamps inputs so that squared distances between them do not overflow.
+    """Clamps inputs so that squared distances between inputs do not overflow.
 
     The distance of two infinite values would be NaN. Predictions do not change, because the GP
-    returns to its prior far from the data. The cube root leaves room for division by small
-    lengthscales.
+    returns to its prior far from the data. The limit is the cube root of the largest float, so that
+    division by small lengthscales does not overflow.
     """
     farthest = torch.finfo(X.dtype).max ** (1 / 3)
     return X.clamp(-farthest, farthest)
@@ -127,7 +129,7 @@ class OnSources(Protocol):
 
 
 class TransferModel(ConstructedFromDatasets, GPyTorchModel):
-    """Base class of all models of a target: exact GPs and averages of exact GPs.
+    """Base class of all transfer models: exact GPs and averages of exact GPs.
 
     Mix it in before a BoTorch model class, which supplies data, likelihood and predictions.
     """
@@ -146,12 +148,15 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The model, or the member of an average, that has a posterior for each source task."""
+        """The model, or a member of an average, whose prior has a posterior for each source task.
+
+        ``None`` if there is no such model.
+        """
         return None
 
     @property
     def transfer_share(self) -> float:
-        """The total share of the transfer models in an average; NaN for other models."""
+        """The total weight of the transfer models in an average; NaN if the model is no average."""
         return math.nan
 
     @property
@@ -228,10 +233,10 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def lengthscales(self) -> Tensor:
         """Computes the effective lengthscale of each input.
 
-        The effective lengthscale is a ratio for functions drawn from the model: their standard
-        deviation over the unit cube, divided by the root mean square of their slopes. Use the
+        The effective lengthscale is the standard deviation of the model's functions over the unit
+        cube, divided by the root mean square of their slopes along the input. Use the effective
         lengthscales to shape a trust region, like the fitted lengthscales of a ``SingleTaskGP``.
-        They refer to inputs after the input transform.
+        The inputs are the inputs after the input transform.
 
         Returns:
             A ``batch_shape x d`` tensor. The maximum is ``MAX_LENGTHSCALE``, for an input without
@@ -266,9 +271,10 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
         """Evaluates the contribution of each source task to the mean.
 
-        The contribution is a task's term in the prior mean: the weight times the posterior mean. In
-        a :class:`PopulationGP`, it is the contribution of the task's outcomes to the population
-        mean. In an average, it is the sum of the members' contributions times their shares.
+        The contribution is a task's term in the prior mean: the task's weight times the task's
+        posterior mean. In a :class:`PopulationGP`, it is the term of the task's outcomes in the
+        population mean. In an average of models, it is the weighted sum of the members'
+        contributions.
 
         Args:
             X: An ``n x d`` tensor of transformed inputs.
@@ -318,8 +324,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     Derive your own transfer model from this class. A subclass supplies a prior mean and a kernel
     that depend on the source data. The class works without target points, is fitted from several
     starts, and can ignore a task column. A subclass that predicts differently from the exact GP
-    overrides :meth:`_predict`. If its correlations differ too, it also overrides :meth:`_draws`. A
-    subclass that fits more than the target's likelihood calls :meth:`_set_loss_term`.
+    overrides :meth:`_predict`. If the correlations also differ, the subclass overrides
+    :meth:`_draws`, too. A subclass that fits more than the target's likelihood calls
+    :meth:`_set_loss_term`.
 
     Args:
         dim: The number of inputs of the source tasks; ``None`` allows any number of inputs.
@@ -360,7 +367,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         num_inputs = train_X.shape[-1] - (task_feature is not None)
         if dim is not None and num_inputs != dim:
             raise InputDataError(
-                f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give {dim}."
+                f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give "
+                f"train_X= with the {dim} inputs of the source tasks."
             )
         has_transform = input_transform is not None
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
@@ -385,7 +393,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if isinstance(likelihood, AddedNoiseLikelihood):
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = num_inputs
-        if not has_transform and self._warns:  # with a transform, targets may exceed it
+        if not has_transform and self._warns:  # with a transform, targets may lie outside
             warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions
@@ -427,7 +435,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             InputDataError: If the covariance matrix of the data is not positive definite, even with
-                some jitter. This happens for data with very different orders of magnitude.
+                some jitter. This happens if the data span many orders of magnitude.
         """
         (train_X,) = self.train_inputs
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch treats a vector as one column
@@ -436,7 +444,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 f"The inputs have {columns} columns, but train_X= has {train_X.shape[-1]} columns."
             )
         if self.training:
-            # A view, so that forward recognizes calls by other callers at the target's points.
+            # Passes a view, so that forward recognizes when other code passes the target's points.
             return cast(MultivariateNormal, super().__call__(X.view_as(X), **kwargs))
         return self.strategy(X if X.dim() > 1 else X.unsqueeze(-1))
 
@@ -480,8 +488,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         Returns:
             The posterior of ``offset + weight * outcome``, which has no gradient in the
             hyperparameters. ``None`` if the model is a batch, has no data, or has an outcome
-            transform other than ``Standardize``. Also ``None`` if the model is not an exact GP
-            whose prior has an expansion.
+            transform other than ``Standardize``. Also ``None`` if the model is not an exact GP, or
+            if its prior has no expansion (``gp.frozen``).
         """
         (train_X,) = self.eval().train_inputs
         scale, inputs = (getattr(self, f"{of}_transform", None) for of in ("outcome", "input"))
@@ -532,7 +540,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             strategy: The posterior of the exact GP given the other data.
             likelihood: The likelihood of the copy; by default, a copy of the model's likelihood.
         """
-        # Does not copy the data: they are replaced, and fantasies have a graph.
+        # The data are replaced, so they are not copied; data of fantasies have a graph.
         memo: dict[int, Any] = {id(each): each for each in (*self.train_inputs, self.train_targets)}
         if likelihood is not None:
             memo[id(self.likelihood)] = likelihood
@@ -566,7 +574,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
-        """Conditions the model on additional points, also if the model has no data.
+        """Conditions the model on additional points; the model may have no data.
 
         Args:
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -581,7 +589,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             raise BotorchTensorDimensionError(
                 f"inputs= has {X.shape[-2]} points, but targets= has {targets.shape[-1]} outcomes."
             )
-        if isinstance(self.likelihood, AddedNoiseLikelihood):  # equal in all fantasies
+        if isinstance(self.likelihood, AddedNoiseLikelihood):  # all fantasies share the noise
             kwargs.setdefault("noise", targets.new_zeros(X.shape[:-1]))
         likelihood = cast(Any, self.likelihood).get_fantasy_likelihood(**kwargs)
         noise = noise_variance(likelihood, X, **kwargs).detach()
@@ -712,10 +720,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         By default, all starts are optimized together, and the best optimum is kept. Most models
         have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
-        Options that only BoTorch's optimizer supports select this optimizer, which runs the starts
-        one by one. Further arguments of BoTorch's fit, such as ``optimizer=``, also select
-        BoTorch's fit. In this case, BoTorch's fit starts at the present values, and draws new
-        starts only after a failed attempt.
+        If ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports, this optimizer
+        runs the starts one by one. If you give further arguments of BoTorch's fit, such as
+        ``optimizer=``, BoTorch's fit starts at the present values, and draws a new start only after
+        a failed attempt.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -727,14 +735,14 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
                 gets the parameters by name and BoTorch's ``OptimizationResult`` at each iteration.
             **kwargs: ``max_attempts=``, the total number of starts.
-                ``pick_best_of_all_attempts=`` is always ``True``. Other arguments select BoTorch's
-                fit: ``optimizer=``, ``closure=``, ``closure_kwargs=``, ``warning_handler=`` and
-                ``caught_exception_types=``. ``max_attempts=`` then has BoTorch's
-                meaning, and draws come from PyTorch's global random number generator.
+                ``pick_best_of_all_attempts=`` is always ``True``. The other arguments select
+                BoTorch's fit: ``optimizer=``, ``closure=``, ``closure_kwargs=``,
+                ``warning_handler=`` and ``caught_exception_types=``. ``max_attempts=`` then has
+                BoTorch's meaning, and draws come from PyTorch's global random number generator.
 
         Returns:
-            The marginal log likelihood in evaluation mode. Without target points or fitted
-            parameters, the hyperparameters do not change.
+            The marginal log likelihood in evaluation mode. Without target points or parameters to
+            fit, the hyperparameters do not change.
 
         Raises:
             ModelFittingError: If no start has a finite optimum.
@@ -803,7 +811,7 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     """Raises an error for arguments that a fit would ignore."""
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(
-            f"A fit has no argument {unknown[0]}=: give num_restarts= and seed=, or "
+            f"A fit has no argument {unknown[0]}=: use num_restarts= and seed=, or "
             f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}. Put arguments of the "
             "optimizer into optimizer_kwargs=."
         )

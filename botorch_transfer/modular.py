@@ -1,7 +1,7 @@
 """Base classes of the modular models, which are built on a pre-trained prior.
 
-The prior provides the mean and the kernel of the target model. Read this to build a method of your
-own; :class:`~.models.SequentialHierarchicalGP` is a short example.
+The prior provides the mean and the kernel of the target model. Read this to write your own model;
+:class:`~.models.SequentialHierarchicalGP` is a short example.
 """
 
 from __future__ import annotations
@@ -48,18 +48,21 @@ def resolve_prior(
     outcome_transform: OutcomeTransform | DefaultType | None = None,
     **options: Any,
 ) -> P:
-    """Returns a model's own view of a prior; pre-trains the prior first if source data are given.
+    """Returns a model's view of a prior.
+
+    Pre-trains the prior first if source data are given.
 
     Args:
         prior_class: The class of priors that the model takes.
         prior: A prior of this class, or source data or domains to pre-train a prior. Pre-training
             is cached, so equal data are not pre-trained again.
         input_transform: The frozen input transform, for pre-training.
-        outcome_transform: The model's outcome transform; pre-training uses its element-wise part.
+        outcome_transform: The model's outcome transform; pre-training applies its element-wise
+            steps (``Log``, ``Bilog``, ``Power``) to the source outcomes.
         **options: Further options of pre-training.
 
     Returns:
-        A view. It shares the prior's tensors, but can be moved to another device independently.
+        A view: a prior that shares the tensors, but can be moved to another device independently.
 
     Raises:
         TypeError: If ``prior`` is a prior of another class, or a tensor.
@@ -89,7 +92,7 @@ def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> Outcom
 class ModularTransferGP(TargetGP):
     r"""Base class of exact GPs whose mean and kernel come from a pre-trained prior.
 
-    Use it for a method of your own whose mean and kernel you build yourself.
+    Use it for your own model, if you build the mean and the kernel yourself.
 
     Args:
         prior: A view of the prior, which the model keeps.
@@ -105,7 +108,8 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
-    #: Residual kernel, a part of ``covar_module``; the tuple avoids registering it twice.
+    #: Residual kernel, a part of ``covar_module``; in a tuple, so that PyTorch registers it only
+    #: once.
     _residual_kernel: tuple[Kernel | None]
 
     def __init__(
@@ -146,8 +150,8 @@ class ModularTransferGP(TargetGP):
 class SourcePosteriorGP(ModularTransferGP):
     r"""Base class of models that combine source posteriors with a residual kernel.
 
-    Use it for a method of your own. A subclass implements :meth:`_mean_and_kernel`, which combines
-    the source posteriors and the residual kernel to a mean and a kernel. A subclass without further
+    Use it for your own model. A subclass implements :meth:`_mean_and_kernel`, which combines the
+    source posteriors and the residual kernel to a mean and a kernel. A subclass without further
     options needs no constructor.
 
     Args:
@@ -161,7 +165,8 @@ class SourcePosteriorGP(ModularTransferGP):
     prior_class: ClassVar[type[ConditionedPrior]]
     prior: ConditionedPrior
 
-    #: Choice of hyperpriors of residual and noise; a subclass may have an argument for it.
+    #: Name of the hyperpriors of residual kernel and noise; a subclass may have an argument for the
+    #: name.
     _hyperparameters: HyperparameterChoice = "cautious"
 
     transfer_report = transfer_report
@@ -201,14 +206,14 @@ class SourcePosteriorGP(ModularTransferGP):
         self._add_parts()
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Chooses hyperpriors, starts and bounds of the default residual kernel and noise."""
+        """Returns hyperpriors, starts and bounds of the default residual kernel and noise."""
         typical = prior.dim, prior.residual_variance, prior.noise_variance
         return target_hyperparameters(self._hyperparameters, *typical)
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> Kernel:
-        """Makes the default residual kernel."""
+        """Builds the default residual kernel."""
         return residual_kernel(prior.dim, batch_shape, own)
 
     @property
@@ -218,7 +223,7 @@ class SourcePosteriorGP(ModularTransferGP):
 
     @property
     def _source_mean(self) -> Mean:
-        """Part of the mean that is made from the sources."""
+        """The term of the mean that depends on the sources."""
         return self.mean_module
 
     @property
@@ -230,7 +235,7 @@ class SourcePosteriorGP(ModularTransferGP):
         return mean.all_weights.to(self.train_targets)
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Evaluates each source task's part of the mean."""
+        """Evaluates the contribution of each source task to the mean."""
         mean = self._source_mean
         if not isinstance(mean, SourceMean) or list(names) != list(self.prior.task_names):
             return super().source_parts(X, names)
@@ -240,7 +245,7 @@ class SourcePosteriorGP(ModularTransferGP):
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
-        """Makes the target's prior mean and covariance.
+        """Builds the target's prior mean and covariance.
 
         Args:
             prior: The view of the prior.
@@ -252,7 +257,8 @@ class SourcePosteriorGP(ModularTransferGP):
         """
 
     def _add_parts(self) -> None:
-        """Adds further parts in a subclass; does nothing by default.
+        """Adds further modules in a subclass; does nothing by default.
 
-        The constructor calls this method last. Parts must have the dtype of ``train_targets``.
+        The constructor calls this method last. The modules must have the dtype of
+        ``train_targets``.
         """

@@ -3,8 +3,9 @@
 Read this to see how a target's few outcomes are standardized: together with the outcomes of the
 source tasks, or alone. An outcome far below a task's median shows only that the run was bad. Such
 an outcome is raised to a robust limit (:func:`robust_limit`). Apply the warping functions of
-[Wang2024hyperbo]_ to source and target data before modelling. They are not outcome transforms of a
-model: the model's posterior and the incumbent of an acquisition function are warped outcomes.
+[Wang2024hyperbo]_ to source and target data before modelling. The warping functions are not outcome
+transforms of a model: predictions of the model, and the incumbent of an acquisition function,
+remain warped.
 
 .. [Song2024vizier]
     X. Song, Q. Zhang, C. Lee, E. Fertig, T.-K. Huang, L. Belenki, G. Kochanski, S. Ariafar,
@@ -63,7 +64,8 @@ class TargetStandardize(Standardize):
 
     Args:
         mean: A scalar tensor, the mean of the source outcomes or a typical mean.
-        std: A scalar tensor, the standard deviation of the source outcomes or a typical one.
+        std: A scalar tensor, the standard deviation of the source outcomes or a typical standard
+            deviation.
         batch_shape: The batch shape of the target's outcomes.
     """
 
@@ -142,10 +144,11 @@ class OutcomeMoments(NamedTuple):
 class PooledStandardize(TargetStandardize):
     r"""Standardization by the outcomes of all source tasks and, optionally, of the target.
 
-    Use it if source and target outcomes have the same units. Unlike ``Standardize``, it is defined
-    without target outcomes, and the first target outcomes hardly change it (Appendix C.1 of the
-    ScaML-GP paper). Standard deviations are unbiased, as in ``Standardize``. If all outcomes are
-    equal up to rounding errors, the standard deviation is one.
+    Use it if source and target outcomes have the same units. Unlike ``Standardize``,
+    ``PooledStandardize`` is defined without target outcomes, and the first target outcomes hardly
+    change the standardization (Appendix C.1 of the ScaML-GP paper). Standard deviations are
+    unbiased, as in ``Standardize``. If all outcomes are equal up to rounding errors, the standard
+    deviation is one.
 
     Args:
         source_outcomes: All source outcomes in the user's units, a tensor of any shape; or their
@@ -187,11 +190,11 @@ class PooledStandardize(TargetStandardize):
 
 
 class OwnStandardize(TargetStandardize):
-    r"""Standardization by the target's outcomes, or by typical values if there are too few.
+    r"""Standardization by the target's outcomes, or by typical values for too few outcomes.
 
-    Use it if source tasks may have other units than the target, so that their outcomes cannot be
-    pooled. A single outcome has no standard deviation, and without outcomes there is no mean.
-    Typical values of the source tasks replace a missing mean or standard deviation. Standard
+    Use it if outcomes of the source tasks and the target may have different units, and therefore
+    cannot be pooled. A single outcome has no standard deviation, and without outcomes there is no
+    mean. Typical values of the source tasks replace a missing mean or standard deviation. Standard
     deviations are unbiased, as in ``Standardize``. Outcomes that are equal up to rounding errors
     count as constant.
 
@@ -219,20 +222,21 @@ class OwnStandardize(TargetStandardize):
 
 # -------------------------------------------------------------------- element-wise transforms
 
-#: Element-wise transforms, each with name and arguments, such as ``[["Log"], ["Power", 0.5]]``.
+#: Element-wise transforms as lists of a name and arguments, such as ``[["Log"], ["Power", 0.5]]``.
 Steps = Sequence[Sequence[Any]]
 
 _ELEMENTWISE: dict[str, Any] = {"Log": outcome.Log, "Bilog": outcome.Bilog, "Power": outcome.Power}
 
 
 def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
-    """Splits a model's transform into element-wise steps, which old runs share, and the rest.
+    """Splits a transform into element-wise steps, which also apply to old runs, and the rest.
 
     Args:
-        transform: The transform; ``None`` and ``DEFAULT`` have no parts.
+        transform: The transform. ``None`` and ``DEFAULT`` have neither steps nor a rest.
 
     Returns:
-        The element-wise steps, and the transform of the target that follows the steps, or ``None``.
+        The element-wise steps, and the remaining transform, which applies only to the target.
+        ``None`` if no transform remains.
 
     Raises:
         ValueError: If an element-wise transform follows another transform, such as ``Standardize``.
@@ -245,7 +249,7 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     parts: list[Any] = [part for part in every if not isinstance(part, ChainedOutcomeTransform)]
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
-        raise ValueError("Put Log, Bilog and Power first in a chain: only these apply to old runs.")
+        raise ValueError("Put Log, Bilog and Power first in a chain: they also transform old runs.")
     first, rest = parts[: sum(shared)], parts[sum(shared) :]
     arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)
     steps = [[type(part).__name__, *own] for part, own in zip(first, arguments, strict=True)]
@@ -253,7 +257,7 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
 
 
 def chained(steps: Steps, scale: OutcomeTransform | None = None) -> OutcomeTransform:
-    """Chains element-wise steps and a scale; without both, returns the identity."""
+    """Chains element-wise steps and a scaling transform; without both, returns the identity."""
     parts = {f"step_{i}": _ELEMENTWISE[name](*own) for i, (name, *own) in enumerate(steps)}
     parts |= {} if scale is None else {"scale": scale}
     return ChainedOutcomeTransform(**parts) if len(parts) != 1 else next(iter(parts.values()))
@@ -293,17 +297,17 @@ def resolve_transform(
 ) -> OutcomeTransform | None:
     """Resolves a model's outcome transform from its argument and its prior.
 
-    By default, the target is scaled like the sources, and a target in another unit causes a
-    warning.
+    By default, the target is scaled like the sources. A warning is raised if the target's outcomes
+    seem to have a different unit than the sources' outcomes.
 
     Args:
         given: The model's argument.
         steps: The element-wise transforms of the prior's outcomes; ``None`` for a prior without
             outcomes, whose element-wise transforms are unknown.
-        default: Builds the transform that follows the steps, if the argument has none.
+        default: Builds the transform that follows the steps, if the argument has no such transform.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
-        old: The sources' outcomes after the steps, and the task of each outcome, two tensors; or
-            ``None``.
+        old: The sources' outcomes after the steps, and the task of each outcome, two tensors;
+            ``None`` if the prior has no outcomes.
 
     Returns:
         The transform.
@@ -318,8 +322,8 @@ def resolve_transform(
     elif given is not None and steps is not None and own != list(steps):
         ours, theirs = (", ".join(step[0] for step in each) or "none" for each in (own, steps))
         raise ValueError(
-            f"The element-wise part of outcome_transform is {ours}, but the prior's outcomes were "
-            f"transformed by {theirs}: give the old runs, or use fit_once(outcome_transform=...)."
+            f"The element-wise steps of outcome_transform= are {ours}, but the prior has the steps "
+            f"{theirs}: give the old runs, or a prior from fit_once(outcome_transform=...)."
         )
     apply_steps("train_Y", own, Y)
     if given is None or scale is not None:
@@ -332,17 +336,19 @@ def resolve_transform(
 #: Usual factors between two units of an outcome.
 FACTORS = (0.001, 0.01, 100.0, 1000.0)
 
-#: Thresholds for a warning. A target lies outside of the sources' range by more than so many widths
-#: of the range: without a usual factor between units, and with a usual factor. The third number is
-#: the largest probability that all outcomes of a source are as small as the target's by chance.
+#: Thresholds for a warning about the target's unit. ``FAR`` and ``NEAR`` are distances of the
+#: target's outcomes from the range of the sources' outcomes, in widths of the range. ``NEAR``
+#: applies if one of ``FACTORS`` explains the distance. ``CHANCE`` is the maximum probability that
+#: outcomes as small as the target's outcomes occur by chance.
 FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
 
 
 def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     """Warns if target outcomes are far outside of the range of source outcomes, or far smaller.
 
-    Very small outcomes may be good, such as losses near zero. They cause a warning only if no
-    source outcome is near zero, or if they are not among the best quarter of source outcomes.
+    Very small outcomes may be good, such as losses near zero. Small target outcomes cause a warning
+    only if no source outcome is near zero, or if the target outcomes are not among the best quarter
+    of source outcomes.
     """
     n, task = Y.shape[-2], task.cpu()
     y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
@@ -369,12 +375,12 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
 
 # ------------------------------------------------------------------------------- robust limits
 
-#: Distances below the median, in gaps between the best outcome and the median. Outcomes up to the
-#: first distance are never raised, outcomes beyond the second distance always.
+#: Distances below the median, in multiples of the gap between the best outcome and the median.
+#: Outcomes within ``MILD`` are never raised. Outcomes beyond ``EXTREME`` are always raised.
 MILD, EXTREME = 3.0, 20.0
 
 
-#: Largest ratio of two tasks' gaps that another unit may explain, such as per cent.
+#: Largest ratio of the gaps of two tasks that a different unit, such as per cent, may explain.
 ANOTHER_UNIT = 200.0
 
 
@@ -409,15 +415,15 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
 
     The gap is the distance from the best outcome to the median. The limit is the tenth percentile
     of the outcomes, but at least three and at most twenty gaps below the median. In a task without
-    a heavy tail, the limit then changes few outcomes. A diverged run is no further away than other
-    bad runs.
+    a heavy tail, the limit then changes few outcomes. A diverged run is raised to the outcomes of
+    other bad runs.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
             outcomes, the limit is three gaps below the median.
-        depth: The least distance from the best outcome to the limit. Use the depth of other tasks
-            for a target with few outcomes, or with good outcomes only. If the gap is more than 200
-            times the depth, most runs have diverged, and the depth replaces the gap.
+        depth: The least distance from the best outcome to the limit. For a target with few
+            outcomes, or with good outcomes only, use the depth of the source tasks. If the gap is
+            more than 200 times the depth, most runs have diverged, and the depth replaces the gap.
         limit: The least feasible value of a constrained outcome. Only infeasible outcomes are
             raised.
 
@@ -465,8 +471,8 @@ def raise_worse_half(Y: Tensor) -> Tensor:
     The normal distribution has the median of the outcomes. Its standard deviation is the root mean
     square distance of the better half from the median. Outcomes below the median are raised to the
     quantiles that correspond to their ranks. The better half does not change. This is a one-sided
-    form of half-rank warping [Song2024vizier]_. Use it if a target has too few outcomes to correct
-    the predictions of a model.
+    form of half-rank warping [Song2024vizier]_. Use it while a target has too few outcomes to
+    correct a model's predictions.
 
     Args:
         Y: An ``n x 1`` tensor of the task's outcomes, which are maximized.
@@ -523,8 +529,8 @@ LOWEST, HIGHEST = -2.0, 2.0
 def negative_log_error(error: Tensor) -> Tensor:
     """Maps minimized error rates to maximized outcomes ``-log(error + 1e-10)``.
 
-    Halving an error rate then always changes the outcome by the same amount. The map depends on no
-    other outcome, so a target's outcomes can be warped one by one.
+    Halving an error rate then always changes the outcome by the same amount. Each outcome is mapped
+    by itself, so a target's outcomes can be warped one by one.
 
     Args:
         error: A tensor of error rates, or of other nonnegative losses.
@@ -545,7 +551,7 @@ def negative_log_error(error: Tensor) -> Tensor:
 
 
 def compress_failures(Y: Tensor) -> Tensor:
-    r"""Maps a task's outcomes to ``[-2, 2]``: the best to 2, failures to -2, bad ones to almost -2.
+    r"""Maps a task's outcomes to ``[-2, 2]``: best to 2, bad almost to -2, failed to -2.
 
     The map uses the median ``m`` and the maximum of the finite outcomes:
 
@@ -555,7 +561,8 @@ def compress_failures(Y: Tensor) -> Tensor:
 
     A diverged run then gets a value near -2, however bad its outcome is. The map depends on all
     outcomes of the task: warp a target's measured outcomes again after each evaluation. The
-    softplus bends within one unit of the outcome, which suits error rates and cross entropies.
+    softplus changes from flat to linear within about one unit of the outcome, which suits error
+    rates and cross entropies.
 
     Args:
         Y: An ``n x 1`` tensor of one task's outcomes, which are maximized; NaN or infinite for

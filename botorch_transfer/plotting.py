@@ -43,7 +43,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     Args:
         model: A fitted, non-batched model with source weights, or an average with such a member.
         ax: The axes to draw on; new axes if omitted.
-        max_tasks: Maximum number of tasks to show. Tasks with the largest weights come first.
+        max_tasks: Maximum number of tasks to show. The tasks with the largest weights are shown.
 
     Returns:
         The axes.
@@ -94,12 +94,12 @@ def plot_slice(
         bounds: The search space whose encoded rows are the model's inputs; or a ``2 x d`` tensor of
             lower and upper bounds of the inputs.
         dimension: The name of the parameter that varies, or the index of the input that varies.
-        anchor: The values of all other inputs: a table with one row of the space, or a ``d``
-            tensor. By default the best target point, or without target points the middle of the
-            bounds.
+        anchor: The point whose other inputs stay fixed: a table with one row of the search space,
+            or a ``d`` tensor. The default is the target point with the largest outcome, or without
+            target points the middle of the bounds.
         ax: The axes to draw on; new axes if omitted.
-        max_tasks: Maximum number of source tasks to show, at most 5. Tasks with the largest weights
-            come first.
+        max_tasks: Maximum number of source tasks to show, at most 5. The tasks with the largest
+            weights are shown.
         num_points: Number of points along the slice.
         outcome_name: The label of the outcome axis.
         goal: ``"max"`` draws the model's outcomes. ``"min"`` draws their negatives, which are the
@@ -130,14 +130,14 @@ def plot_slice(
         ends, (lower, upper) = bounds.T.tolist(), bounds
         space = SearchSpace([FloatParameter(f"input {i}", *pair) for i, pair in enumerate(ends)])
     else:
-        raise ValueError("bounds= must be a SearchSpace or a 2 x d tensor of lower and upper ends.")
+        raise ValueError("bounds= must be a SearchSpace or a 2 x d tensor: lower and upper bounds.")
     parameter = _parameter(space, dimension)
     if isinstance(anchor, DataFrame) and space is bounds:
         anchor = space.encode(anchor).squeeze(0)
     if anchor is not None and (not isinstance(anchor, Tensor) or anchor.shape != lower.shape):
         raise ValueError(
-            f"anchor must be a tensor with one value for each of {space.dim} inputs, or with a "
-            "search space a table of one row."
+            f"anchor= must be a tensor with one value for each of {space.dim} inputs. If bounds= "
+            "is a search space, anchor= may also be a table with one row."
         )
     ax = _axes(ax, figsize=(5.5, 3.6))
     X, Y = _target_points(model)
@@ -148,7 +148,7 @@ def plot_slice(
     start, width = lower[line.columns], (upper - lower)[line.columns]
     points[:, line.columns] = (start + width * line.values.to(start)).to(points)
     if space is bounds:
-        points = space.round(points)  # a choice may activate or deactivate parameters
+        points = space.round(points)  # a choice may activate or deactivate other parameters
     sign = 1.0 if goal == "max" else -1.0
     slices = _source_slices(model, points, min(max_tasks, len(SOURCE_LINES)))
     for (name, posterior), (color, style) in zip(slices, SOURCE_LINES, strict=False):
@@ -196,7 +196,8 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
     Args:
         space: The search space.
         parameter: A parameter of the space.
-        num_points: Number of points of a range. Choices, and fewer steps than this, are all listed.
+        num_points: Number of points of a range. For choices, or for at most this number of steps,
+            there is one point for each value.
 
     Returns:
         The points of a slice along the parameter.
@@ -259,7 +260,7 @@ def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
     """
     _check_single(model)
     if model.num_target_points < 2:
-        raise ValueError("Leave-one-out predictions need at least two target points: give more.")
+        raise ValueError("Leave-one-out predictions need at least two target points: add points.")
     ax = _axes(ax, figsize=(4, 4))
     _, Y = _target_points(model)
     mean, variance = leave_one_out(model)
@@ -329,7 +330,7 @@ def plot_curves(
 
 
 def _axes(ax: Axes | None, figsize: tuple[float, float]) -> Axes:
-    """Returns the given axes, or new ones."""
+    """Returns the given axes; without given axes, creates new axes."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -354,7 +355,7 @@ def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
 
 
 def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
-    """Returns the names of the source tasks to show, and their posteriors in the target's units."""
+    """Yields the name and the posterior of each source task to show, in the target's units."""
     informed = model.member_on_sources
     if informed is None:
         return
@@ -374,7 +375,7 @@ def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
 def _band(
     ax: Axes, line: Line, posterior: Any, label: str, color: str, style: Any, sign: float
 ) -> Tensor:
-    """Draws a posterior, and returns the limits of its band."""
+    """Draws a posterior's mean and band, and returns the lower and upper limits of the band."""
     mean, variance = (part.cpu() for part in predicted_moments(posterior))
     mean, half = sign * mean, WIDTH_95 * variance.sqrt()
     if line.ticks is None:

@@ -1,8 +1,9 @@
 """Base classes of priors: immutable objects that pre-training makes and that models are built on.
 
-Read this to write a prior of your own, or to see what all priors share: units, input transforms,
-saving and loading, views, and cached pre-training. A prior subclasses :class:`TransferPrior`, or
-:class:`ConditionedPrior` if it holds the source data as conditioned GPs.
+Read this to write your own prior, or to see what all priors share: units, input transforms, saving
+and loading, views, and cached pre-training. The *units* of a prior are the scale of its outcomes. A
+prior subclasses :class:`TransferPrior`, or :class:`ConditionedPrior` if it consists of GPs that are
+conditioned on the source data.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class TransferPrior(Saved, ABC):
             inherit this transform.
 
     Raises:
-        ValueError: If the input transform is not frozen, or the units are unknown.
+        ValueError: If the input transform is not frozen, or ``outcome_scale`` is unknown.
     """
 
     input_transform: InputTransform | None
@@ -100,8 +101,8 @@ class TransferPrior(Saved, ABC):
             given: The model's own argument.
 
         Returns:
-            A copy of the prior's transform in evaluation mode, or the argument if the prior has
-            none.
+            A copy of the prior's transform in evaluation mode; if the prior has no transform, a
+            copy of ``given``.
 
         Raises:
             ValueError: If the argument is not frozen, or differs from the prior's transform.
@@ -109,12 +110,12 @@ class TransferPrior(Saved, ABC):
         return resolve_input_transform(self.input_transform, given)
 
     def _transformed(self, X: Tensor) -> Tensor:
-        # On a copy, because BoTorch's transforms change their precision to the inputs' precision.
+        # Uses a copy, because BoTorch's transforms change their precision to the inputs' precision.
         return X if self.input_transform is None else deepcopy(self.input_transform)(X)
 
     @classmethod
     def fit_once(cls, source_data: Any, outcome_transform: Any = None, **options: Any) -> Self:
-        """Pre-trains a prior, or returns a cached one for equal data and options.
+        """Pre-trains a prior, or returns the cached prior for equal data and options.
 
         Models call this method with raw source data. Ax often rebuilds models from equal data.
         Recent priors are therefore cached in this process and in files, see "Time and memory" in
@@ -123,12 +124,12 @@ class TransferPrior(Saved, ABC):
         Args:
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the
                 source tasks of a single domain.
-            outcome_transform: ``Log``, ``Bilog``, ``Power`` or a chain of these transforms, which
-                is applied to the outcomes of the source tasks. Later transforms in a chain apply
-                only to the target.
-            **options: The options of ``fit``. A ``PretrainedPrior`` is HyperBO's preset. With at
-                least eight source tasks, it holds out a quarter of them to find the number of
-                steps, unless ``hold_out`` is given.
+            outcome_transform: The model's outcome transform. ``Log``, ``Bilog`` and ``Power``,
+                alone or first in a chain, are applied to the outcomes of the source tasks. Later
+                transforms in a chain apply only to the target.
+            **options: The options of ``fit``. The defaults for a ``PretrainedPrior`` are HyperBO's
+                preset. If there are at least eight source tasks, the preset holds out a quarter of
+                the tasks to choose the number of steps, unless ``hold_out`` is given.
 
         Returns:
             The prior. Don't change the prior, because other models may use it.
@@ -150,7 +151,7 @@ class TransferPrior(Saved, ABC):
             prior.outcome_steps = steps
             return prior
 
-        # Only classes of this package: the code of other classes is not part of the key.
+        # Only priors of this package are cached in files: keys exclude the code of other packages.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
             # A hyperprior is fitted to domains, and stays on the CPU.
             device = next(iter(content.values())).X.device if isinstance(content, Mapping) else None
@@ -242,21 +243,21 @@ class Observations(DoubleState):
         )
 
 
-#: Bounds on the relative difference of a source, so that one extreme source does not dominate.
+#: Bounds on a task's variance divided by the outcome variance, so that no extreme task dominates.
 _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
 
 
 class ConditionedPrior(TransferPrior):
     """Base class of :class:`SourceGPs`, :class:`SourceHierarchy` and :class:`SourcePopulation`.
 
-    Use it for a prior of your own that conditions GPs on the source data.
+    Use it for your own prior that conditions GPs on the source data.
 
     Args:
         gps: The conditioned GPs, in the prior's units.
         units: Transforms from the data of the tasks to the prior's units.
         data: The source data; ``None`` if the prior was saved without the source data.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
-            density at its fitted hyperparameters; NaN for GPs that were not fitted here.
+            density at its fitted hyperparameters; NaN for GPs that were fitted elsewhere.
         statistics: Statistics of the source data, tensors by name; computed if omitted.
     """
 
@@ -302,8 +303,8 @@ class ConditionedPrior(TransferPrior):
     def _statistics(self) -> dict[str, Tensor]:
         """Computes the statistics of the data that the prior needs, tensors by name.
 
-        A subclass adds ``differences``: mean squared distances of each source task from the other
-        source tasks, if they can be compared.
+        A subclass adds ``differences``: the mean squared distance of each source task from the
+        other source tasks, if the tasks can be compared.
         """
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
@@ -382,7 +383,7 @@ class ConditionedPrior(TransferPrior):
         return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
-        """Evaluates the mean that a target model inherits, in the prior's units.
+        """Evaluates the posterior mean given the source data, in the prior's units.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -394,7 +395,7 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.mean(self._transformed(X)))
 
     def variance(self, X: Tensor) -> Tensor:
-        """Evaluates the variance that a target model inherits, without noise.
+        """Evaluates the posterior variance given the source data, without noise.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
@@ -406,7 +407,7 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.variance(self._transformed(X)))
 
     def _inherited(self, values: Tensor) -> Tensor:
-        """Drops the dimension of GPs if the prior always has a single GP."""
+        """Drops the dimension of source GPs if the prior always has a single GP."""
         return values if isinstance(self.gps, ConditionedGPs) else values.squeeze(-2)
 
     @property
@@ -414,9 +415,9 @@ class ConditionedPrior(TransferPrior):
         """Expected squared distance of a target from its sources, in the prior's units.
 
         This is the geometric mean of a typical value and of each source task's mean squared
-        distance from the other source tasks. With one source task, it is the typical value. With
-        many source tasks, the data dominate. It is the median of the hyperprior of a target model's
-        residual variance.
+        distance from the other source tasks. With one source task, the result is the typical value.
+        With many source tasks, the data dominate. The result is the median of the hyperprior of a
+        target model's residual variance.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 
@@ -424,9 +425,9 @@ class ConditionedPrior(TransferPrior):
     def noise_variance(self) -> float:
         """Expected noise variance of a target, in the prior's units.
 
-        This is the geometric mean of a typical value and of each source task's noise variance,
-        which is raised to the typical value. It is the median of the hyperprior of a target model's
-        noise variance.
+        This is the geometric mean of a typical value and of each source task's noise variance.
+        Noise variances below the typical value are raised to the typical value. The result is the
+        median of the hyperprior of a target model's noise variance.
         """
         return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
 
@@ -444,9 +445,9 @@ class ConditionedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior's outcomes are in raw units. Otherwise a standardization by the
-            outcomes of the source tasks. If each source task was standardized by itself, the
-            standardization includes the target's outcomes.
+            A standardization by all source outcomes. If each source task was standardized by
+            itself, the standardization also includes the target's outcomes. ``None`` if the prior's
+            outcomes are in raw units.
         """
         return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 
@@ -494,15 +495,17 @@ class ConditionedPrior(TransferPrior):
         """Returns the prior without the source data.
 
         The posteriors are approximated with inducing points: means of pairs of old inputs. The
-        result contains no row of a task with at least two rows. It contains each task's mean and
-        standard deviation, which reveal the outcomes of a task with two rows. The posteriors are
-        still close to the outcomes. Anyone who has or guesses an old input can predict its outcome.
+        result contains no data row of a task that has at least two rows. It contains each task's
+        mean and standard deviation, which reveal the outcomes of a task with two rows. The
+        posteriors are still close to the outcomes. Anyone who has or guesses an old input can
+        predict its outcome.
 
         Models use the result like any other prior. Methods that need the outcomes again, such as
         ``append``, raise an error.
 
         Returns:
-            A prior with statistics of the data only; this prior if it has no data.
+            A new prior with statistics instead of source data. If this prior has no source data,
+            this prior.
 
         Raises:
             NotImplementedError: If the prior is a :class:`SourceHierarchy`.

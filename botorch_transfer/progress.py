@@ -16,10 +16,10 @@ from tqdm.auto import tqdm
 
 T = TypeVar("T")
 
-#: Expected number of seconds up to which work is not announced.
+#: Maximum expected time, in seconds, of work that is not announced.
 PATIENCE = 3.0
 
-#: Number of seconds after which the total time is extrapolated.
+#: Time, in seconds, after which the total time is extrapolated.
 _ENOUGH = 0.3
 
 _show: ContextVar[bool | None] = ContextVar("show", default=None)
@@ -42,10 +42,10 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
 
 @contextmanager
 def logged_once(logged: set[str], *names: str) -> Iterator[None]:
-    """Drops repeated log lines while the context is active.
+    """Suppresses repeated log lines while the context is active.
 
     Args:
-        logged: The lines so far; new lines are added.
+        logged: The log lines so far; this function adds new lines.
         names: The names of the loggers, which are modules of this package.
 
     Example:

@@ -2,18 +2,19 @@
 
 The report answers two questions:
 
-1. How much does the model use a source? The prediction at the target's points is a sum of one part
-   for each source and a rest. The spread of a part over these points measures its share.
-2. Does a source resemble the target? The model of the target's data is
-   ``y = a + b μ_m(x) + g(x) + ε`` with a source's posterior mean ``μ_m`` and its posterior
-   covariance, an unknown level ``a``, a GP ``g`` and noise ``ε``. The scale and lengthscale of
-   ``g``, and the noise, are averaged over a grid. Marginal likelihoods with slopes ``b < 0`` and
-   ``b > 0`` are compared with the marginal likelihood at ``b = 0``. They indicate whether a source
-   resembles the target, is its opposite, or is unrelated. This answer is the same for all models
-   with the same sources.
+1. How much does the model use a source? The prediction at the target's points is a sum of one term
+   for each source (the source's part) and a remainder. The spread of a source's part over these
+   points, relative to the sum of all spreads, is the source's share.
+2. Does a source resemble the target? The target's data are regressed on the source:
+   ``y = a + b μ_m(x) + g(x) + ε`` with the source's posterior mean ``μ_m`` and posterior
+   covariance, an unknown constant ``a``, a GP ``g`` and noise ``ε``. The results are averaged over
+   a grid of variances and lengthscales of ``g``, and of noise variances. The marginal likelihoods
+   for slopes ``b < 0`` and ``b > 0`` are compared with the marginal likelihood for ``b = 0``. They
+   indicate whether the source resembles the target, is its opposite, or is unrelated. This answer
+   does not depend on the model, only on its sources.
 
-A verdict depends on both answers. A source that the model hardly uses is not helpful, and a source
-that the model uses before the data can test it is ``"used, not yet tested"``.
+A verdict depends on both answers. A source that the model hardly uses is not helpful. A source that
+the model uses before the data can test the source is ``"used, not yet tested"``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CLEAR_FACTOR = 3.0
 #: Log Bayes factor up to which there is no sign of a relation: odds of seven to one.
 NO_SIGN = 2.0
 
-#: Number of target points from which on the data are enough to call a source irrelevant.
+#: Minimum number of target points to call a source irrelevant.
 POINTS_TO_JUDGE = 8
 
 #: Minimum number of target points for a finding. With fewer, any relation may be chance.
@@ -52,7 +53,8 @@ FEW_POINTS = 5
 #: Minimum share of the prediction. A source with a smaller share is hardly used.
 SMALL_SHARE = 0.05
 
-#: Minimum standard deviation of a source's predictions at the target's points, for a finding.
+#: Minimum standard deviation of a source's predictions at the target's points to call the source
+#: inverted or irrelevant.
 ENOUGH_SPREAD = 0.3
 
 SLOPES = (0.25, 0.5, 1.0, 2.0)
@@ -68,7 +70,7 @@ REPORT_COLUMNS = ["prediction", "variance", "weight", "slope", "helpful", "inver
 
 @torch.no_grad()
 def transfer_report(model: TransferModel) -> pd.DataFrame:
-    """Tabulates how much a model uses each source task, and whether each source resembles the data.
+    """Tabulates how much a model uses each source, and whether the source resembles the target.
 
     Use it to find out whether old runs help. It is also a method of models on :class:`SourceGPs`,
     of :class:`TransferGP` and of :class:`GuardedTransferGP`.
@@ -82,21 +84,22 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         source tasks:
 
         - ``prediction``: the source's share of the prediction at the target's points, see
-          :func:`source_shares`. With fewer than two target points, it is evaluated at the sources'
-          points.
+          :func:`source_shares`. With fewer than two target points, the share is evaluated at the
+          sources' points.
         - ``variance``: the share of the outcomes' variance that the source's part explains. It is
           negative if the part and the outcomes are negatively correlated.
-        - ``weight``: the source's weight in the model or its member; in the last row the weight of
-          all transfer models against the plain GP. It is NaN for models without weights.
+        - ``weight``: the source's weight in the model, or in a member of the model. In the last
+          row, the weight of all transfer models against the plain GP. NaN for models without
+          weights.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           a slope of zero.
-        - ``verdict``: a word.
+        - ``verdict``: one of the following words.
 
         A source's verdict is ``"helpful"``, ``"hardly used"`` (the source resembles the target, but
-        has less than a twentieth of the prediction), ``"inverted"`` or ``"irrelevant"``. While
-        points are too few or too close, it is ``"used, not yet tested"``, or ``"unclear"`` for a
-        source that is hardly used.
+        its share of the prediction is below 5 %), ``"inverted"`` or ``"irrelevant"``. While target
+        points are too few or too close together, the verdict is ``"used, not yet tested"``, or
+        ``"unclear"`` for a source that is hardly used.
 
         The verdict on all sources is ``"helpful"`` if most sources are helpful, and ``"partly
         helpful"`` if some are helpful and this is not by chance. Otherwise it is ``"misleading"``
@@ -129,7 +132,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
 
 
 def _report_on_sources(model: TransferModel, informed: OnSources, weight: float) -> pd.DataFrame:
-    """Makes the report on a model with :class:`SourceGPs`, or on a model with such a member."""
+    """Builds the report on a model with :class:`SourceGPs`, or on a model with such a member."""
     sources, num_points = informed.prior, model.num_target_points
     predicted, explained = source_shares(model, sources)
     slopes = torch.full((sources.num_tasks,), torch.nan)
@@ -159,8 +162,8 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
     """Computes each source's share of a model's prediction, and of the outcomes' variance.
 
     A source's part of the prediction is its term in the prior mean, see
-    :meth:`TransferModel.source_parts`. The rest is the prediction minus all parts. Only the spread
-    of a part over the points counts, not its level.
+    :meth:`TransferModel.source_parts`. The rest is the prediction minus all parts. The shares
+    depend only on how much each part varies over the points, not on the mean of the part.
 
     Args:
         model: The model. With fewer than two target points, it is evaluated at the sources' points.
@@ -197,9 +200,9 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
         helpful: The log Bayes factor of a positive slope.
         inverted: The log Bayes factor of a negative slope.
         num_points: Number of target points.
-        spread: The standard deviation of the source's predictions at these points. Points around an
-            optimum have a small spread, and a source with a slightly shifted optimum looks inverted
-            there. With a small spread, a source is neither inverted nor irrelevant.
+        spread: The standard deviation of the source's predictions at these points. It is small if
+            all points are near an optimum, where a source with a slightly shifted optimum looks
+            inverted. With a small spread, the finding is neither inverted nor irrelevant.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -245,11 +248,11 @@ def history_verdict(
     """Combines the findings on all sources into one verdict.
 
     Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
-    sources therefore count only if there is evidence that one of all sources is helpful. The Bayes
-    factor of this hypothesis is the mean of the sources' Bayes factors. Helpful sources count only
-    if their total share of the prediction is not small, so that many small shares may help
-    together. The verdict ``"irrelevant"`` requires that there is no evidence for a helpful source,
-    because runs near the old tasks' optima vary too little to show a relation.
+    sources therefore count only if there is evidence that at least one source is helpful. The Bayes
+    factor of this hypothesis is the mean of the sources' Bayes factors. Helpful sources also count
+    only if the sum of their shares is not small; many small shares may add up. The verdict
+    ``"irrelevant"`` requires that there is no evidence for a helpful source, because runs near the
+    old tasks' optima vary too little to show a relation.
 
     Args:
         findings: The results of :func:`source_finding`, at least one.
@@ -289,7 +292,8 @@ def slope_evidence(
         gps: The source GPs.
         X: An ``n x d`` tensor of target inputs, transformed.
         Y: An ``n`` tensor of target outcomes, in any units.
-        noise: An ``n`` tensor of known noise variances; averaged over a grid if omitted.
+        noise: An ``n`` tensor of known noise variances. If omitted, the evidence is averaged over a
+            grid of noise variances.
 
     Returns:
         An ``M x 2`` tensor of log Bayes factors, of negative and of positive slopes against a slope
@@ -305,7 +309,7 @@ def slope_evidence(
     if noise is not None:
         noises = [(noise[rows].double() / scale.square() + NOISES[0]).diag()]
     distance = squared_distance(X, X)
-    # The covariances of level, residual and noise on a grid.
+    # The sum of the covariances of constant, residual and noise, for each point of a grid.
     grid = [
         1.0 + variance * torch.exp(-0.5 * distance / lengthscale**2) + diagonal
         for lengthscale, variance, diagonal in product(LENGTHSCALES, SCALES, noises)

@@ -1,9 +1,9 @@
 """Saves priors to files, and caches results of pre-training in files.
 
-Read this to change the file format, to find out why a file does not load, or to see where files are
-cached. A prior is saved as the arguments of its constructor. One safetensors file holds the
-tensors, and its JSON header holds the remaining arguments. Loading never unpickles, so a file
-cannot run code. A checksum detects damaged files.
+Read this to change the file format, to debug a file that does not load, or to find the cached
+files. A prior is saved as the arguments of its constructor. One safetensors file holds the tensors,
+and its JSON header holds the remaining arguments. Loading never unpickles, so a file cannot run
+code. A checksum detects damaged files.
 
 Results of pre-training are cached in the same format, so that other processes do not repeat the
 work. The name of a cached file is a hash of everything that the result depends on: source data,
@@ -69,7 +69,7 @@ def arguments_of(saved: Any) -> dict[str, Any]:
 
 
 def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
-    """Describes a value as JSON and tensors.
+    """Converts a value to JSON, and collects the value's tensors.
 
     Args:
         value: Plain values, tensors, GPyTorch's hyperpriors, input transforms, objects of classes
@@ -111,7 +111,8 @@ def unpack(
     Args:
         value: The result of :func:`pack`.
         tensors: The tensors by name.
-        input_transform: The input transform that the user passes, if any.
+        input_transform: The input transform that the user passes; ``None`` if the user passes no
+            transform.
 
     Returns:
         The value.
@@ -133,8 +134,8 @@ def unpack(
 class Saved(NamedState):
     """Base class of modules that are saved to a file as the arguments of their constructor.
 
-    Each argument must be an attribute of the same name. Otherwise a class overrides ``_arguments``
-    and ``_from_arguments``.
+    Each constructor argument must be an attribute of the same name. Otherwise, a class overrides
+    ``_arguments`` and ``_from_arguments``.
     """
 
     def _arguments(self) -> dict[str, Any]:
@@ -180,16 +181,18 @@ class Saved(NamedState):
             input_transform: The prior's input transform. The file holds BoTorch's ``Normalize``.
                 Pass any other transform here.
             **modules: ``mean_module`` and ``covar_module`` of a ``PretrainedPrior`` that was built
-                from your own modules. The file holds their parameters only. If mean and kernel
-                shared modules, they must share them again. Other priors need none.
+                from your own modules. The file holds only the parameters of these modules. If the
+                mean and the kernel shared a module, they must share a module again. Omit the
+                modules for other priors.
 
         Returns:
             The prior.
 
         Raises:
             FileNotFoundError: If the file does not exist.
-            ValueError: If the file is damaged, is no prior, or holds another class or an unknown
-                version. If modules are missing, not needed, or have another structure.
+            ValueError: If the file is damaged, is not a prior, holds a prior of another class, or
+                has an unknown version. Also if ``modules`` are missing, not needed, or have another
+                structure.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -254,8 +257,8 @@ def read_prior(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is damaged, is no prior, or holds another class or an unknown
-            version.
+        ValueError: If the file is damaged, is not a prior, holds a prior of another class, or has
+            an unknown version.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
@@ -266,7 +269,7 @@ def read_prior(
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"{str(path)!r} is damaged or is no safetensors file ({error}): save the prior again."
+            f"{str(path)!r} is damaged or not a safetensors file ({error}): save the prior again."
         ) from error
     if header.get("checksum") != _checksum(header.get("config", {}), tensors):
         raise ValueError(f"{str(path)!r} is damaged: save the prior again.")
@@ -286,7 +289,7 @@ def _check_header(
         found, version = header["class"], header["format_version"]
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(
-            f"{str(path)!r} is a safetensors file, but no prior of botorch_transfer."
+            f"{str(path)!r} is a safetensors file, but not a prior of botorch_transfer."
         ) from None
     if version != FORMAT_VERSION:
         raise ValueError(
@@ -312,15 +315,15 @@ def stored(
 ) -> T:
     """Reads a cached result from disk, or computes the result and writes it.
 
-    The cache folder is set by :func:`cached_in`, or by the environment variable. By default it is
-    the user's cache folder. Only the user can read the folder. An error in the cache is logged, not
-    raised.
+    The cache folder is set by :func:`cached_in`, or by the environment variable
+    ``BOTORCH_TRANSFER_CACHE``. The default is the user's cache folder. Only the user can read the
+    folder. An error in the cache is logged, not raised.
 
     Args:
-        key: The content key of everything that the result depends on.
+        key: The content key (:func:`~.memo.content_key`) of everything that the result depends on.
         compute: Computes the result.
         write: Converts a result to the content of a file; see :func:`pack`.
-        read: Restores the result exactly from the file and its name.
+        read: Restores exactly the same result from the file's path and name.
 
     Returns:
         The result.

@@ -53,7 +53,7 @@ class TaskFamily(SyntheticTestFunction):
         ('source 0', 'source 1')
     """
 
-    #: Standard deviation of the observation noise in studies; from the papers where available.
+    #: Standard deviation of the observation noise in studies; the papers' values if available.
     study_noise_std: ClassVar[float] = 0.1
     #: Interval from which each parameter is drawn uniformly.
     _ranges: ClassVar[Ranges]
@@ -129,14 +129,14 @@ class TaskFamily(SyntheticTestFunction):
 
     @cached_property
     def _minima(self) -> tuple[Tensor, float]:
-        """Minimizer and minimum, found by gradients from the best of many points."""
+        """Minimizer and minimum, found by L-BFGS-B from the best of many points."""
         bounds = cast(Tensor, self.bounds).double().cpu()
         X = draw_sobol_samples(bounds, n=NUM_RAW, q=1, seed=0).squeeze(-2)
         with torch.no_grad():
             values = self._evaluate_true(X)
         guesses = self._guesses().to(X).clamp(*bounds)
         starts = torch.cat([guesses, X[values.argsort()[:NUM_STARTS]]])
-        with warnings.catch_warnings(record=True):  # a start that does not improve warns
+        with warnings.catch_warnings(record=True):  # BoTorch warns if a start does not improve
             found, negated = gen_candidates_scipy(
                 starts.unsqueeze(-2),
                 lambda X: -self._evaluate_true(X.squeeze(-2)),  # type: ignore[arg-type]

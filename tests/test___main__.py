@@ -361,8 +361,8 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (
             [*COMMAND, "--outcome", "logloss"],
-            "botorch_transfer suggest: The table has no column 'logloss' (but 'log_loss'): name an "
-            "existing column by --outcome.\n",
+            "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
+            "'log_loss'): name an existing column by --outcome.\n",
         ),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),

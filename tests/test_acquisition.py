@@ -387,12 +387,12 @@ def test_candidates_of_an_average_one_after_the_other(sampled):
 
 
 def test_what_cannot_be_averaged_is_refused():
-    with pytest.raises(ValueError, match="of a TransferGP, but this is a SingleTaskGP: use LogExp"):
+    with pytest.raises(ValueError, match="TransferGP, but the model is a SingleTaskGP: use LogExp"):
         AveragedImprovement.from_model(SingleTaskGP(OBSERVED, Y), 0.5, OBSERVED)
     with pytest.raises(ValueError, match="which is not finite: without outcomes, use"):
         AveragedImprovement.from_model(average(0), -torch.inf, OBSERVED)
     found = AveragedImprovement.from_model(average(), 0.5, OBSERVED)
-    with pytest.raises(UnsupportedError, match="one candidate, but X has 2: give optimize_acqf"):
+    with pytest.raises(UnsupportedError, match="X has 2 candidates, but this acquisition function"):
         found(TEST_X.expand(9, 2, 2))
 
 

@@ -66,9 +66,10 @@ def test_frozen_transforms_are_copied(transform) -> None:
     ids=lambda transform: type(transform).__name__,
 )
 def test_transforms_that_learn_are_refused(transform) -> None:
+    name = type(transform).__name__
     message = (
-        f"{type(transform).__name__} would learn its coefficients from the data of one task, but "
-        "all tasks need the same transform: pre-train the prior with it, or give bounds"
+        f"{name} would learn its coefficients from the data of one task, but all tasks need the "
+        f"same transform: pre-train the prior with {name}, or give its bounds"
     )
     with pytest.raises(ValueError, match=message):
         frozen_input_transform(transform)
@@ -116,7 +117,7 @@ def test_equal_transform_is_accepted(dtype: torch.dtype) -> None:
     ids=["bounds", "reverse", "dim", "indices", "kind", "chain"],
 )
 def test_conflicting_transform_is_refused(given) -> None:
-    with pytest.raises(ValueError, match="not the one that the prior was pre-trained with: leave"):
+    with pytest.raises(ValueError, match="differs from the prior's input transform: leave"):
         resolve_input_transform(normalize(), given)
 
 
@@ -124,7 +125,7 @@ def test_chains_of_other_lengths_conflict() -> None:
     long = ChainedInputTransform(one=Log10(indices=[0]), two=normalize())
     short = ChainedInputTransform(one=Log10(indices=[0]))
     for inherited, given in ((long, short), (short, long)):
-        with pytest.raises(ValueError, match="not the one that the prior was pre-trained with"):
+        with pytest.raises(ValueError, match="differs from the prior's input transform"):
             resolve_input_transform(inherited, given)
 
 

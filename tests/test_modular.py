@@ -99,13 +99,15 @@ def test_a_prediction_compares_its_inputs_with_the_sources_once(model_class, mon
 @pytest.mark.parametrize("model_class", [ScaMLGP, SequentialHierarchicalGP, JointScaMLGP])
 def test_noise_as_the_third_argument_is_refused(model_class) -> None:
     X, Y = FAMILY.target(2)
-    with pytest.raises(TypeError, match="The third argument is the old runs: give train_Yvar by n"):
+    with pytest.raises(
+        TypeError, match="The third argument is a tensor, not old runs: give train_Y"
+    ):
         model_class(X, Y, torch.ones_like(Y))
 
 
 def test_a_joint_model_takes_no_prior() -> None:
     prior = SourceGPs.fit(FAMILY.sources(), **QUICK)
-    with pytest.raises(TypeError, match="is a SourceGPs: give the source data"):
+    with pytest.raises(TypeError, match="is a SourceGPs: give the source data as prior="):
         JointScaMLGP(*FAMILY.target(2), prior)
 
 

@@ -84,7 +84,7 @@ def test_input_transform_that_is_not_needed_is_refused(tmp_path: Path) -> None:
 
 def test_another_input_transform_is_refused(tmp_path: Path) -> None:
     fit(input_transform=NORMALIZE).save(tmp_path / "prior")
-    with pytest.raises(ValueError, match="not the one that the prior was pre-trained with"):
+    with pytest.raises(ValueError, match="differs from the prior's input transform"):
         SourceGPs.load(tmp_path / "prior", input_transform=CUSTOM)
     fit(seed=1, input_transform=CUSTOM).save(tmp_path / "custom")
     with pytest.raises(ValueError, match="would learn its coefficients"):

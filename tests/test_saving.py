@@ -131,7 +131,7 @@ def test_truncated_file(path: Path, data) -> None:
     content = path.read_bytes()
     damaged = path.with_name("truncated")
     damaged.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(ValueError, match="truncated' is damaged or is no safetensors file"):
+    with pytest.raises(ValueError, match="truncated' is damaged or not a safetensors file"):
         read_prior(damaged, "SomePrior")
 
 
@@ -149,7 +149,7 @@ def test_changed_bit(path: Path, data) -> None:
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"garbage" * 100, b"\xff" * 8])
 def test_garbage(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"is damaged or is no safetensors file .* save the prior"):
+    with pytest.raises(ValueError, match=r"is damaged or not a safetensors file .* save the prior"):
         read_prior(path, "SomePrior")
 
 
@@ -173,7 +173,9 @@ def test_changed_header(path: Path, changes) -> None:
 )
 def test_foreign_safetensors_file(path: Path, metadata) -> None:
     save_file(TENSORS, path, metadata=metadata)
-    with pytest.raises(ValueError, match="is a safetensors file, but no prior of botorch_transfer"):
+    with pytest.raises(
+        ValueError, match="is a safetensors file, but not a prior of botorch_transfer"
+    ):
         read_prior(path, "SomePrior")
 
 

@@ -292,10 +292,10 @@ def test_what_is_no_prior_of_the_members_is_refused():
     with pytest.raises(TypeError, match="None of the members, population, scaml, takes a Pretr"):
         TransferGP(X, Y, other)
     with pytest.raises(
-        ValueError, match="`prior` names scaml, but the members are population, scaml"
+        ValueError, match="prior= has priors for scaml, but the members are population, scaml"
     ):
         TransferGP(X, Y, {"scaml": PRIOR["scaml"]})
-    with pytest.raises(ValueError, match="names population, scaml, but the members are guarded"):
+    with pytest.raises(ValueError, match="for population, scaml, but the members are guarded"):
         TransferGP(X, Y, PRIOR, members={"guarded": GuardedTransferGP})
     with pytest.raises(TypeError, match="Expected a SourcePopulation or source data"):
         TransferGP(X, Y, {"population": PRIOR["scaml"], "scaml": PRIOR["scaml"]})
@@ -316,7 +316,7 @@ def test_members_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="FullyBayesianHyperpriorGP predicts a mixture"):
         TransferGP(X, Y, SOURCES, members={"averaged": fully_bayesian})
     members = {"population": PopulationGP, "log": partial(ScaMLGP, outcome_transform=Log())}
-    with pytest.raises(ValueError, match="member 'log' has a Log of its own: give all models"):
+    with pytest.raises(ValueError, match="member 'log' has its own outcome transform Log: give"):
         TransferGP(X, Y, SOURCES, members=members)
     with pytest.raises(ValueError, match="has no option 'train_Yvar'"):
         TransferGP(X, Y, SOURCES, torch.ones_like(Y), members={"none": _NoNoise})

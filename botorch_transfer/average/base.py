@@ -1,6 +1,8 @@
-r"""Base class of averages of posteriors: several models of the same target, one of them a plain GP.
+r"""Base class of averages: several transfer models and a plain GP predict the same target.
 
-The prediction is the normal distribution with the moments of a mixture of the members' posteriors.
+The averaged models are the members, and the plain GP is a member without sources. The prediction is
+the normal distribution with the moments of a mixture of the members' posteriors. A member's share
+is its weight in the mixture.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
 
     Args:
         members: ``K`` distributions.
-        shares: A ``batch_shape x K`` tensor that adds up to one.
+        shares: A ``batch_shape x K`` tensor of weights that add up to one.
 
     Returns:
         A distribution whose covariance includes the spread of the members' means.
@@ -66,7 +68,7 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
     covariances = [
         evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
     ]
-    # The shares have no gradient: the gradient of a root would be infinite at zero.
+    # The shares must have no gradient, because the gradient of a root is infinite at zero.
     apart = [share.sqrt() * (member.mean - mean) for member, share in parts]
     root = RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1))
     covariances.append(evaluated(root))
@@ -80,7 +82,7 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
 
     Args:
         members: ``K`` pairs of means and variances.
-        shares: A ``batch_shape x K`` tensor that adds up to one.
+        shares: A ``batch_shape x K`` tensor of weights that add up to one.
 
     Returns:
         The means and variances of the mixture.
@@ -92,7 +94,7 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
 
 
 class _AveragedNoise(DerivedNoise):
-    """Noise of an average. Setting the noise also fixes the noise of each member."""
+    """Noise variance of an average. Setting it also sets and fixes each member's noise variance."""
 
     def __init__(self, average: AveragedGP, batch_shape: torch.Size) -> None:
         super().__init__(noise_constraint=Positive(), batch_shape=batch_shape)
@@ -118,7 +120,7 @@ class PlainGP(TargetGP):
     """Plain GP of an average: a model of the target's data alone, without sources."""
 
     label = "plain GP"
-    _warns = False  # the members with sources warn
+    _warns = False  # the members with sources already warn
 
 
 class AveragedGP(  # type: ignore[misc]
@@ -137,8 +139,8 @@ class AveragedGP(  # type: ignore[misc]
         train_X: The target's inputs. The model has their batch shape, dtype and device.
         train_Y: The target's outcomes.
         members: The transfer models, by name.
-        **plain: Further arguments of the plain GP, which becomes the last member. Its inputs and
-            their transform are the first model's.
+        **plain: Further arguments of the plain GP, which becomes the last member. The plain GP has
+            the same inputs and the same input transform as the first model.
     """
 
     _num_outputs = 1
@@ -152,7 +154,7 @@ class AveragedGP(  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if PLAIN_MEMBER in members:
-            raise ValueError(f"{PLAIN_MEMBER!r} is the plain GP's name: choose another name.")
+            raise ValueError(f"{PLAIN_MEMBER!r} is the plain GP's name: rename your member.")
         first = next(iter(members.values()))
         transform = getattr(first, "input_transform", None)
         own = PlainGP(train_X, train_Y, None, input_transform=transform, **plain)
@@ -164,7 +166,7 @@ class AveragedGP(  # type: ignore[misc]
         self._set_members({**members, PLAIN_MEMBER: own})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
-        """Sets the members, and copies the plain GP's data and units."""
+        """Sets the members, and uses the plain GP's transforms and known noise for the average."""
         self.members = cast(Any, ModuleDict(cast(Any, members)))
         for name in ("input_transform", "outcome_transform"):
             if hasattr(self.plain, name):
@@ -184,7 +186,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """Flag of each member: whether its share is positive anywhere in the batch."""
+        """Flags of all members: true if the member's share is positive anywhere in the batch."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
@@ -194,7 +196,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The first member with a posterior of each source task."""
+        """The first member with a posterior of each source task; ``None`` without such a member."""
         found = (member.member_on_sources for member in self.members.values())
         return next((member for member in found if member is not None), None)
 
@@ -205,14 +207,14 @@ class AveragedGP(  # type: ignore[misc]
 
     @abstractmethod
     def _update_shares(self) -> None:
-        """Recomputes the shares, and all else that depends on the target's data."""
+        """Recomputes the shares that depend on the target's data."""
 
     @torch.no_grad()
     def update_weights(self) -> None:
         """Recomputes the shares and the average's noise from the members and their data.
 
-        The constructor and each fit call it. Call it yourself after changing hyperparameters by
-        hand.
+        The constructor and each fit call this method. Call it yourself after you change
+        hyperparameters.
         """
         self._update_shares()
         unseen = isinstance(self.likelihood, UnseenNoiseLikelihood) and self.num_target_points == 0
@@ -271,7 +273,7 @@ class AveragedGP(  # type: ignore[misc]
             The member's prediction.
         """
         mvn, (scale, shift) = member(X), self._scale_and_shift(member)
-        # Evaluated, because selecting rows of a lazy product goes through slow sparse matrices.
+        # Evaluates the covariance, because row selections of a lazy product use sparse matrices.
         covariance = evaluated(mvn.lazy_covariance_matrix) * scale.square().unsqueeze(-1)
         return MultivariateNormal(mvn.mean * scale + shift, to_linear_operator(covariance))
 
@@ -307,7 +309,7 @@ class AveragedGP(  # type: ignore[misc]
         raise self._is_no_exact_gp()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Returns the sources' parts of the prediction, averaged over the members."""
+        """Returns each source's term in the prior mean, averaged over the members."""
         parts = [
             self._scale_and_shift(member)[0] * member.source_parts(X, names)
             for member in self.members.values()
@@ -336,7 +338,7 @@ class AveragedGP(  # type: ignore[misc]
 
         Args:
             sample_shape: The shape of the draws.
-            **kwargs: Handed to the members.
+            **kwargs: Passed to the draws of each member.
 
         Returns:
             Paths over the user's inputs, in the user's units.
@@ -347,12 +349,14 @@ class AveragedGP(  # type: ignore[misc]
     def posterior_paths(
         self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
     ) -> SamplePath:
-        """Draws functions from the average of posteriors; without target points, of priors.
+        """Draws functions from the average of the members' posteriors.
+
+        Without target points, the functions are drawn from the average of the members' priors.
 
         Args:
-            prior_sampler: Draws from a model's prior.
+            prior_sampler: A function that draws from a model's prior.
             sample_shape: The shape of the draws.
-            **kwargs: Handed to the members.
+            **kwargs: Passed to the draws of each member.
 
         Returns:
             Paths over the user's inputs, in the user's units.
@@ -406,7 +410,7 @@ class AveragedGP(  # type: ignore[misc]
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
             targets: A ``[num_fantasies x] batch_shape x q`` tensor of outcomes in the plain GP's
                 units.
-            **kwargs: ``noise``, the known noise variances of the new points in these units.
+            **kwargs: ``noise``, the new points' known noise variances in the plain GP's units.
 
         Returns:
             A model whose data include the new points.
@@ -427,7 +431,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @_original_train_inputs.setter
     def _original_train_inputs(self, X: Tensor | None) -> None:
-        """Sets the inputs of all members; BoTorch does so when it conditions a model."""
+        """Sets the inputs of all members; BoTorch sets this attribute to condition a model."""
         for member in self.members.values():
             member._original_train_inputs = X
 
@@ -439,7 +443,7 @@ class AveragedGP(  # type: ignore[misc]
         Args:
             inputs: The inputs.
             targets: The outcomes in the plain GP's units.
-            strict: Whether shapes must stay as they are.
+            strict: Whether the new data must have the shapes of the old data.
         """
         for member in self.members.values():
             scale, shift = self._scale_and_shift(member)
@@ -464,7 +468,7 @@ register_paths(AveragedGP)
 
 
 class AveragedPath(ModelPath):
-    r"""Draws of an average of models, with the first two moments of the mixture.
+    r"""Sample paths of an average of models, with the mean and covariance of the mixture.
 
     Members have shares ``p_k`` and means ``μ_k``, with the average ``μ = Σ_k p_k μ_k``. A draw is
     ``μ + Σ_k √p_k (δ_k + z_k (μ_k - μ))``, with a centred draw ``δ_k`` and a standard normal number
@@ -498,7 +502,7 @@ class AveragedPath(ModelPath):
         self.register_buffer("shares", shares.unsqueeze(-2))  # a dimension of points
         self.register_buffer("scale", scales)
         self.register_buffer("shift", shifts)
-        # One z for each function, because the same model is right at all points.
+        # One z for each function, because a mixture draws all points from the same member.
         z = shares.new_empty(*sample_shape, *shares.shape).normal_()
         self.register_buffer("z", z.unsqueeze(-2))
 
@@ -507,7 +511,7 @@ class AveragedPath(ModelPath):
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: Handed through.
+            **kwargs: Passed to the members' paths.
 
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
@@ -528,15 +532,15 @@ def build_member(model_class: Callable[..., TransferModel], *data: Any, **option
     Args:
         model_class: The class, or a function that returns a model.
         *data: The target's inputs, the target's outcomes, and the prior or source data.
-        **options: Further arguments. Those at their defaults are not passed on.
+        **options: Further arguments. Arguments with default values are not passed on.
 
     Returns:
         The member.
 
     Raises:
-        ValueError: If the class has no such option, or the member predicts a mixture.
+        ValueError: If the class does not have one of ``options``, or the member predicts a mixture.
     """
-    defaults = {"outcome_transform": DEFAULT}  # of all other options: None
+    defaults = {"outcome_transform": DEFAULT}  # the default of all other options is None
     given = {name: value for name, value in options.items() if value is not defaults.get(name)}
     check_options(model_class, given)
     model = model_class(*data, **given)

@@ -1,10 +1,11 @@
-r"""Average of one transfer model and a plain GP: history that misleads loses its weight.
+r"""Average of one transfer model and a plain GP: misleading history gets a small weight.
 
-The rule was chosen by experiment, see ``benchmarks/results/adversarial``. Plain leave-one-out
-likelihood abandons good source data too early: its points are few and dependent, and the
-hyperparameters were fitted to them. The prior odds therefore favour transfer, and the log evidence
-is scaled down. A fit to one or two points is uninformative. With so few points, the evidence
-compares the likelihoods under both priors before any fit.
+The weight follows from the log evidence for the transfer model against the plain GP. The rule was
+chosen by experiment, see ``benchmarks/results/adversarial``. The leave-one-out likelihood alone
+abandons good source data too early: the target points are few and dependent, and the
+hyperparameters were fitted to these points. The prior odds therefore favour transfer, and the log
+evidence is scaled down. A fit to one or two points is uninformative. With so few points, the
+evidence compares the likelihoods under both priors before any fit.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from botorch_transfer.sources.scaml import ScaMLGP
 #: The weight of a guarded transfer model if the log evidence is zero.
 PRIOR_WEIGHT = 0.8
 
-#: The factor of the log evidence.
+#: The factor that scales down the log evidence.
 TEMPERATURE = 0.3
 
 #: Maximum number of points for which the evidence compares both priors before any fit.
 BLIND_POINTS = 2
 
-#: Least z-score of the sources' mean rank correlation at which a model without target points uses
-#: the sources.
+#: Minimum z-score of the sources' mean rank correlation. With a smaller z-score, a model without
+#: target points ignores the sources.
 AGREEMENT = 2.5
 
 
@@ -73,9 +74,9 @@ def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: 
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
-        transfer: The transfer model's latent predictions.
-        plain: The plain GP's latent predictions.
-        noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
+        transfer: The transfer model's leave-one-out means and variances, without noise.
+        plain: The plain GP's leave-one-out means and variances, without noise.
+        noise: A ``batch_shape x n`` tensor of noise variances, the same for both models.
 
     Returns:
         A ``batch_shape`` tensor: the difference of summed log predictive densities.
@@ -90,7 +91,7 @@ def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: 
 def prior_evidence(
     Y: Tensor, transfer: MultivariateNormal, plain: MultivariateNormal, noise: Tensor
 ) -> Tensor:
-    """Computes the log evidence for the transferred prior against the plain one.
+    """Computes the log evidence for the transferred prior against the plain GP's prior.
 
     Both priors get a constant offset of unit variance. So the transferred prior is not penalized if
     the target lies above or below its sources.
@@ -99,7 +100,7 @@ def prior_evidence(
         Y: A ``batch_shape x n`` tensor of outcomes.
         transfer: The transferred prior at the points.
         plain: The plain GP's prior at the points.
-        noise: A ``batch_shape x n`` tensor: the noise variances, the same for both.
+        noise: A ``batch_shape x n`` tensor of noise variances, the same for both priors.
 
     Returns:
         A ``batch_shape`` tensor: the difference of log densities.
@@ -124,33 +125,35 @@ class GuardedTransferGP(AveragedGP):
         mean = p μ + (1 - p) μ'
         covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
 
-    Where the two disagree, the variance is large, so that acquisition functions explore there. The
-    constructor and each fit compute the weight, see :func:`weight_of_evidence`. Conditioning,
-    fantasies and leave-one-out predictions keep the weight. The weight depends on the leave-one-out
-    predictions of both models, and favours transfer a priori. With one or two points it depends on
-    the likelihoods of both models before any fit. Without points, the model is the transfer model,
-    with one exception: if the prior is a :class:`SourceGPs` of five or more tasks that do not
-    predict one another, the model is the plain GP, whose prediction without data is constant.
+    Where the two models disagree, the variance is large, so that acquisition functions explore
+    there. The constructor and each fit compute the weight, see :func:`weight_of_evidence`.
+    Conditioning, fantasies and leave-one-out predictions keep the weight. The weight depends on the
+    leave-one-out predictions of both models, and favours transfer a priori. With one or two target
+    points, it depends on the likelihoods of both models before any fit. Without target points, the
+    weight is one, with one exception. If the prior is a :class:`SourceGPs` of five or more tasks
+    that do not predict one another, the weight is zero: predictions are constant.
 
-    Use it where old tasks may mislead: they come from another machine, or the sign of an outcome
-    has changed. If the old tasks agree with one another, the first evaluation still follows them.
-    The model costs as much as both models together. BoTorch's analytic noisy expected improvement
-    takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
+    Use it if old tasks may mislead, for instance because they come from another machine, or because
+    the sign of an outcome has changed. If the old tasks agree with one another, the first
+    evaluation still follows the old tasks. The model costs as much as both models together.
+    BoTorch's analytic noisy expected improvement takes exact GPs only: use
+    ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: The third argument of ``transfer_model``: a prior, or source data.
-        likelihood: A likelihood; by default Gaussian. The transfer model gets a copy.
+        likelihood: A likelihood; by default Gaussian. The plain GP uses it, and the transfer model
+            uses a copy.
         covar_module: The transfer model's residual kernel; by default the transfer model's default.
         outcome_transform: The outcome transform of both models; by default the transfer model's
             default. Pass ``None`` if the outcomes are in the prior's units already. ``Log``,
             ``Bilog`` and ``Power``, alone or first in a chain, also apply to source data.
-        input_transform: A frozen transform of the inputs; by default the transfer model's.
+        input_transform: A frozen transform of the inputs; by default the transfer model's default.
         transfer_model: The class of the transfer model.
         transfer_options: Further arguments of the transfer model.
 
     Raises:
         TypeError: If the transfer model does not accept ``prior``.
-        ValueError: If the transfer model has no such option, or predicts a mixture itself.
+        ValueError: If the transfer model does not have one of the options, or predicts a mixture.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -219,7 +222,7 @@ class GuardedTransferGP(AveragedGP):
 
     @property
     def prior(self) -> Any:
-        """The transfer model's prior; ``None`` for a joint model, which keeps source data."""
+        """The transfer model's prior; ``None`` for a joint model, which has source data instead."""
         return getattr(self.transfer, "prior", None)
 
     @property

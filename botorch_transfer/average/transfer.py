@@ -39,15 +39,16 @@ from botorch_transfer.sources.scaml import ScaMLGP
 #: The models that are averaged by default, besides a plain GP.
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
-#: Number of evaluations after which all models count alike. Right after an improvement, every model
-#: but the first counts ``1 / PATIENCE``; each further evaluation adds ``1 / PATIENCE``, up to one.
+#: Number of evaluations, including the last improvement, after which all models have the same
+#: weight in the search. See :func:`member_shares`.
 PATIENCE = 5
 
 
-#: The first model's share of predictions, relative to the share of another transfer model.
+#: Ratio of the first model's share of the prediction to each other transfer model's share.
 LEADING = 0.25
 
-#: Widest margin without source inputs that counts as covered, in mean gaps of random points.
+#: A margin of the unit cube without source inputs counts as covered by the sources if it is not
+#: wider than this value divided by the number of source points.
 UNTRIED = 3.0
 
 #: The plain GP's noise variance, with BoTorch's hyperprior and lower bound.
@@ -55,12 +56,12 @@ PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.
 
 
 def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
-    """Computes each model's share of the improvement that chooses the next evaluation.
+    """Computes each model's share in the averaged improvement that chooses the next evaluation.
 
-    The first model leads: it always has the weight one. The other models start at ``1 / patience``
-    after an improvement, and gain ``1 / patience`` with each evaluation without improvement, up to
-    one. So no share falls to zero, and the other models take over if the leading model is
-    trapped.
+    The shares are weights divided by their sum. The first model leads: it always has the weight
+    one. The other models have the weight ``1 / patience`` after an improvement. Each evaluation
+    without improvement adds ``1 / patience`` to their weight, up to one. So no share falls to zero,
+    and the other models gain influence if the leading model finds no further improvement.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
@@ -69,7 +70,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
             have the same share.
 
     Returns:
-        A ``batch_shape x K`` tensor that adds up to one.
+        A ``batch_shape x K`` tensor of shares that add up to one.
 
     Example:
         >>> member_shares(torch.tensor([0.0, 1.0, 0.5, 0.2]), num_members=3, patience=6)
@@ -83,7 +84,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 class TransferGP(AveragedGP):
-    r"""The average of several transfer models, with a plain GP in the search; where to start.
+    r"""The model to start with: an average of transfer models, with a plain GP in the search.
 
     The prediction is the normal distribution with the moments of a mixture. With shares ``p_k`` and
     posteriors ``(μ_k, Σ_k)`` of the transfer models,
@@ -94,36 +95,36 @@ class TransferGP(AveragedGP):
         covariance = Σ_k p_k (Σ_k + (μ_k - mean)(μ_k - mean)ᵀ)
 
     Where the models disagree, the variance is large. The shares are constants. The first model
-    leads the search but is often overconfident: it has a quarter of the share of each other
-    transfer model. The plain GP has no share, because its variance with few points is many times
-    larger. The observation noise is averaged with the same shares.
+    leads the search but is often overconfident, so its share is a quarter of each other transfer
+    model's share. The plain GP has no share, because its variance with few points is many times
+    larger than the other models' variances. The observation noise is averaged with the same shares.
 
     The choice of the next evaluation uses a different average:
     :class:`~.acquisition.AveragedImprovement` averages the expected improvements of all models,
-    including the plain GP. Each improvement is divided by its maximum, so that all models have
-    equal influence. Outside the range of the sources' inputs, improvements are multiplied by the
-    ratio of the smallest to the largest share. The shares of this average are
-    ``improvement_shares``. The constructor and each fit compute them by :func:`member_shares`. They
-    depend on the number of evaluations since the last improvement, so the target's data must be in
-    the order of the evaluations.
+    including the plain GP. Each improvement is divided by its maximum over the search space, so
+    that all models have equal influence. The shares of this average are ``improvement_shares``.
+    Outside the range of the sources' inputs, improvements are multiplied by the ratio of the
+    smallest to the largest of these shares. The constructor and each fit compute the shares by
+    :func:`member_shares`. These shares depend on the number of evaluations since the last
+    improvement, so the target's data must be in the order of the evaluations.
 
     Use the class for one or more source tasks, with a few up to a few hundred points each. It costs
     as much as its models together. BoTorch's analytic noisy expected improvement takes exact GPs
     only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
-        prior: Source data, to pre-train the models' priors from; or a mapping from the models'
-            names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``. With a
-            single prior, the average contains only the models that take this prior, and the plain
-            GP.
+        prior: Source data, from which the models' priors are pre-trained; or a mapping from the
+            models' names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``.
+            With a single prior, the average contains only the models that take this prior, and the
+            plain GP.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
         covar_module: The plain GP's kernel; by default the kernel of ``SingleTaskGP``. It affects
             the search only, not predictions. To change a transfer model's residual kernel, give
             ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model uses its own transform, and the plain GP's outcomes
-            are standardized. All models use a transform that you give. Pass ``None`` if the
-            outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``, alone or
-            first in a chain, also apply to source data.
+            are standardized. If you give a transform, all models use this transform. Pass ``None``
+            if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``,
+            alone or first in a chain, also apply to source data.
         members: The averaged models besides the plain GP, by name: classes, or functions with the
             same arguments. The first model leads. By default :class:`PopulationGP` and
             :class:`ScaMLGP`.
@@ -221,7 +222,7 @@ class TransferGP(AveragedGP):
 
     @property
     def residual_covar_module(self) -> Kernel:
-        """The plain GP's kernel, as set by ``covar_module``; each member has its own kernel."""
+        """The plain GP's kernel, see ``covar_module``; each transfer model has its own kernel."""
         return cast(Kernel, self.plain.covar_module)
 
     def source_range(self) -> Tensor | None:
@@ -229,8 +230,9 @@ class TransferGP(AveragedGP):
 
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform. A bound is infinite if the
-            sources come as close to this side of the unit cube as random points would. ``None`` if
-            all bounds are infinite, or if no member's prior contains the sources' inputs.
+            sources' inputs are as close to this side of the unit cube as random points would be.
+            ``None`` if all bounds are infinite, or if no member's prior contains the sources'
+            inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
@@ -253,7 +255,10 @@ class TransferGP(AveragedGP):
 def _classes_and_priors(
     members: Mapping[str, Callable[..., TransferModel]], prior: Any
 ) -> dict[str, tuple[Callable[..., TransferModel], Any]]:
-    """Pairs each member with its prior or the source data. A single prior selects the members."""
+    """Pairs each member with its prior or the source data.
+
+    If ``prior`` is a single prior, returns only the members that take this prior.
+    """
     if not members:
         raise ValueError("There are no members: give members= at least one model to average.")
     if isinstance(prior, TransferPrior):
@@ -269,8 +274,8 @@ def _classes_and_priors(
     own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())
     if own and set(prior) != set(members):
         raise ValueError(
-            f"`prior` names {', '.join(map(str, prior))}, but the members are "
-            f"{', '.join(members)}: give each member its prior."
+            f"prior= has priors for {', '.join(map(str, prior))}, but the members are "
+            f"{', '.join(members)}: give one prior for each member."
         )
     return {name: (member, prior[name] if own else prior) for name, member in members.items()}
 
@@ -278,9 +283,10 @@ def _classes_and_priors(
 def _transform_of_plain(
     members: Mapping[str, TransferModel], batch_shape: torch.Size
 ) -> OutcomeTransform:
-    """Builds the plain GP's transform: the members' common steps, then a standardization.
+    """Builds the plain GP's transform from the members' transforms.
 
-    With few outcomes, the standardization uses a member's scale.
+    The members' common element-wise transforms are followed by a standardization. With few
+    outcomes, the standardization uses the mean and the scale of a member's standardization.
     """
     parts = [split_transform(getattr(each, "outcome_transform", None)) for each in members.values()]
     steps, typical = parts[0][0], (torch.tensor(0.0), torch.tensor(1.0))
@@ -288,8 +294,8 @@ def _transform_of_plain(
         if own != steps or not isinstance(scale, Standardize | None):
             kind, *_ = own[0] if own else [type(scale).__name__]
             raise ValueError(
-                f"The member {name!r} has a {kind} of its own: give all models the same transform "
-                "by outcome_transform=."
+                f"The member {name!r} has its own outcome transform {kind}: give all models the "
+                "same transform by outcome_transform=."
             )
     scales = [scale for _, scale in parts if isinstance(scale, Standardize)]
     if scales:  # otherwise, the priors are in raw units
@@ -305,21 +311,21 @@ def transfer_models(
     model_class: Callable[..., TransferModel] = TransferGP,
     **options: Any,
 ) -> ModelListGP:
-    """Builds one transfer model for each outcome, objectives and constraints alike.
+    """Builds one transfer model for each outcome, whether an objective or a constraint.
 
     Use the result in BoTorch's multi-objective and constrained loops, like a ``ModelListGP`` of
-    ``SingleTaskGP`` models. Each model learns from the same outcome of the source tasks.
-    Pre-training is cached, so that the next step of a loop only builds new models.
+    ``SingleTaskGP`` models. The model of an outcome learns from the same outcome of the source
+    tasks. Pre-training is cached, so that the next step of a loop only builds new models.
 
     Args:
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: An ``n x m`` tensor of target outcomes.
         sources: The source tasks, a sequence or a mapping from names: each a
             ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)`` with ``n_i x m`` tensors of the
-            same outcomes in the same order. Alternatively a history for each outcome, in the order
-            of ``train_Y``, as ``from_dataframe(..., outcome=["err", "mem"])`` returns: a sequence
-            or mapping of ``m`` priors, or of ``m`` mappings from tasks to source data of one
-            outcome.
+            same outcomes in the same order. Alternatively one history for each outcome, in the
+            order of ``train_Y``: a sequence or mapping of ``m`` priors, or of ``m`` mappings from
+            tasks to source data of one outcome. ``from_dataframe(..., outcome=["err", "mem"])``
+            returns such histories.
         train_Yvar: An ``n x m`` tensor of known noise variances; inferred if omitted.
         model_class: The class of the models.
         **options: Further arguments of each model, for instance ``input_transform``.
@@ -331,7 +337,7 @@ def transfer_models(
     Raises:
         InputDataError: If a source task has another number of outcomes than the target, or the
             data are invalid; the message names the task.
-        ValueError: If ``model_class`` has no such option.
+        ValueError: If ``model_class`` does not have one of ``options``.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -357,8 +363,8 @@ def _by_outcome(sources: Any, m: int) -> list[Any]:
     if all(isinstance(each, Mapping | TransferPrior) for each in given):
         if len(given) != m:
             raise InputDataError(
-                f"There are histories of {len(given)} outcomes, but train_Y has {m}: give one "
-                "history for each outcome, in the order of train_Y."
+                f"There are histories of {len(given)} outcomes, but train_Y has {m} outcomes: give "
+                "one history for each outcome, in the order of train_Y."
             )
         return given
     histories: list[dict[str, Any]] = [{} for _ in range(m)]
@@ -368,8 +374,8 @@ def _by_outcome(sources: Any, m: int) -> list[Any]:
         for outcome in outcomes:
             if outcome.shape[-1] != m:
                 raise InputDataError(
-                    f"Task {name!r} has {outcome.shape[-1]} outcomes, but train_Y has {m}: give "
-                    "the same outcomes in the same order for all tasks."
+                    f"Task {name!r} has {outcome.shape[-1]} outcomes, but train_Y has {m} "
+                    "outcomes: give the same outcomes in the same order for all tasks."
                 )
         for column, history in enumerate(histories):
             history[name] = (X, *(outcome[..., column : column + 1] for outcome in outcomes))

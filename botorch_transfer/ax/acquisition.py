@@ -1,10 +1,10 @@
 """Acquisition functions for transfer models in Ax.
 
 Ax calls :class:`TransferAcquisition`. Before the first outcome, it evaluates
-:class:`PriorUpperConfidenceBound`. After the first outcome, it evaluates Ax's default acquisition
-function, or :func:`noisy_improvement` if this closed form is exact. After the first failure, it
-adds the logarithm of the probability of success. :class:`AvoidingAcquisition` keeps suggestions
-away from failed, abandoned and pending points.
+:class:`PriorUpperConfidenceBound`. After the first outcome, it evaluates :func:`noisy_improvement`
+for one objective without constraints, and else Ax's default acquisition function. After the first
+failure, it adds the log probability of success to the acquisition value.
+:class:`AvoidingAcquisition` keeps suggestions away from failed, abandoned and pending points.
 
 :class:`TransferAcquisition` overrides ``_instantiate_acquisition`` and ``optimize`` of Ax's
 ``Acquisition``. It reads the private ``_model``, ``_objective_weights``, ``_outcome_constraints``
@@ -41,31 +41,33 @@ from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcq
 class AvoidingAcquisition(AcquisitionFunction):
     r"""Acquisition function with local penalization around points to avoid.
 
-    Use it to keep suggestions away from failed and pending points. Without it, a model with a clear
-    optimum would suggest the same point until an outcome contradicts the model. Within a radius of
-    a point to avoid, the acquisition value decreases. At the point itself, it equals a floor. This
-    is a hard form of local penalization [Gonzalez2016batch]_. Elsewhere the value is unchanged.
+    Use it to keep suggestions away from failed and pending points. Without the penalty, a model
+    with a clear optimum would suggest the same point until an outcome contradicts the model. Within
+    ``radius`` of a point to avoid, the penalty lowers the acquisition value. At the point itself,
+    the value equals a floor. Outside the radius, the value is unchanged. This is a hard form of
+    local penalization [Gonzalez2016batch]_.
 
     .. code-block:: text
 
         t(x, a) = min(1, ‖x - a‖² / radius²)
         floor + (acquisition(x) - floor) · product over points a of t(x, a) (2 - t(x, a))
 
-    The floor is the minimum of the acquisition over reference points. It is updated when pending
-    points change, because pending points may lower the acquisition everywhere. Distances are
-    relative to the widths of the search space. Two different categories have distance 1, encoded as
-    one input or one-hot. One-hot inputs are rounded, because Ax rounds suggestions later. An
-    unrounded point between categories would count as far away from the point that it is rounded to.
-    Pending points, including points of the same batch, are avoided, too.
+    The floor is the minimum of the acquisition over the points of ``reference``. The floor is
+    updated when pending points change, because pending points may lower the acquisition everywhere.
+    Distances are relative to the widths of the search space. Two different categories of a
+    parameter have distance 1, with or without one-hot encoding. One-hot inputs are rounded, because
+    Ax rounds suggestions later. Without rounding, a point between two categories could be far from
+    all points to avoid, and Ax could round it to one of them. Pending points, including points of
+    the same batch, are avoided, too.
 
     Args:
         acquisition: The acquisition function to penalize.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
         X_avoid: A ``p x d`` tensor of inputs to avoid; NaN in columns of inactive parameters.
         radius: The radius of the penalty around each point.
-        reference: An ``r x d`` tensor of inputs that cover the space.
-        categorical: The indices of inputs that have no order.
-        one_hot_blocks: For each one-hot encoded choice, the indices of its inputs.
+        reference: An ``r x d`` tensor of inputs that cover the search space, for the floor.
+        categorical: The indices of inputs whose values are unordered categories.
+        one_hot_blocks: For each one-hot encoded parameter, the indices of its inputs.
 
     Example:
         >>> from botorch.acquisition import PosteriorMean
@@ -100,7 +102,7 @@ class AvoidingAcquisition(AcquisitionFunction):
         self._update_floor()
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Sets the pending inputs.
+        """Sets the pending inputs, and updates the floor.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.
@@ -120,7 +122,7 @@ class AvoidingAcquisition(AcquisitionFunction):
             X: A ``batch_shape x q x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape`` tensor of values; for ``q > 1``, the largest value in the batch.
+            A ``batch_shape`` tensor of values; for ``q > 1``, the largest value of a single input.
         """
         if X.shape[-2] > 1:  # mixed and discrete optimizers finally evaluate the whole batch
             return self(X.unsqueeze(-2)).amax(dim=-1)
@@ -137,7 +139,10 @@ class AvoidingAcquisition(AcquisitionFunction):
 
 
 def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
-    """Rounds each one-hot block to its largest input; the other inputs keep their gradients."""
+    """Sets the largest input of each one-hot block to 1, and the block's other inputs to 0.
+
+    Inputs outside the blocks keep their gradients.
+    """
     for block in blocks:
         chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
         X = X.index_copy(-1, torch.tensor(block, device=X.device), chosen)
@@ -147,16 +152,15 @@ def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
 class TransferAcquisition(Acquisition):
     """Ax's ``Acquisition`` with three changes for transfer models.
 
-    1. Before the first outcome, it is the upper confidence bound of the transferred prior.
-    2. For one objective without constraints, noisy expected improvement is analytic, and averaged
-       over the models of a ``TransferGP``. Each candidate of a batch also has to improve on the
-       candidates before it.
-    3. Candidates keep away from regions with likely failures, and from failed, abandoned and
-       pending points.
+    1. Before the first outcome, it evaluates the upper confidence bound of the transferred prior.
+    2. For one objective without constraints, it evaluates the analytic noisy expected improvement,
+       averaged over the members of a ``TransferGP``. In a batch, each candidate has to improve on
+       the earlier candidates, too.
+    3. It avoids regions where failures are likely, and failed, abandoned and pending points.
 
-    Ax creates it; :class:`TransferAdapter` passes the options. The options ``"failed"``,
-    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` list inputs, with NaN in columns of inactive
-    parameters.
+    Ax creates this class; :class:`TransferAdapter` passes the options. The options ``"failed"``,
+    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` are lists of inputs, with NaN in columns of
+    inactive parameters.
     """
 
     def _instantiate_acquisition(self) -> None:
@@ -194,8 +198,8 @@ class TransferAcquisition(Acquisition):
         optimizer = determine_optimizer(space, self.acqf, mk_discrete_choices(space, fixed))
         follows_gradient = optimizer in ("optimize_acqf", "optimize_acqf_mixed")
         if kwargs.get("inequality_constraints") and follows_gradient:
-            # A short burn-in is enough in few dimensions. SLSQP treats a batch of restarts as one
-            # problem, in which the steepest restart dominates: optimize one restart at a time.
+            # A short burn-in is enough in few dimensions. SLSQP optimizes a batch of restarts as
+            # one problem, which the steepest restart dominates. So optimize restarts one by one.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
         failed, succeeded, abandoned, waiting = (
             self._tensor(self.options.get(kind, [])).view(-1, len(space.bounds))
@@ -207,7 +211,7 @@ class TransferAcquisition(Acquisition):
             if len(failed):
                 self.acqf = self._feasible(succeeded, failed)
             self.acqf = self._avoiding(avoid, fixed)
-            # In discrete spaces, Ax excludes exactly these points.
+            # In discrete spaces, Ax excludes exactly the pending points.
             self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
             return super().optimize(n, space, **{**kwargs, "optimizer_options": options})
@@ -217,7 +221,7 @@ class TransferAcquisition(Acquisition):
     def _feasible(self, succeeded: Tensor, failed: Tensor) -> FeasibleAcquisition:
         space, bounds = self.search_space_digest, self._tensor(self.search_space_digest.bounds).T
         tried = Attempts.of(succeeded, failed)
-        # Inactive parameters are set to the middle of their range.
+        # The feasibility model needs a value of inactive parameters: the middle of the range.
         X = torch.where(tried.X.isnan(), bounds.mean(dim=0), tried.X)
         feasibility = FeasibilityModel(
             X, tried.succeeded, bounds=bounds, categorical=space.categorical_features
@@ -226,11 +230,11 @@ class TransferAcquisition(Acquisition):
 
     def _avoiding(self, avoid: Tensor, fixed: dict[int, float] | None) -> AvoidingAcquisition:
         space = self.search_space_digest
-        # The radius is larger before the first outcome.
+        # A larger radius before the first outcome spreads out the first suggestions.
         dim = max(len(space.bounds) - len(fixed or {}), 1)
         radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
-            # In discrete spaces, the radius is too small to reach neighboring points.
+            # In discrete spaces, do not penalize the neighbors of a point to avoid.
             gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
             shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
             radius = min(radius, 0.9 * float(min(shortest, default=1.0)))
@@ -251,7 +255,7 @@ class TransferAcquisition(Acquisition):
         for index, values in space.discrete_choices.items():
             choices = self._tensor(values)
             X[:, index] = choices[(X[:, index, None] - choices).abs().argmin(dim=-1)]
-        # Predictions between categories are meaningless.
+        # Round, because predictions between two categories are meaningless.
         X = _round_one_hot(X, _one_hot_blocks(space.feature_names))
         for index, value in {**space.target_values, **(fixed or {})}.items():
             X[:, index] = value
@@ -262,7 +266,7 @@ class TransferAcquisition(Acquisition):
 
 
 def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
-    """Returns the columns of each one-hot encoded choice."""
-    origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty for other columns
+    """Returns the column indices of each one-hot encoded parameter."""
+    origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty without one-hot
     choices = filter(None, dict.fromkeys(origins))
     return [[index for index, origin in enumerate(origins) if origin == c] for c in choices]

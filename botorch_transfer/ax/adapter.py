@@ -1,9 +1,9 @@
 """Ax's adapter with source tasks, from a table or from old experiments.
 
 An adapter converts an experiment to data sets, fits the models and generates candidates.
-:class:`TransferAdapter` adds the history to these steps. It overrides private methods of Ax:
-``_set_kwargs_to_save`` of ``Adapter``, and ``_convert_experiment_data`` of ``TorchAdapter``. It
-reads the private ``_experiment`` and ``_optimization_config``.
+:class:`TransferAdapter` adds the old runs to the data sets as source tasks. It overrides private
+methods of Ax: ``_set_kwargs_to_save`` of ``Adapter``, and ``_convert_experiment_data`` of
+``TorchAdapter``. It reads the private ``_experiment`` and ``_optimization_config``.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from botorch_transfer.data.measurements import codes, numbers
 class StandardizeByHistory(StandardizeY):
     """Ax transform that standardizes outcomes by the history's mean and standard deviation.
 
-    Use it instead of Ax's ``StandardizeY``, which standardizes by the target's outcomes. The
-    target's outcomes change from trial to trial, and do not exist before the first trial. This
-    transform uses the adapter's ``history_moments()``. For metrics without history, it uses the
-    moments of the target's outcomes. Infinite outcomes become NaN, which Ax leaves out.
+    Use it instead of Ax's ``StandardizeY``, which uses the moments of the target's outcomes. These
+    moments change from trial to trial, and do not exist before the first trial. This transform uses
+    the adapter's ``history_moments()``. For metrics without history, it uses the moments of the
+    target's outcomes. Infinite outcomes become NaN, and Ax leaves out NaN.
 
     Args:
         experiment_data: The data of the target.
@@ -75,7 +75,7 @@ class StandardizeByHistory(StandardizeY):
         self.Ystd = {name: std for name, (_, std) in moments.items()}
 
     def _limited(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Replaces codes for missing outcomes by NaN, and limits very bad outcomes."""
+        """Replaces codes such as -999 by NaN, and very bad outcomes by the robust limit."""
         is_outcome = np.isfinite(values) & ~np.isin(values, self.codes.get(name, []))
         values = np.where(is_outcome, values, np.nan)
         goal = self.goals.get(name)
@@ -101,8 +101,8 @@ class StandardizeByHistory(StandardizeY):
 class TransferAdapter(TorchAdapter):
     """Ax's ``TorchAdapter`` with old runs as source tasks.
 
-    :func:`transfer_generation_strategy` creates it; use it directly in a strategy of your own.
-    Metrics without history have a plain model.
+    Use it in your own generation strategy; :func:`transfer_generation_strategy` also creates it.
+    Metrics without history have Ax's default model.
 
     Args:
         experiment: The experiment.
@@ -116,8 +116,8 @@ class TransferAdapter(TorchAdapter):
         rest = [name for name in metrics if name not in self.history.columns]
         if len(rest) == len(metrics):
             raise UserInputError(
-                f"The experiment has the metrics {metrics}, and the history has none of them: give "
-                "the metrics of the history the same names."
+                f"The history has none of the experiment's metrics {metrics}: rename the metrics "
+                "of the history to these names."
             )
         generator: BoTorchGenerator = options["generator"]
         if (spec := generator.surrogate_spec) is not None:
@@ -149,8 +149,8 @@ class TransferAdapter(TorchAdapter):
         """Generates new points; see Ax's ``gen``.
 
         Passes failed, abandoned and pending inputs to the acquisition. Removes abandoned trials
-        from the pending trials, as Ax treats them as pending. Before the first outcome, removes
-        metrics without history from the optimization.
+        from ``pending_observations``, because Ax lists abandoned trials as pending. Before the
+        first outcome, removes metrics without history from the optimization.
         """
         pending = experiments.without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config
@@ -163,7 +163,7 @@ class TransferAdapter(TorchAdapter):
         avoid: dict[str, Any] = {}
         for fate, arms in experiments.arms_by_fate(self._experiment).items():
             features = [ObservationFeatures.from_arm(arm) for arm in arms]
-            if fate == "pending":  # points of the same batch, too
+            if fate == "pending":  # add points of the same batch
                 features += [feature for some in pending.values() for feature in some]
             if features:
                 avoid[fate] = self._rows(features)
@@ -172,7 +172,7 @@ class TransferAdapter(TorchAdapter):
         return super().gen(n, search_space, optimization_config, pending, fixed_features, options)
 
     def _rows(self, features: list[ObservationFeatures]) -> list[list[float]]:
-        """Returns distinct points as rows of the model space, with NaN for inactive parameters."""
+        """Returns the distinct points in the model space, with NaN for inactive parameters."""
         space = cast(Cast, self.transforms[Cast.__name__]).search_space
         one_hot: Any = self.transforms.get(OneHot.__name__)
         columns = {} if one_hot is None else one_hot.encoded_parameters
@@ -195,7 +195,10 @@ class TransferAdapter(TorchAdapter):
         parameters: list[str],
         search_space_digest: SearchSpaceDigest | None,
     ) -> tuple[Any, ...]:
-        """Adds source tasks to the data of metrics with history, also before the first outcome."""
+        """Adds source tasks to the data set of each metric with history.
+
+        A metric with history has a data set even if the experiment has no outcome yet.
+        """
         goals, config = experiments.goals_of(self._experiment), self._optimization_config
         experiment_data, added = self._with_predicted_ends(experiment_data)
         observed = experiment_data.observation_data
@@ -228,11 +231,13 @@ class TransferAdapter(TorchAdapter):
         return [datasets[name] for name in sorted(datasets)], sorted(datasets), None
 
     def _with_predicted_ends(self, experiment_data: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Replaces the outcomes of trials that were stopped early by predicted final values.
+        """Replaces the outcomes of early-stopped trials by predictions of their final values.
+
+        Before the first complete trial, the outcomes of early-stopped trials become NaN.
 
         Returns:
-            The data, and by metric the variances of the remaining outcomes. The variance of a
-            complete trial is zero. Before the first complete trial, stopped trials have no outcome.
+            The data, and the variances of the predictions: for each metric, one variance per trial
+            with an outcome. The variance is zero for trials that were not stopped.
         """
         experiment, added = self._experiment, dict[str, torch.Tensor]()
         stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]

@@ -1,8 +1,9 @@
 """Reads Ax experiments: metrics with directions, failed and pending trials, learning curves.
 
-:func:`arms_by_fate` defines which arms count as failed or pending. :func:`restricted_to` selects
-the objectives that are optimized before the first outcome. The functions use private attributes
-of Ax: ``_experiment`` of ``Client``, and ``_parsed`` of ``Objective``.
+:func:`arms_by_fate` defines the fate of an arm: failed, abandoned, succeeded or pending.
+:func:`restricted_to` selects the objectives that are optimized before the first outcome. The
+functions use private attributes of Ax: ``_experiment`` of ``Client``, and ``_parsed`` of
+``Objective``.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ def directions(config: OptimizationConfig | None) -> dict[str, float]:
 
 
 def goals_of(experiment: Experiment) -> dict[str, Outcome]:
-    """Returns the directions and limits of an experiment's metrics, sorted by name.
+    """Returns the direction of each metric, and its bound if it has an outcome constraint.
 
-    A direction is 1, -1 or 0. It is 0 for a metric without a direction, and for a term of a sum:
-    terms of sums are not clipped, as clipping a single term would change which sum is best.
+    The metrics are sorted by name. A direction is 1, -1 or 0. It is 0 for a metric without a
+    direction, and for a metric in an objective that is a sum. Very bad outcomes of metrics with
+    direction 0 are kept: to change one term of a sum could change which sum is best.
     """
     config, found = experiment.optimization_config, dict[str, Outcome]()
     if config is not None:
@@ -56,13 +58,13 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
 
 
 def assumed_values(experiment: Experiment) -> dict[str, Any]:
-    """Returns default values of parameters that old runs lack: the values of the status quo."""
+    """Returns values for parameters that old runs lack: of the status quo, else Ax's backfill."""
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})
     return {name: known[name] for name in space.tunable_parameters if name in known}
 
 
-#: Fates of arms by the status of their terminated trial; other statuses do not count.
+#: Fate of an arm by the status of its trial. After any other terminal status, it has no fate.
 FATES = {
     TrialStatus.FAILED: "failed",
     TrialStatus.ABANDONED: "abandoned",
@@ -71,7 +73,7 @@ FATES = {
 
 
 def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
-    """Groups the arms within bounds by their fate.
+    """Groups arms by fate, and leaves out arms outside the bounds of the search space.
 
     Args:
         experiment: The experiment.
@@ -79,9 +81,9 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
     Returns:
         The ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"`` arms. Ax's own list of
         pending arms lacks arms that violate a constraint by a rounding error. An arm that succeeded
-        in one trial is neither failed nor abandoned, whatever its other trials.
+        in one trial and failed in another trial only counts as succeeded.
     """
-    # Check only bounds: rounding may have moved an arm out of a constraint.
+    # Check only bounds, because rounded values may violate a constraint slightly.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))
     found: dict[str, dict[str, Arm]] = {fate: {} for fate in (*FATES.values(), "pending")}
     for trial in experiment.trials.values():
@@ -102,7 +104,7 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
 def without_abandoned(
     experiment: Experiment, pending: dict[str, list[ObservationFeatures]] | None
 ) -> dict[str, list[ObservationFeatures]]:
-    """Removes abandoned trials and arms, which Ax lists as pending.
+    """Removes abandoned trials and arms from Ax's pending arms.
 
     Args:
         experiment: The experiment.
@@ -124,12 +126,12 @@ def without_abandoned(
 
 
 def curves_of(experiment: Experiment, metric: str, sign: float) -> dict[int, Curve]:
-    """Returns the learning curves of an experiment, by trial index.
+    """Returns the learning curves of a metric, by trial index.
 
     Args:
         experiment: The experiment.
         metric: The metric.
-        sign: The sign by which the metric is multiplied for maximization.
+        sign: 1 to maximize the metric, -1 to minimize it. Outcomes are multiplied by this sign.
 
     Returns:
         The curves; empty if the data have no steps.
@@ -150,7 +152,7 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     """Restricts an optimization config to metrics with history.
 
     Keeps the objectives, constraints and thresholds whose metrics all have history. Removes
-    constraints relative to the status quo, which has no outcome yet.
+    constraints relative to the status quo, because the status quo has no outcome yet.
 
     Args:
         config: The optimization config.
@@ -168,9 +170,9 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     if not known:
         lacking = sorted(set(objective.metric_signatures) - set(metrics))
         raise UserInputError(
-            f"The history has the metrics {sorted(metrics)}, but no {lacking} of the objective "
-            f"{objective.expression!r}: give the history's columns or old metrics the names of the "
-            "new metrics, or start with a trial of your own (Client.attach_trial)."
+            f"The history has the metrics {sorted(metrics)} and lacks the metrics {lacking} of the "
+            f"objective {objective.expression!r}: rename the history's columns or old metrics to "
+            "the new names, or start with a trial of your own (Client.attach_trial)."
         )
 
     def is_known(constraint: OutcomeConstraint) -> bool:
@@ -182,7 +184,7 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
         changes["objective_thresholds"] = list(filter(is_known, config.objective_thresholds))
     if len(known) == len(parts):
         return config.clone_with_args(**changes)
-    # Pass the parsed terms: names of metrics may look like operators to the parser.
+    # Pass the parsed terms, because Ax's parser may read a name such as "a-b" as an operation.
     kept = Objective(
         expression=", ".join(" + ".join(f"{w!r}*{name}" for name, w in part) for part in known),
         metric_name_to_signature=mapping,

@@ -1,8 +1,8 @@
 """Old runs of a generation strategy, and their encoding in Ax's model space.
 
-A :class:`TransferHistory` holds a table of old runs in the raw search space. Its values have
-types that JSON stores exactly. Tensors and old Ax experiments are converted to such tables. When Ax
-fits its models, :func:`encode_runs` encodes old runs by the same transforms as the target's runs.
+A :class:`TransferHistory` holds a table of old runs in the raw search space. The values of the
+table have types that JSON stores exactly. Tensors and old Ax experiments are converted to such
+tables. When Ax fits its models, :func:`encode_runs` applies Ax's transforms to the old runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-#: Column of tasks in the tables; parameters and metrics hardly ever have this name.
+#: Column of the task names in the tables; a name that parameters and metrics hardly ever have.
 TASK = "old task"
 
 #: Minimum standard error of old experiments, in standard deviations of their outcomes.
@@ -62,7 +62,7 @@ def user_errors() -> Iterator[None]:
 
 
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
-    """Returns the mean and standard deviation of outcomes; the deviation is 1 if constant."""
+    """Returns the mean and standard deviation of outcomes; the deviation is 1 if all are equal."""
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
     mean = float(outcomes.mean()) if len(outcomes) else 0.0
     rounding = 4 * float(np.finfo(float).eps) * abs(mean)
@@ -70,9 +70,9 @@ def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
 
 
 def _plain_columns(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
-    """Returns columns of values that JSON stores exactly, with ``None`` for missing values.
+    """Concatenates the tables of tasks to columns of values that JSON stores exactly.
 
-    Concatenates the tables of the tasks. Other cells, such as dates, become text.
+    A missing value becomes ``None``. A value of another type, such as a date, becomes text.
     """
     frame = pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True)
     objects = frame.rename(columns=str).astype(object)
@@ -88,19 +88,22 @@ def _plain_columns(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
 class TransferHistory:
     """Table of old runs in the raw search space, with one row per run.
 
-    ``transfer_generation_strategy`` creates it from ``history``. Ax stores it with the strategy.
+    ``transfer_generation_strategy`` creates it from its argument ``history``. Use it to create a
+    ``TransferAdapter`` yourself. Ax stores the table with the strategy.
 
     Args:
         columns: The columns of the table, by name: parameters, metrics, standard errors
             (``"<metric>_sem"``), and ``"old task"``, the name of the old task.
         missing: Values for parameters without a column, and for empty cells, by parameter; ``None``
             if a value is unknown.
-        positional: Whether parameters are named by their position in the search space.
+        positional: Whether the columns of parameters are named by their position in the search
+            space: ``"0"``, ``"1"`` and so on.
         varied: The parameters that old experiments varied; empty if the runs do not come from
             experiments.
-        robust: Whether to limit very bad outcomes.
+        robust: Whether very bad outcomes are replaced by the limit that
+            :func:`~botorch_transfer.outcome_transforms.robust_limit` returns.
         objectives: The columns of the objectives of Optuna studies, with 1 to maximize and -1 to
-            minimize.
+            minimize; empty if the runs do not come from Optuna studies.
 
     Example:
         >>> history = TransferHistory({"old task": ["monday"], "C": [10.0], "loss": [0.3]})
@@ -116,16 +119,18 @@ class TransferHistory:
     objectives: dict[str, float] = field(default_factory=dict)
 
     def named_as(self, objectives: Mapping[str, float]) -> TransferHistory:
-        """Converts objectives of Optuna studies to the names and directions of an experiment.
+        """Converts the objectives of Optuna studies to the objectives of an experiment.
+
+        Renames the columns, and changes the sign of outcomes if the directions differ.
 
         Args:
-            objectives: The experiment's objectives: 1 to maximize, -1 to minimize.
+            objectives: The experiment's objectives by name: 1 to maximize, -1 to minimize.
 
         Returns:
             The converted history; the same history if it does not come from studies.
 
         Raises:
-            UserInputError: If the numbers of objectives differ.
+            UserInputError: If studies and experiment have different numbers of objectives.
         """
         if not self.objectives:
             return self
@@ -150,11 +155,11 @@ class TransferHistory:
         Args:
             frame: The table, with one row per run.
             task: The column of the task names.
-            missing: Values of parameters that the table, or some of its rows, lacks; ``None`` if a
-                value is unknown.
+            missing: Values for parameters without a column, and for empty cells, by parameter;
+                ``None`` if a value is unknown.
 
         Returns:
-            The history. Missing values in its columns are ``None``.
+            The history, in which empty cells are ``None``.
 
         Raises:
             UserInputError: If the table has no column ``task``, two columns with the same name, or
@@ -170,8 +175,8 @@ class TransferHistory:
             check_table(frame, frame.columns)
             if task not in frame.columns:
                 raise InputDataError(
-                    f"The history has no column {task!r} with the name of the old task: name this "
-                    "column by task=..."
+                    f"The history has no column {task!r}: give the column with the names of the "
+                    "old tasks by task=..."
                 )
             rows_of_tasks(frame[task])  # raises an error if a row has no task
         frame = frame.drop(columns=task).assign(**{TASK: frame[task].astype(str)})
@@ -186,8 +191,8 @@ class TransferHistory:
         Args:
             metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
                 ``Yvar`` (``n_i x 1``), in raw units.
-            missing: Values of the last parameters, if tensors lack their columns; ``None`` if a
-                value is unknown.
+            missing: Values of the last parameters of the search space, by name, if the tensors lack
+                columns for them; ``None`` if a value is unknown.
 
         Returns:
             The history.
@@ -202,7 +207,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("Give the history's tensors by metric and task: {metric: {task: ...}}.")
+            raise TypeError("Tensors as history need the form {metric: {task: (X, Y)}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():
@@ -222,15 +227,16 @@ class TransferHistory:
         experiments: Sequence[Client | Experiment | AuxiliarySource],
         missing: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Reads old experiments, or Ax's ``AuxiliarySource``s, which also map names.
+        """Reads old experiments, or Ax's ``AuxiliarySource``s.
 
         Args:
-            experiments: The old experiments, or their clients, with data.
+            experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
+                also renames the parameters and metrics of an experiment.
             missing: Values of parameters that old experiments lack; ``None`` if a value is unknown.
 
         Returns:
-            The history, with a task for each experiment and metric. Experiments without data are
-            left out.
+            The history, with one task for each pair of an experiment and a metric. Experiments
+            without data are left out.
 
         Raises:
             UserInputError: If two experiments have the same name.
@@ -242,7 +248,7 @@ class TransferHistory:
         names = [source.experiment.name for source in sources]
         if len(set(names)) < len(names):
             raise UserInputError(
-                f"Old experiments have the names {names}: give them different names."
+                f"Two old experiments have the same name in {names}: give them different names."
             )
         if empty := [source.experiment.name for source in sources if source.data.empty]:
             logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
@@ -254,17 +260,17 @@ class TransferHistory:
 
     @cached_property
     def key(self) -> str:
-        """Cache key of the content; equal histories have equal keys."""
+        """Cache key: histories with equal content have equal keys."""
         return content_key(self)
 
     def recorded(self, goal: Outcome) -> pd.DataFrame:
-        """Reads the outcomes of one metric, and limits very bad ones.
+        """Reads the outcomes of a metric, and replaces very bad outcomes by the robust limit.
 
         Args:
-            goal: The metric. The outcomes of a metric with sign zero are not limited.
+            goal: The metric. If its sign is zero, all outcomes are kept.
 
         Returns:
-            The table with numbers in the column of the metric, NaN for missing outcomes.
+            The table, with numbers in the column of the metric and NaN for missing outcomes.
 
         Raises:
             UserInputError: If the metric has no finite value, or a cell cannot be read.
@@ -289,7 +295,10 @@ class TransferHistory:
         return _recorded.recall(content_key(self.key, goal), read)
 
     def moments(self, goal: Outcome) -> tuple[float, float]:
-        """Returns the mean and standard deviation of all old outcomes; see :func:`moments_of`."""
+        """Returns the mean and standard deviation of a metric's old outcomes.
+
+        See :func:`moments_of`.
+        """
         outcomes = numbers(self.recorded(goal), goal.name)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
@@ -310,7 +319,7 @@ def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str
 
 
 def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
-    """Yields a table of an old experiment's runs for each metric, with the new names."""
+    """Yields one table of an old experiment's runs for each metric, with the new names."""
     old, told = source.experiment, source.data.df
     counts = told["trial_index"].map(lambda i: old.trials[i].status in STATUSES_EXPECTING_DATA)
     told = told[counts & np.isfinite(told["mean"])]
@@ -322,7 +331,7 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
             arms = [filled | old.arms_by_name[arm].parameters for arm in runs["arm_name"]]
             frame = pd.DataFrame([_renamed(source, arm) for arm in arms], dtype=object)
             frame[metric], errors = runs["mean"].to_numpy(), runs["sem"].to_numpy()
-            if len(runs) and np.isfinite(errors).all():  # Ax writes zero without noise.
+            if len(runs) and np.isfinite(errors).all():  # Without noise, Ax writes zero.
                 _, std = moments_of(runs["mean"].to_numpy())
                 frame[f"{metric}_sem"] = errors.clip(min=LEAST_ERROR * std)
             yield frame.assign(**{TASK: f"{old.name}_{name}"})
@@ -345,22 +354,21 @@ def encode_runs(
 
     Args:
         history: The old runs.
-        goal: The metric to take.
+        goal: The metric whose outcomes are encoded.
         search_space: The raw search space.
-        transforms: Ax's transforms, set up for that search space.
-        parameters: The names of the columns after the transforms.
-        scale: The mean that is subtracted from outcomes, and the standard deviation by which
-            centered outcomes are divided.
+        transforms: Ax's transforms, made for ``search_space``.
+        parameters: The names of the inputs in the model space, in the order of the columns.
+        scale: The mean and the standard deviation for the standardization of outcomes.
         device: The device of the tensors; by default the CPU.
-        assumed: Default values of parameters that old tasks lack; ``history.missing`` overrides
-            them.
+        assumed: Values of parameters that old tasks lack. Values in ``history.missing`` override
+            these values.
 
     Returns:
         ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
 
     Raises:
-        UserInputError: If a value is missing or of another type, or if the search space contains no
-            run.
+        UserInputError: If a value is missing or of the wrong type, or if no run is in the search
+            space.
     """
     space, (mean, std), metric = search_space.parameters, scale, goal.name
     fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
@@ -374,7 +382,7 @@ def encode_runs(
         runs = _runs(history, goal, search_space, known, fixed)
 
         def in_model_space(rows: pd.DataFrame) -> Tensor:
-            # Ax needs exact levels of ordered choices to find the active parameters of a run.
+            # Ax finds the active parameters of a run only by exact values of its choices.
             levels = known.decode(known.place(rows).clamp(0.0, 1.0))
             numbers = rows.filter(known.number_columns).apply(pd.to_numeric, errors="coerce")
             records: list[Any] = [frame.to_dict("records") for frame in (levels, numbers)]
@@ -387,7 +395,7 @@ def encode_runs(
                 off_levels.append({n: x for n, x in row.items() if n in active and x != active[n]})
             for transform in transforms.values():
                 features = transform.transform_observation_features(features)
-                if isinstance(transform, Cast):  # Later transforms take any number: restore it.
+                if isinstance(transform, Cast):  # Restore recorded numbers for later transforms.
                     for feature, values in zip(features, off_levels, strict=True):
                         feature.parameters.update(values)
             return torch.tensor(
@@ -411,14 +419,14 @@ def encode_runs(
 
 
 def own_space(search_space: SearchSpace) -> own.SearchSpace:
-    """Converts Ax's search space to a search space of this package, to read tables of old runs.
+    """Converts Ax's search space to a search space of this package, which reads old runs.
 
     Args:
         search_space: Ax's search space.
 
     Returns:
-        The space of the parameters that are not derived, with parents first. A fixed parameter is
-        a choice of one value.
+        The search space without derived parameters. A parent precedes the parameters that depend on
+        it. A fixed parameter becomes a categorical parameter with one value.
     """
     found: list[own.Parameter] = []
     waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
@@ -451,35 +459,36 @@ def _runs(
     known: own.SearchSpace,
     fixed: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """Returns the runs with a finite value of a metric, with names and choices of the space.
+    """Returns the runs with a finite value of a metric, with the search space's names and choices.
 
-    In runs of old experiments, values of fixed parameters are replaced, as in Ax.
+    In runs of old experiments, fixed parameters get the new experiment's values, as in Ax.
     """
     if unknown := [name for name in history.varied if name not in search_space.parameters]:
         raise UserInputError(
-            f"Old experiments varied {unknown}, and the new experiment has no such parameters: add "
-            "them to it, or rename them by AuxiliarySource(transfer_param_config=...)."
+            f"Old experiments varied the parameters {unknown}, and the new experiment lacks them: "
+            "add them to its search space, or rename them by "
+            "AuxiliarySource(transfer_param_config=...)."
         )
     frame = history.recorded(goal)
     if history.positional:
-        names = list(search_space.tunable_parameters)  # Ax derives other parameters from these
+        names = list(search_space.tunable_parameters)  # neither fixed nor derived
         width = sum(name.isdigit() for name in frame.columns)
         if width > len(names):
             raise UserInputError(
                 f"The history's tensors have {width} columns, and the search space has the "
-                f"{len(names)} parameters {names}: give a column for each, in this order."
+                f"{len(names)} parameters {names}: give one column per parameter, in this order."
             )
         frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
     finite = np.isfinite(numbers(frame, goal.name))
     if not finite.all():
-        logger.info("%d old runs have no finite %s.", int((~finite).sum()), goal.name)
+        logger.info("Left out %d old runs without a finite %s.", int((~finite).sum()), goal.name)
     frame = frame[finite].drop(columns=fixed if history.varied else (), errors="ignore")
     values = {**fixed, **history.missing}
     frame = frame.fillna({name: value for name, value in values.items() if value is not None})
     listed = own.CategoricalParameter | own.OrdinalParameter
     for parameter in known.parameters:
         if isinstance(parameter, listed) and parameter.name in frame:
-            # Replace a cell by the equal choice; keep the cell if no choice is equal.
+            # Replace a cell by the choice that equals it, if any.
             frame[parameter.name] = [
                 next((choice for choice in parameter.values if _same(choice, cell)), cell)
                 for cell in frame[parameter.name]
@@ -488,7 +497,7 @@ def _runs(
 
 
 def _same(choice: Any, value: Any) -> bool:
-    """Returns whether a cell equals a choice of the experiment, up to rounding and type."""
+    """Returns whether a cell equals a choice of the experiment, except for rounding and type."""
     if isinstance(choice, str):
         return choice == str(value)
     if isinstance(choice, float) and isinstance(value, int | float):

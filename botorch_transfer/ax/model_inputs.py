@@ -1,8 +1,8 @@
 """Conversion of Ax's data to the arguments of a transfer model.
 
-Ax calls :func:`transfer_inputs_for_ax` for each metric when it builds a model. Source tasks come
-from the data set (:class:`TransferDataset`), or from an option of the model. The function uses the
-private ``_construct_submodules`` of Ax's surrogate.
+Ax calls :func:`transfer_inputs_for_ax` when it builds the model of a metric. Source tasks come
+from the data set (:class:`TransferDataset`), or from the model's option ``prior``. The function
+uses the private ``_construct_submodules`` of Ax's surrogate.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ logger = logging.getLogger(__name__)
 
 
 class TransferDataset(SupervisedDataset):
-    """Data of the target with its source tasks; the target may have no data yet.
+    """Data set of the target with source tasks; the target may have no data yet.
 
-    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources`: the source
-    tasks by name, in Ax's model space, with outcomes standardized as in Ax. Optionally set
-    :attr:`added`, an ``n`` tensor of variances that are added to the noise variances.
+    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to the source
+    tasks by name. Their inputs are in Ax's model space, and their outcomes are standardized like
+    the target's outcomes. Optionally set :attr:`added` to an ``n`` tensor of variances that are
+    added to the noise variances of the target.
     """
 
     sources: Mapping[str, SourceData]
@@ -75,12 +76,12 @@ def transfer_inputs_for_ax(
 ) -> dict[str, Any]:
     """Constructs the arguments of a transfer model.
 
-    Source tasks come from the data set, or from the option ``prior``. Inputs are scaled to the unit
-    cube. The cube contains the search space and the inputs of the source tasks. A prior with an
-    input transform keeps this transform.
+    Source tasks come from the data set, or from the option ``prior``. An input transform scales the
+    search space and the inputs of the source tasks to the unit cube. A prior with its own input
+    transform keeps this transform.
 
-    Ax's own constructor passes ``outcome_transform=None``. A transfer model would then expect
-    outcomes in the units of the prior.
+    Unlike Ax's own constructor, this function does not pass ``outcome_transform=None``. With this
+    argument, a transfer model would expect outcomes in the units of the prior.
 
     Args:
         botorch_model_class: The class of the model.
@@ -88,13 +89,13 @@ def transfer_inputs_for_ax(
             the options of pre-training.
         dataset: The data of the target, optionally a :class:`TransferDataset`.
         search_space_digest: Ax's model space.
-        surrogate: Ax's surrogate, which has no effect.
+        surrogate: Ax's surrogate. This argument has no effect.
 
     Returns:
         The arguments of the constructor.
 
     Raises:
-        UserInputError: If the options of pre-training do not fit the model.
+        UserInputError: If the model has no pre-training with these options.
     """
     options, added = dict(model_config.model_options), None
     pretraining = options.pop("pretraining", {})
@@ -132,7 +133,7 @@ def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTran
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
     if not isinstance(sources, TransferPrior):
         X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
-        # If source tasks have another number of inputs, the model raises an error.
+        # If source tasks have another number of inputs, the model raises an error later.
         if X.shape[-1] == bounds.shape[-1]:
             X = torch.cat([bounds, X])
             bounds = torch.stack([X.amin(dim=0), X.amax(dim=0)])
@@ -146,14 +147,18 @@ def _pretrained(
     transform: InputTransform,
     members: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Fits the prior with the user's options; without options, returns the source tasks."""
+    """Fits the prior with the options of pre-training.
+
+    Without options, returns the source tasks: the model then fits the prior itself.
+    """
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
         members = members or MEMBERS
         if unknown := sorted(set(pretraining) - set(members)):
             raise UserInputError(
-                f"{unknown[0]!r} is no member of TransferGP: give options for {sorted(members)}."
+                f"{unknown[0]!r} in pretraining= is not a member of TransferGP: give options for "
+                f"the members {sorted(members)}."
             )
         return {
             name: _pretrained(member, sources, pretraining.get(name, {}), transform)
@@ -162,8 +167,8 @@ def _pretrained(
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
         raise UserInputError(
-            f"{model_class.__name__} is not pre-trained by a single prior: leave out the options "
-            "of pre-training."
+            f"pretraining= has no effect, because {model_class.__name__} does not use one prior: "
+            "leave out pretraining=."
         )
     options = dict(pretraining)
     if prior_class is SourceHierarchy:

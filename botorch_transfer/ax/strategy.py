@@ -1,7 +1,7 @@
 """Generation strategy, early stopping and model reports for users of Ax's ``Client``.
 
-:func:`register` registers generators, models, acquisition and storage with Ax. The module uses
-private methods of Ax: ``_maybe_generation_strategy`` of ``Client``, and
+:func:`register` registers generators, models, acquisition and storage with Ax. This module uses
+private names of Ax: ``_maybe_generation_strategy`` of ``Client``, and
 ``_lookup_and_validate_data`` and ``_default_objective_and_direction`` of early stopping strategies.
 """
 
@@ -43,10 +43,10 @@ from botorch_transfer.model import TransferModel
 
 logger = logging.getLogger(__name__)
 
-#: A table, tensors by metric and task, or old experiments and Optuna studies.
+#: Type of old runs: a table, tensors by metric and task, or a list of experiments or studies.
 History = pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Any]
 
-#: Default options: less than half of the work of Ax's defaults, with equally good suggestions.
+#: Default options of ``optimize_acqf``. Suggestions are as good as with Ax's larger defaults.
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
 
 
@@ -86,50 +86,54 @@ def transfer_generation_strategy(
     generator_options: Mapping[str, Any] | None = None,
     optimizer_options: Mapping[str, Any] | None = None,
 ) -> GenerationStrategy:
-    """Builds a generation strategy whose models learn from old runs, from the first trial on.
+    """Builds a generation strategy whose models learn from old runs.
 
-    Pass it to ``Client.set_generation_strategy`` after you configure experiment and optimization.
-    Before the first outcome, trials maximize the upper confidence bound of the transferred prior.
-    Afterwards, each metric with history has a transfer model, and each other metric has Ax's
-    default model. For a single objective, the expected improvements of the default model's members
-    are averaged, also in batches. In all other cases, Ax chooses the acquisition function.
+    Use it from the first trial on. Pass it to ``Client.set_generation_strategy`` after you
+    configure the experiment and the optimization. Each metric with history has a transfer model,
+    and each metric without history has Ax's default model. Before the first outcome, trials
+    maximize the upper confidence bound of the transferred prior. Afterwards, trials for one
+    objective without constraints maximize the noisy expected improvement, averaged over the members
+    of a ``TransferGP``. In all other cases, Ax chooses the acquisition function.
 
-    Metrics keep their direction: do not negate the old values of a metric to minimize.
+    Old outcomes have the direction of the metric: do not negate the old values of a metric to
+    minimize.
 
     Ax stores the strategy and its history with the experiment, in JSON files and databases. Import
     ``botorch_transfer.ax`` before you load the experiment. Under the same PyTorch seed, a loaded
-    experiment continues like the original experiment. Ax stores ten decimals of each outcome, but
-    not the ``random_seed`` of a ``Client``. If the client had a ``random_seed``, call
-    ``torch.manual_seed`` with it before each ``get_next_trials`` of the loaded client.
+    experiment continues like the original experiment. Ax rounds stored outcomes to ten decimals. Ax
+    does not store the ``random_seed`` of a ``Client``: call ``torch.manual_seed(random_seed)``
+    before each ``get_next_trials`` of the loaded client.
 
     Args:
-        model: The class of the models; by default the same average as in ``suggest``.
-        history: Old runs, in the raw search space, in one of three forms. First, a sequence of Ax
-            clients, experiments, or ``AuxiliarySource``s, which also map names; or Optuna studies,
-            in any form that :class:`~botorch_transfer.optuna.TransferSampler` takes. Second, a
-            table with one row per run, and columns for the parameters, the metrics, the task, and
-            optionally standard errors (``"<metric>_sem"``). Third, tensors: a mapping from metrics
-            to mappings from tasks to ``(X, Y)`` or ``(X, Y, Yvar)``, with columns in the order of
-            the search space. Runs without a finite value are left out, except from tensors.
+        model: The class of the transfer models; by default :class:`TransferGP`.
+        history: Old runs, in the raw search space, in one of four forms. (1) A list of Ax clients,
+            experiments or ``AuxiliarySource``s; an ``AuxiliarySource`` also renames parameters and
+            metrics. (2) Optuna studies, in any form that
+            :class:`~botorch_transfer.optuna.TransferSampler` takes. (3) A table with one row per
+            run, and columns for the parameters, the metrics, the task, and optionally standard
+            errors (``"<metric>_sem"``). (4) Tensors: a mapping from metrics to mappings from tasks
+            to ``(X, Y)`` or ``(X, Y, Yvar)``. Columns of ``X`` have the order of the search space.
+            Tensors must be finite. In the other forms, runs without a finite value are left out.
         task: The column of the task names in a table.
-        missing: Values of parameters that old runs lack; ``None`` if unknown. If an old task lacks
-            a parameter that is not named here, the parameter had the value of the status quo.
-        robust: Whether to limit outcomes far worse than the median, in old runs and in the
-            experiment's runs, as in :func:`botorch_transfer.suggest`.
-        model_options: Further arguments of the models.
+        missing: Values of parameters that old runs lack, by name; ``None`` if a value is unknown.
+            For a parameter that is not named here, the value of the status quo is used.
+        robust: Whether outcomes far worse than the median are replaced by a limit, in old runs and
+            in the experiment's runs, as in :func:`botorch_transfer.suggest`.
+        model_options: Further arguments of the model class.
         pretraining: Options of pre-training, such as ``{"num_restarts": 0}``. For ``TransferGP``,
             options by member, such as ``{"scaml": {"num_restarts": 0}}``.
         generator_options: Further arguments of Ax's generator and adapter.
         optimizer_options: Options of BoTorch's ``optimize_acqf``; by default 8 restarts from the
-            best of 256 raw samples. Larger numbers search wide or high-dimensional spaces more
-            carefully, and take longer.
+            best of 256 raw samples. Increase both numbers for wide or high-dimensional search
+            spaces; the optimization then takes longer.
 
     Returns:
         The strategy; without old runs, Ax's default strategy.
 
     Raises:
         UserInputError: If the history cannot be read, or an option has no effect.
-        TypeError: If the model or the history is of another type.
+        TypeError: If the model is not a class of a transfer model, or the history has none of the
+            four forms.
 
     Example:
         >>> from ax.api.client import Client
@@ -177,7 +181,7 @@ def transfer_generation_strategy(
 
 
 def _of_studies(history: Any, missing: Mapping[str, Any] | None) -> TransferHistory:
-    """Reads Optuna studies; their objectives match the experiment's objectives by position."""
+    """Reads Optuna studies. Objectives of studies and experiment correspond by their position."""
     from botorch_transfer.optuna import history as studies
 
     read = studies.read_studies(history)
@@ -191,7 +195,7 @@ def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> Transfe
     if isinstance(history, pd.DataFrame):
         return TransferHistory.from_frame(history, task, missing)
     if task != "task":
-        raise UserInputError("task is only for a table as history: leave it out.")
+        raise UserInputError("task= only applies to a table as history: leave out task=.")
     parts = [history, *history] if isinstance(history, list | tuple) else [history]
     if any("optuna" in type(part).__module__ or isinstance(part, str) for part in parts):
         return _of_studies(history, missing)
@@ -208,15 +212,16 @@ def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> Transfe
 class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     """Early stopping strategy for Ax that learns from old learning curves.
 
-    Use it to stop trials whose predicted final value is unlikely to be the best; see
-    :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless` for the rule. It may stop trials from
-    the first trial on. The objective needs data by step. Ax stores the whole prior with the
-    experiment.
+    Use it to stop trials whose predicted final value is probably worse than the incumbent. See
+    :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless` for the rule. The strategy needs
+    outcomes of the objective by step (``progression=`` of Ax's client). Ax stores the whole prior
+    with the experiment.
 
     Args:
-        prior: The prior, fitted to old curves of the objective; or its entry in the result of
-            :meth:`to_dict`.
-        probability: A trial is stopped if it ends worse than the incumbent with this probability.
+        prior: The prior, fitted to old curves of the objective; or the entry ``"prior"`` of the
+            dictionary that :meth:`to_dict` returns.
+        probability: A trial is stopped if the probability of a final value worse than the incumbent
+            exceeds this number.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:
@@ -251,7 +256,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
         curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
-        reason = f"Ends worse than the best with a probability of {self.probability:g}."
+        reason = f"The incumbent is better with a probability above {self.probability:g}."
         return {
             index: reason
             for index in trial_indices & curves.keys()
@@ -263,22 +268,23 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
 
 
 def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
-    """Tabulates how much the model of a metric uses each old task, and whether outcomes confirm it.
+    """Tabulates how much a metric's model uses each old task, and whether new outcomes confirm it.
 
-    The report describes the model that chose the last trials. This model lacks later outcomes.
+    The report describes the model that chose the last trials. Outcomes that came later are not in
+    this model.
 
     Args:
         client: A client with a :func:`transfer_generation_strategy` that has chosen a trial.
         metric: The metric; it may be omitted if only one metric has a history.
 
     Returns:
-        The table, see ``transfer_report`` of :class:`ScaMLGP`. For metrics to minimize and to
-        maximize, the outcomes of a helpful old task rise where the new outcomes rise.
+        The table; see ``transfer_report`` of :class:`ScaMLGP`. An old task is helpful if its
+        outcomes rise where the new outcomes rise. This also holds for metrics to minimize.
 
     Raises:
-        UserInputError: If no model has chosen a trial yet, the metric has no transfer model, or
-            ``metric`` is missing and several metrics have a transfer model.
-        ValueError: If the model has no posterior of each old task.
+        UserInputError: If no transfer model has chosen a trial yet, or ``metric`` has no transfer
+            model. Also if ``metric`` is missing and several metrics have a transfer model.
+        ValueError: If the model has no separate posterior for each old task.
 
     Example:
         >>> from ax.api.configs import RangeParameterConfig
@@ -298,7 +304,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     adapter = getattr(client._maybe_generation_strategy, "adapter", None)
     if not isinstance(adapter, TransferAdapter):
         raise UserInputError(
-            "No transfer model has chosen a trial since the client was made or loaded: call "
+            "No transfer model has chosen a trial since the client was created or loaded: call "
             "get_next_trials() first."
         )
     surrogate = cast(BoTorchGenerator, adapter.generator).surrogate
@@ -312,7 +318,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
         (metric,) = found
     if metric not in found:
         raise UserInputError(
-            f"There are transfer models of {sorted(found) or 'no metric'}, and metric is "
-            f"{metric!r}: name a metric with a transfer model."
+            f"metric is {metric!r}, and transfer models exist for {sorted(found) or 'no metric'}: "
+            "give a metric with a transfer model as metric=."
         )
     return report.transfer_report(found[metric])

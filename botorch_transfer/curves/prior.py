@@ -1,19 +1,22 @@
-r"""``CurvePrior``: predicts the final outcome from a part of the learning curve.
+r"""``CurvePrior``: predicts the final outcome of a run from the beginning of its learning curve.
 
-At a share ``t`` of the full length, the smoothed value is ``u`` and the improvement since ``t / 2``
-is ``d``, both in units of the task's complete outcomes. The final outcome is
+At a share ``t`` of the full length, the smoothed value of the curve is ``u``, and the improvement
+since ``t / 2`` is ``d``. Both are scaled by the location and scale of the task's final outcomes,
+the task's unit. The final outcome is
 
 .. code-block:: text
 
     f = u + (w + b)ᵀ (1, u, d) + e        b ~ N(0, D),  e ~ N(0, σ² (1 + min(u, 0)²))
 
 with coefficients ``w`` of all tasks, and a task's own shift and slopes ``b``. Expectation
-maximization learns ``w``, ``D`` and ``σ²`` at some shares, and a run uses the nearest share. A
-factor on ``D`` and ``σ²`` makes nine in ten outcomes of left-out tasks lie in their 90 % band.
+maximization learns ``w``, ``D`` and ``σ²`` at fixed shares, the knots. The prediction for a run
+uses the knot nearest to the run's share. ``D`` and ``σ²`` are scaled so that nine in ten final
+outcomes of left-out tasks lie in their 90 % band.
 
-Complete runs of the new study have known outcomes, and condition its ``b``. Their residuals and the
-distance of ``b`` from zero determine a factor on all variances of the study. The factor is above
-one if the history misleads, and below one if the old tasks are noisier than the new study.
+In a new study, the complete runs determine the posterior of the study's ``b``. The residuals of
+these runs and the distance of ``b`` from zero determine a factor on all variances of the study. The
+factor is above one if the history misleads, and below one if the old tasks are noisier than the new
+study.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ STOPPED = ("stopped", "pruned", "early_stopped", "early stopped")
 #: Status words of a complete run.
 COMPLETE = ("complete", "completed", "finished", "done")
 
-#: Absolute value from which on an outcome counts as diverged, because its square may overflow.
+#: An outcome with at least this absolute value counts as diverged: its square may overflow.
 DIVERGED = 1e100
 
 #: Shares of the full length at which the prior is learned.
@@ -50,28 +53,31 @@ KNOTS: Values = np.array(
     [0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 )
 
-#: Share of a curve whose last values are averaged. It shrinks to one value at the full length.
+#: Size of the window of last values that are averaged, as a share of the curve. The window shrinks
+#: to one value at the full length.
 WINDOW = 0.2
 
-#: Bounds of value and improvement. Half of a value's excess over a bound is expected to remain.
+#: Bounds of value ``u`` and improvement ``d``. Half of a value's excess over a bound is expected to
+#: remain in the final outcome.
 LEAST, MOST = np.array([-4.0, -1.0]), np.array([3.0, 4.0])
 
 #: Prior variance of a task's own coefficients, which has the weight of one task.
 USUAL_VARIANCE = np.array([0.1, 0.05, 0.1])
 
-#: Number of runs that set a left-out task's unit, steps of a fit, and maximum number of folds.
+#: Number of runs that determine a left-out task's unit, number of steps of a fit, and maximum
+#: number of folds.
 NUM_SEEN, NUM_STEPS, MAX_FOLDS = 3, 30, 20
 
-#: Maximum number of complete runs, the last ones, to learn from in a pruning decision.
+#: A pruning decision learns from at most this number of complete runs: the last complete runs.
 MAX_COMPLETE = 30
 
 #: Degrees of freedom of Student-t errors, and number of reweighting rounds for outliers.
 DEGREES, NUM_REWEIGHTED = 4.0, 3
 
-#: Weight of the old tasks' spread, in complete runs of the study.
+#: Weight of the old tasks' variances in the study's variances, as a number of complete runs.
 TRUST = 2.0
 
-#: Share of the full length from which on a run is never stopped.
+#: A run that has reached this share of the full length is never stopped.
 LATEST = 0.9
 
 #: Minimum number of points of a complete curve to learn from.
@@ -92,7 +98,7 @@ class Curve(NamedTuple):
         values: An ``n`` array of outcomes to be maximized; NaN if a step has no outcome.
         stopped: Whether the run was stopped early; ``None`` if unknown.
         task: The name of the task.
-        row: The position of the last row in the table.
+        row: The position of the curve's last row in the table.
 
     Example:
         >>> Curve(np.array([1.0, 2.0]), np.array([-0.7, -0.5])).diverged
@@ -113,7 +119,7 @@ class Curve(NamedTuple):
     def in_logarithms(self) -> Curve:
         """Returns the curve of the outcome's logarithm, with NaN for outcomes without a logarithm.
 
-        The outcomes may all be negative, as the negatives of positive losses are.
+        If the outcomes are negated losses, the result is the negated logarithm of the losses.
         """
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
@@ -137,9 +143,10 @@ def read_curves(
         step: The column of the step.
         goal: Whether small or large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. If each step occurs once in
-            a run, its rows may be in any order. Otherwise, and by default, rows are in the order of
-            the table, and a new run starts at each row whose step does not grow.
+        run: The columns whose values are the same in all rows of a run. The rows of a run may be in
+            any order, unless a step occurs repeatedly. If a step occurs repeatedly, or without
+            ``run``, the rows keep the table's order, and a new run starts at each row whose step
+            does not grow.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -165,7 +172,7 @@ def read_curves(
             )
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
-    problem = "which is no number: correct it, or empty the cell of a run without a curve"
+    problem = "which is not a number: correct it, or leave it empty if the run has no curve"
     refuse_cell(bad, frame[step], problem)
     values = numbers(frame, outcome)
     values = np.where(np.abs(values) < DIVERGED, values, np.nan)
@@ -196,9 +203,8 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         usual: The full length of other tasks, if there are any.
 
     Returns:
-        The last step of the runs whose status is complete. Without such runs, it is the largest
-        step if two runs have reached it or ``usual`` is missing; otherwise the larger of this step
-        and ``usual``.
+        The last step of the runs whose status is complete. Without such runs, the largest step of
+        all runs. If only one run has reached this step and ``usual`` is larger, ``usual``.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -274,7 +280,7 @@ class CurvePrior(Saved):
         """Learns the prior from the complete curves of a table, and ignores all other curves.
 
         Args:
-            frame: The table, one row a step.
+            frame: The table, with one row per step.
             outcome: The column of the outcome.
             step: The column of the step; tasks may have different lengths and spacings.
             goal: Whether small or large outcomes are good.
@@ -300,7 +306,7 @@ class CurvePrior(Saved):
     def of_curves(
         cls, curves: Sequence[Curve], config: dict[str, Any] | None = None
     ) -> Self | None:
-        """Learns the prior from curves that have been read before.
+        """Learns the prior from curves instead of a table.
 
         Args:
             curves: The curves of all tasks.
@@ -324,7 +330,7 @@ class CurvePrior(Saved):
         return read_curves(table, task=task, **self.config)
 
     def predict(self, runs: DataFrame) -> DataFrame:
-        """Predicts the final outcomes of the runs of one task, from a table with one row a step.
+        """Predicts the final outcomes of the runs of one task, from a table with one row per step.
 
         Args:
             runs: The table, with the columns that the prior was fitted to except for the task.
@@ -332,8 +338,8 @@ class CurvePrior(Saved):
         Returns:
             The last row of each run with three further columns: ``predicted_mean`` and
             ``predicted_std`` of the final outcome in the outcome's unit, and ``share``, the share
-            of the full length that the run has reached. Complete runs have their known outcome and
-            no uncertainty. Diverged runs have NaN.
+            of the full length that the run has reached. The mean of a complete run is its outcome,
+            with standard deviation zero. Diverged runs have NaN.
 
         Raises:
             InputDataError: If a column is missing.
@@ -353,7 +359,7 @@ class CurvePrior(Saved):
             curves: All curves of the task. Complete curves determine the task's shift and slopes.
 
         Returns:
-            The moments.
+            The means and variances of the final outcomes.
         """
         study = Study(curves, float(self.length))
         learned = {name: buffer.double().cpu().numpy() for name, buffer in self.named_buffers()}
@@ -373,14 +379,14 @@ class CurvePrior(Saved):
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
         """Decides whether a run will probably end worse than the best run of its task.
 
-        The best run is the best complete run, or without a complete run the run with the best
-        prediction. A run is not hopeless if it is ahead of the best run at the same step, if it is
-        the only run, or if it is nearly complete.
+        The best run is the best complete run. If no run is complete, the best run is the run with
+        the best prediction. A run is not hopeless if it is ahead of the best run at the same step,
+        if it is the only run, or if it is nearly complete.
 
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: The probability of a worse end above which a run is hopeless.
+            probability: A run is hopeless if it ends worse with more than this probability.
 
         Returns:
             Whether the run is hopeless. A diverged run is always hopeless.
@@ -446,9 +452,9 @@ class Study:
 
 
 def _smoothed(at: Values, values: Values, t: Values) -> Values:
-    """Averages the last values of a curve up to each share ``t``, or returns its first value."""
+    """Averages the last values up to each share ``t``; the first value if all values are later."""
     best = values.max()
-    # Huge early values of a run that nearly diverged would cost the sums their precision.
+    # Clips huge values of a run that nearly diverged, because they would make the sums imprecise.
     total = np.cumsum(np.maximum(values, best - 1e4 * (best - np.median(values))) - best)
     total = np.concatenate([[0.0], total])
     last = np.searchsorted(at, t + 1e-9, side="right").clip(1)
@@ -465,7 +471,7 @@ def _middle_and_spread(values: Values) -> tuple[Any, Any]:
 
 
 def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
-    """Estimates a task's location and scale from the usual unit and the outcomes in axis 0."""
+    """Estimates a task's location and scale from its outcomes along axis 0 and the usual unit."""
     log_scale, of_log_scale, center, of_center = usual
     n = len(seen)
     if n == 0:
@@ -478,7 +484,7 @@ def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
 
 
 def _usual_unit(finals: Sequence[Values]) -> Values:
-    """Returns mean and variance over tasks of the scale's logarithm and of the location."""
+    """Computes the usual unit: mean and variance over tasks of log scale, then of location."""
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]
     if len(scales) == 0:
@@ -512,7 +518,8 @@ def _sums(
 ) -> tuple[Values, Values, Values, int]:
     """Sums ``xxᵀ``, ``xy`` and ``y²`` over a task's complete runs, and counts these runs.
 
-    Outliers from the regression so far have smaller weights, as with Student-t errors.
+    Runs with a large residual of the regression ``learned`` get smaller weights, as with Student-t
+    errors.
     """
     x, level, factor = _features(study.at_knots[study.teaches], *unit)
     y = ((study.last[study.teaches, None] - unit[0]) / unit[1] - level).clip(-4.0, 4.0)
@@ -561,7 +568,7 @@ def _maximized(sums: Sequence[tuple[Values, Values, Values, int]]) -> dict[str, 
 
 
 def _learned(studies: Sequence[Study]) -> dict[str, Values]:
-    """Fits all tasks, and scales variances so that 90 % bands cover outcomes of left-out tasks."""
+    """Fits all tasks; scales variances so that 90 % bands cover 90 % of left-out outcomes."""
     finals = [study.last[study.teaches] for study in studies]
     usual, num_folds = _usual_unit(finals), min(len(studies), MAX_FOLDS)
     units, learned = [_unit(usual, final) for final in finals], _START
@@ -587,9 +594,9 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
         covered = np.cumsum(weight[order], axis=0) / weight.sum()
         at = np.take_along_axis(z, order, axis=0)[(covered < 0.9).sum(axis=0), range(len(KNOTS))]
         factor = (at / WIDTH_90).clip(0.5, 10.0) ** 2
-    # A single task may be the new study itself, whose residuals must not count twice.
+    # A single old task may be the new study itself. Its residuals must not count twice.
     learned = {"unit": usual, **learned, "trust": np.array(TRUST if errors else 1e9)}
-    for name in ("task_variance", "noise"):  # both must not grow along the curve
+    for name in ("task_variance", "noise"):  # neither may grow along the curve
         scaled = (learned[name].T * factor)[..., ::-1]
         learned[name] = np.maximum.accumulate(scaled, axis=-1)[..., ::-1].T.copy()
     return learned

@@ -1,4 +1,4 @@
-"""Converts tables with learning curves into tables with one row a run."""
+"""Converts tables with learning curves into tables with one row per run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from botorch_transfer.data.measurements import FATE, logarithms, numbers, varian
 
 logger = logging.getLogger(__name__)
 
-#: Maximum standard error of old partial runs that count, as a share of their task's spread.
+#: An old partial run is left out if the standard error of its predicted outcome exceeds this share
+#: of the standard deviation of the task's complete outcomes.
 SURE = 0.5
 
 
@@ -32,7 +33,7 @@ class CurveColumns(NamedTuple):
     status: str = "status"
 
     def read(self, table: DataFrame | None, outcome: Any, task: str | None) -> list[Curve]:
-        """Reads the curves of one outcome. Without its column or steps, there are no curves."""
+        """Reads the curves of one outcome; none if the column of outcomes or steps is missing."""
         if table is None or self.step not in table.columns or outcome.name not in table.columns:
             return []
         if outcome.log:
@@ -48,7 +49,8 @@ class OwnCurves(NamedTuple):
     Args:
         step: The column of the step.
         curves: The curves. The ``row`` of a curve is a position in the table of runs.
-        prior: The prior that predicts final outcomes; ``None`` as long as no run is complete.
+        prior: The prior that predicts final outcomes; ``None`` if there is no complete run, neither
+            in this study nor among the old runs.
     """
 
     step: str
@@ -69,7 +71,7 @@ def one_row_a_run(
     columns: CurveColumns,
     task: str,
 ) -> tuple[DataFrame | None, DataFrame | None, dict[str, OwnCurves]]:
-    """Replaces complete learning curves by final outcomes, and partial curves by predictions.
+    """Replaces the rows of each complete run by its outcome, and of each partial run by a forecast.
 
     Args:
         history: Old runs of other tasks.
@@ -82,8 +84,8 @@ def one_row_a_run(
         The table of old runs, the table of this study's runs, and the curves of this study's runs
         by outcome. A run that diverged has an infinite outcome. Rows without a step do not change.
         The tables have a column with the variances of predicted outcomes
-        (:func:`variance_column`). This study's partial runs are pending until a run is complete.
-        Old partial runs with an uncertain outcome are left out.
+        (:func:`variance_column`). Without any complete run, nothing can be predicted, and this
+        study's partial runs are pending. Old partial runs with an uncertain outcome are left out.
 
     Raises:
         InputDataError: If a step is not a number.
@@ -107,7 +109,11 @@ def _with_ends(
     prior: CurvePrior | None,
     sure: float = np.inf,
 ) -> tuple[Any, set[int]]:
-    """Replaces the outcomes in the runs' last rows, and returns the rows with a known outcome."""
+    """Replaces the outcomes in the runs' last rows by known or predicted outcomes.
+
+    Returns:
+        The table, and the positions of the rows that have an outcome.
+    """
     if not curves:
         return table, set()
     rows = np.array([curve.row for curve in curves])
@@ -118,7 +124,7 @@ def _with_ends(
     replaced = {outcome.name: Series(cells, table.index).infer_objects()}
     table = table.assign(**replaced, **{variance_column(outcome.name): variance})
     fate = table[FATE].to_numpy(dtype=object, copy=True)
-    stopped = rows[[curve.stopped is True for curve in curves]]  # an outcome may be predicted
+    stopped = rows[[curve.stopped is True for curve in curves]]  # may have a predicted outcome
     fate[stopped[fate[stopped] == "ended"]] = ""
     table[FATE] = fate
     return table, set(rows[~np.isnan(ends)].tolist())
@@ -140,7 +146,7 @@ def predicted_ends(
     log: bool = False,
     sure: float = np.inf,
 ) -> tuple[Values, Values]:
-    """Predicts the final outcomes of runs of several tasks, for each task from its own runs.
+    """Predicts the final outcomes of runs of several tasks, each task from its own runs.
 
     Args:
         prior: The prior; if it is ``None``, only complete runs have an outcome.
@@ -152,8 +158,8 @@ def predicted_ends(
 
     Returns:
         The outcomes and their variances in the order of the curves. An outcome is NaN if it is too
-        uncertain, and infinite if the run diverged. With ``log``, the variances belong to the
-        logarithm.
+        uncertain, and infinite if the run diverged. With ``log``, the variances are variances of
+        the logarithm.
     """
     mean, variance = np.full((2, len(curves)), np.nan)
     for task in dict.fromkeys(curve.task for curve in curves):

@@ -1,10 +1,9 @@
 """Source data: the evaluations of earlier tasks, in one validated form.
 
-Every method of this package takes source data as tensors, as BoTorch's ``SupervisedDataset``s, or
-as a mapping from task names to either. ``as_datasets`` validates source data, and
-``from_dataframe`` makes source data from a table of old runs. Methods that learn from several
-search spaces take ``Domain``s. A domain is one search space with the source tasks that were
-evaluated in it.
+Source data are a list of tasks, or a mapping from task names to tasks. A task is a tuple of tensors
+or BoTorch's ``SupervisedDataset``. ``as_datasets`` validates source data, and ``from_dataframe``
+makes source data from a table of old runs. Methods that learn from several search spaces take
+``Domain``s. A domain is one search space with the source tasks that were evaluated in it.
 """
 
 from botorch_transfer.data.datasets import (

@@ -1,4 +1,4 @@
-"""Checks the columns of tables of old runs: finds renamed, absent and ambiguous columns."""
+"""Renames and checks the columns of tables of old runs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         The table with the new names.
 
     Raises:
-        InputDataError: If the table lacks a column to rename, or has a column of the new name.
+        InputDataError: If the table lacks a column that ``rename`` names, or if two columns would
+            have the same name.
     """
     for old in rename:
         if old not in frame.columns:
             raise InputDataError(
-                f"rename= has the column {old!r}, which the table lacks"
+                f"rename= names the column {old!r}, which the table lacks"
                 f"{_hint(old, frame.columns)}: correct the old name."
             )
     names = [rename.get(name, name) for name in frame.columns]
     if twice := [name for name in rename.values() if names.count(name) > 1]:
-        raise InputDataError(f"rename gives two columns the name {twice[0]!r}: drop one of them.")
+        raise InputDataError(f"rename= gives two columns the name {twice[0]!r}: drop one of them.")
     return frame.set_axis(names, axis=1)
 
 
@@ -49,15 +50,16 @@ ENOUGH_LETTERS = 3
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:
-    """Finds the column that a name most likely means, if the table has no column of that name.
+    """Finds the column that a name most likely means, if no column has exactly this name.
 
     Args:
         name: The name.
         columns: The table's columns.
 
     Returns:
-        A column whose name is similar, an abbreviation or a longer form of ``name``, or consists
-        of its initials. ``None`` if the table has no such column.
+        A column with a similar name, or a column such that one of the two names abbreviates the
+        other. An abbreviation is the beginning or the initials of a name. ``None`` if there is no
+        such column.
 
     Example:
         >>> likely_column("learning_rate", ["Learning rate", "momentum"])
@@ -87,7 +89,7 @@ def _forms(name: str) -> tuple[str, str | None]:
 
 def _hint(name: str, columns: Collection[Any]) -> str:
     likely = likely_column(name, columns)
-    return f" (but {likely!r})" if likely is not None else ""
+    return f" (a similar column is {likely!r})" if likely is not None else ""
 
 
 def check_columns(
@@ -103,12 +105,12 @@ def check_columns(
         frame: The table.
         space: The search space.
         named: Pairs of an argument and the column that it names.
-        missing: Values of parameters that the table does not record.
+        missing: Mapping from parameters that the table does not record to their values.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
     Raises:
-        InputDataError: If a column is absent or occurs twice, or if a parameter's column likely
-            has another name.
+        InputDataError: If a column is absent, occurs twice or has two meanings, or if a parameter's
+            column likely has another name.
         ValueError: If ``missing`` has a name that is not a parameter of the space.
     """
     used: dict[Any, str] = dict.fromkeys(space.columns, "a parameter")
@@ -123,12 +125,14 @@ def check_columns(
         other = used.setdefault(column, kind)
         if other != kind and (argument, other) != ("task", "a parameter"):
             raise InputDataError(
-                f"The column {column!r} is both {other} and {kind}: name another by {argument}=."
+                f"The column {column!r} is both {other} and {kind}: name another column by "
+                f"{argument}=."
             )
     check_table(frame, used)
     if unknown := [name for name in missing if name not in space.columns]:
         raise ValueError(
-            f"missing= names {unknown[0]!r}, no parameter: use one of {', '.join(space.columns)}."
+            f"missing= names {unknown[0]!r}, which is no parameter: use one of "
+            f"{', '.join(space.columns)}."
         )
     left = [column for column in frame.columns if column not in used]
     absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]
@@ -141,7 +145,7 @@ def check_columns(
                 f"value in the old runs by missing={{{name!r}: ...}}, None if it is unknown."
             )
         if changed:
-            text = f"No old run has {name!r}: the old runs carry no information about it"
+            text = f"No old run records {name!r}: old runs carry no information about it"
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:
                 text += f". But old runs have a column {fits[0]!r} with values in its range: "

@@ -19,10 +19,12 @@ SourceData: TypeAlias = SupervisedDataset | tuple[Tensor, Tensor] | tuple[Tensor
 #: Default memory limit of exact joint models: about 10,000 points in double precision.
 MAX_JOINT_BYTES = 8 * 2**30
 
-#: Number of ``n x n`` matrices in memory during a gradient of the likelihood (9 to 12 measured).
+#: Number of ``n x n`` matrices in memory while a gradient of the marginal likelihood is computed (9
+#: to 12 measured).
 _MATRICES_IN_FLIGHT = 10
 
-#: Largest magnitude of inputs, outcomes and noise variances; larger squares may overflow.
+#: Largest allowed magnitude of inputs, outcomes and noise variances. The square of a larger number
+#: may overflow.
 LARGEST = 1e100
 
 
@@ -31,17 +33,17 @@ def as_datasets(
 ) -> list[SupervisedDataset]:
     """Validates source data, and converts them to a list of data sets.
 
-    Tensors are shared, not copied. Data sets in a sequence are returned unchanged. In a mapping,
-    each task gets its key as outcome name, because BoTorch distinguishes tasks by ``outcome_names``
-    (see ``MultiTaskDataset``). ``task_names`` of the result then returns the keys. A task may have
-    constant outcomes, a single point or repeated inputs. Some tasks may have ``Yvar``, and some
-    not.
+    Tensors are shared, not copied. Data sets in a sequence are returned unchanged. If ``sources``
+    is a mapping, the outcome name of each returned data set is the task's key, because BoTorch
+    distinguishes tasks by ``outcome_names`` (see ``MultiTaskDataset``). A task may have constant
+    outcomes, a single point or repeated inputs. Tasks with ``Yvar`` and tasks without ``Yvar`` may
+    be mixed.
 
     Args:
         sources: The source tasks, in a sequence or as a mapping from task names. Each task is a
-            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``: an ``n_i x d`` tensor of inputs,
-            an ``n_i x 1`` tensor of outcomes, which are maximized, and an ``n_i x 1`` tensor of
-            noise variances.
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. ``X`` is an ``n_i x d`` tensor of
+            inputs, and ``Y`` an ``n_i x 1`` tensor of outcomes, which are maximized. ``Yvar`` is an
+            ``n_i x 1`` tensor of noise variances.
 
     Returns:
         One data set per task, in the same order.
@@ -84,7 +86,7 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     Returns:
         The keys of a mapping. For a sequence, the outcome name of each data set, and "source task
         0", "source task 1", ... for tensors. If two of these names are equal (outcomes are often
-        called "y"), all tasks are numbered like that.
+        called "y"), the names of all tasks are "source task 0", "source task 1", ...
 
     Raises:
         InputDataError: If there are no tasks, or ``sources`` is one task instead of a sequence of
@@ -107,7 +109,9 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if is_one or any(isinstance(value, Tensor) for value in sources):
         raise InputDataError("The source data are one task: put the task into a list.")
     if len(sources) == 0:
-        raise InputDataError("There are no source tasks: pass at least one, or use SingleTaskGP.")
+        raise InputDataError(
+            "There are no source tasks: pass at least one task, or use SingleTaskGP."
+        )
     if isinstance(sources, Mapping):
         names = [str(name) for name in sources]
         if len(set(names)) < len(names):
@@ -146,7 +150,7 @@ def check_joint_size(
         num_points: Number of points of all tasks, including the target.
         dtype: Data type of the model.
         max_bytes: Memory limit of the model.
-        instead: The remedy, for the message.
+        instead: What the user can do instead, for the message.
 
     Raises:
         InputDataError: If a gradient of the marginal likelihood needs more than ``max_bytes``.
@@ -167,11 +171,11 @@ def evenly_spaced(length: int, most: int) -> list[int]:
     """Chooses evenly spaced indices, from the first to the last.
 
     Args:
-        length: How many there are.
+        length: The number of items to choose from.
         most: The maximum number of indices.
 
     Returns:
-        At most ``most`` indices in ascending order; the middle index if ``most`` is one.
+        At most ``most`` indices in ascending order; only the middle index if ``most`` is one.
 
     Example:
         >>> evenly_spaced(9, 3), evenly_spaced(9, 1), evenly_spaced(2, 3)
@@ -229,7 +233,7 @@ def check_type(what: str, value: Any) -> None:
         value: The value.
 
     Raises:
-        InputDataError: If the value is no tensor, or has another data type.
+        InputDataError: If the value is no tensor, or its data type is neither float32 nor float64.
     """
     if not isinstance(value, Tensor):
         raise InputDataError(
@@ -251,7 +255,8 @@ def _check_agreement(
         )
     if dataset.feature_names != features and sorted(dataset.feature_names) == sorted(features):
         raise InputDataError(
-            f"Task {name!r} has the inputs of task {first_name!r} in another order: reorder its X."
+            f"Task {name!r} has the inputs of task {first_name!r} in another order: reorder its "
+            "columns."
         )
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
         if (tensor.dtype, tensor.device) != (X.dtype, X.device):

@@ -60,10 +60,10 @@ def default_context(
 class Domain:
     """One search space with the source tasks that were evaluated in it.
 
-    Use it for methods that transfer between search spaces (HyperBO+, MPHD); they learn from several
-    domains. Two domains may differ in the number and meaning of their inputs. All tasks of one
-    domain have the same inputs. Outcomes are maximized. Inputs lie in the unit cube, or
-    ``input_transform`` maps them to the unit cube.
+    Use domains for methods that transfer between search spaces (HyperBO+, MPHD): these methods
+    learn from several domains. Two domains may differ in the number and meaning of their inputs.
+    All tasks of one domain have the same inputs. Outcomes are maximized. Inputs lie in the unit
+    cube, or ``input_transform`` maps them to the unit cube.
 
     Args:
         source_data: The source tasks, in a sequence or as a mapping from task names; see
@@ -71,7 +71,7 @@ class Domain:
         discrete_dims: Indices of the inputs that take only finitely many values; the remaining
             inputs are continuous.
         context: A ``d x s`` tensor: ``s`` numbers that describe each input. All domains have the
-            same ``s``. By default MPHD's context (see ``default_context``).
+            same ``s``. By default, the context features of ``default_context``.
         name: The domain's name, for messages.
         input_transform: A frozen transform of raw inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``.
@@ -133,7 +133,8 @@ class Domain:
                 encoding is an input.
             outcome: Column with the outcome.
             task: Column with the name of the task.
-            context: As in the constructor, one row for each of ``space.feature_names``.
+            context: A ``d x s`` tensor as in the constructor: one row for each of
+                ``space.feature_names``.
             name: The domain's name.
             **options: Further options of ``from_dataframe``: ``goal``, ``failed``, ``noise``,
                 ``missing``.
@@ -171,7 +172,7 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
         steps: The transforms.
 
     Returns:
-        The transformed data sets by task name, or the transformed domains.
+        A mapping from task names to transformed data sets, or a list of transformed domains.
 
     Raises:
         InputDataError: If a transformed outcome is not finite; the message names the task.
@@ -186,7 +187,7 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
-    """Returns the sorted indices of discrete inputs, each of them once and not negative."""
+    """Returns sorted, distinct indices of discrete inputs; converts negative indices."""
     try:
         return tuple(sorted({range(dim)[index] for index in discrete_dims}))
     except (IndexError, TypeError) as error:

@@ -1,7 +1,9 @@
-"""Reads outcomes as people record them: bounds, marks, errors, words, codes, and failures.
+"""Reads outcomes as people record them, such as ``>95``, ``29*``, ``18 ± 2``, ``n.d.`` and -999.
 
 Read this to see how a cell of an outcome or of a status is interpreted. :func:`measured` replaces
-cells of outcomes by numbers, and adds a column with the fate of each run.
+cells of outcomes by numbers, and adds a column with the fate of each run. The *fate* is whether the
+run has failed or has ended without an outcome. A *code* is a number in place of a missing outcome,
+such as -999.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
-#: Column that :func:`measured` adds: ``"failed"``, ``"ended"`` (without an outcome), or empty.
+#: Column of fates that :func:`measured` adds. Its cells are ``"failed"``, ``"ended"`` (without an
+#: outcome) or, for all other runs, empty.
 FATE = "botorch_transfer: fate"
 
 
@@ -49,7 +52,7 @@ ENDED = _words(
     "stopped, early stopped, pruned, not measured, not determined, nd, nm"
 )
 
-#: Status words that do not matter: the run is done if it has an outcome, otherwise pending.
+#: Status words without effect: the run is done if it has an outcome, otherwise pending.
 NEUTRAL = _words(
     "ok, okay, done, complete, completed, finished, success, successful, succeeded, good, valid, "
     "yes, true, passed, closed, waiting, queued, scheduled, planned, proposed, suggested, "
@@ -59,15 +62,15 @@ NEUTRAL = _words(
 #: Words in an outcome or a status that mean an empty cell.
 EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
 
-#: Words of failure that have other meanings next to a number, as in ``0.3 (error 0.1)``.
+#: Words in ``FAILED`` that have another meaning next to a number, as in ``0.3 (error 0.1)``.
 VAGUE = _words("error, inf, infinity, nr, np, invalid")
 
-#: Words that negate a word of failure, as in ``no error``.
+#: Words that negate a word in ``FAILED``, as in ``no error``.
 NEGATIONS = _words("free, no, none, not, without")
 
 _NUM = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 MARKS = re.compile(r"(?:\s*[*†‡§#!?^]+|\s+\([^)]*\)|\s*\[[^\]]*\])+\s*$")
-#: A number with a bound, a standard error or a unit.
+#: A number, optionally with a bound, a standard error and a unit.
 CELL = re.compile(
     r"\s*(?:(?P<above>>=?|=>|≥|≫|above|over|more than|greater than|at least)"
     r"|(?P<below><=?|=<|≤|≪|below|under|less than|at most|up to)"
@@ -82,12 +85,13 @@ USUAL_CODE = re.compile(
     r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
 )
 
-#: Least distance of a code from all other outcomes, relative to their 5 % to 95 % range. The limits
-#: are for a usual code that repeats, a usual code that occurs once, and any other number that
-#: occurs at least three times.
+#: Least distance of a code from all other outcomes, divided by the 5 % to 95 % range of the other
+#: outcomes. ``FAR`` is for a usual code that occurs several times, ``FAR_ONCE`` for a usual code
+#: that occurs once, and ``FAR_ODD`` for any other number that occurs at least three times.
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
 
-#: Share of a limit by which ``>5`` violates ``<= 5``.
+#: The outcome ``>5`` under the constraint ``<= 5`` is read as 5 plus this share of 5, so that it
+#: violates the constraint.
 BEYOND_LIMIT = 0.01
 
 #: Log messages by the kind of the cell.
@@ -95,9 +99,9 @@ KINDS = {
     "bound": "Bounds count as the number in them: %s",
     "mark": "Marks on numbers are ignored: %s",
     "error": "Numbers after ± are standard errors: %s",
-    "word": "Cells without a number are no outcome, and the run has ended: %s",
+    "word": "Cells without a number count as a missing outcome of a run that has ended: %s",
     "failed": "Words count as failures: %s",
-    "noise": "Cells without a number are empty standard errors: %s",
+    "noise": "Cells without a number count as empty standard errors: %s",
 }
 
 
@@ -105,8 +109,9 @@ class Cell(NamedTuple):
     """Meaning of one cell.
 
     Args:
-        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is no number; or empty.
-        number: The number as text, maybe with a unit; or the content of a cell that is not text.
+        kind: A key of :data:`KINDS`. ``"wrong"`` if the cell has digits but is no number. Empty for
+            a plain number and for an empty cell.
+        number: The number as text, maybe with a unit. For a cell that is not text, its content.
         error: The standard error as text, maybe with a unit.
         side: 1 if the true outcome is larger than the number, -1 if it is smaller, otherwise 0.
     """
@@ -118,7 +123,7 @@ class Cell(NamedTuple):
 
 
 def error_column(outcome: str) -> str:
-    """Returns the name of the column of standard errors from cells such as ``18 ± 2``."""
+    """Returns the name of the column for the standard errors of cells such as ``18 ± 2``."""
     return f"{outcome} (standard error)"
 
 
@@ -129,24 +134,25 @@ def measured(
     task: str | None = None,
     places: Sequence[str] = (),
 ) -> list[Any]:
-    """Replaces outcomes as people record them by numbers, and finds the fate of each run.
+    """Replaces the cells of outcomes by numbers, and finds the fate of each run.
 
     ``>95`` is read as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error of 2. A
     word such as ``n.d.`` means that the run has ended without an outcome. A run has failed if its
-    status or an outcome has a word of failure, or if an outcome is infinite. A code such as -999
+    status or an outcome has a word in ``FAILED``, or if an outcome is infinite. A code such as -999
     means a missing outcome. If the code is worse than the other outcomes, the run has failed. The
     log reports each kind of cell once.
 
     Args:
-        tables: Tables that share the search for codes, such as old runs and the study's runs.
+        tables: Tables such as old runs and the study's runs, or ``None``. Codes are searched in the
+            outcomes of all tables together.
         outcomes: The outcomes. A table may lack columns of outcomes.
         status: The column with the status of a run. A table may lack this column.
         task: The column with the name of the task. A table may lack this column.
-        places: Names of the tables for messages, such as "In the runs".
+        places: Prefixes of error messages, one for each table, such as "In the runs".
 
     Returns:
-        The tables with numeric outcomes, the column :data:`FATE`, and columns of standard errors
-        (:func:`error_column`) where outcomes have them.
+        The tables with numeric outcomes and the column :data:`FATE`. If cells of an outcome have
+        standard errors, the table also has a column of standard errors (:func:`error_column`).
 
     Raises:
         InputDataError: If a cell has digits but is no number, or a standard error is negative.
@@ -268,7 +274,7 @@ def _word(cell: Any) -> str:
 
 
 def _fate(word: str) -> str:
-    """Returns the fate that a text or its beginning means, as in ``failed: no memory``; or ""."""
+    """Returns the fate that the first words mean, as in ``failed: no memory``; otherwise ""."""
     tokens = word.split()
     beginnings = {" ".join(tokens[:number]) for number in (1, 2, 3)}
     if beginnings & FAILED and not (NEGATIONS - {"no"}) & {*tokens}:
@@ -287,7 +293,8 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     if unknown:
         text = (
             "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. Such "
-            "a run counts if it has an outcome. Otherwise it is pending, or an old run is left out"
+            "a run counts if it has an outcome. Without an outcome, a new run is pending, and an "
+            "old run is left out"
         )
         logger.warning(text, len(unknown), _place(frame, task, status, unknown[0]))
     return fate
@@ -297,7 +304,9 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
 
 
 def codes(values: Array) -> list[float]:
-    """Finds numbers that code a missing outcome: usual or repeated ones far from all others.
+    """Finds codes of missing outcomes: numbers far from all other outcomes.
+
+    A code is a usual code, such as 999, or a number that occurs several times.
 
     Args:
         values: The outcomes of all tables; NaN where an outcome is missing.
@@ -317,7 +326,7 @@ def codes(values: Array) -> list[float]:
     ends = inner[[0, -1]]
     apart = np.maximum(levels[ends[0]] - levels, levels - levels[ends[1]])
     candidates = {*np.flatnonzero(usual & (apart > 0)).tolist(), *ends[counts[ends] > 1].tolist()}
-    for i in sorted(candidates, key=lambda i: float(apart[i])):  # from the inside
+    for i in sorted(candidates, key=lambda i: float(apart[i])):  # nearest first
         rest = ~usual & (np.arange(len(levels)) != i)
         if _is_code(levels[i], counts[i], bool(usual[i]), np.repeat(levels[rest], counts[rest])):
             found.append(float(levels[i]))
@@ -328,7 +337,7 @@ def codes(values: Array) -> list[float]:
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
     """Returns whether a number is so far from all other outcomes that it counts as a code."""
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
-    is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative one
+    is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative number
     if is_negative and is_usual and len(others):
         enough = 0.0
     elif len(np.unique(others)) < 3:
@@ -354,9 +363,9 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         first = next(table for table in tables if (table[outcome.name] == code).any())
         row = int((first[outcome.name] == code).to_numpy().argmax())
         text = (
-            "The column %r has the code %g, %s, far from all other outcomes: empty such cells, or "
+            "The column %r has the code %g, %s, which is far from all other outcomes: empty such "
         )
-        text += "correct them. The code counts as a missing outcome"
+        text += "cells, or correct them. The code counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _place(first, task, outcome.name, row))
         for table in tables:
@@ -374,7 +383,7 @@ def numbers(frame: DataFrame, name: str | None) -> Array:
 
     Args:
         frame: A table with ``n`` rows.
-        name: The column; all numbers are NaN if the table lacks it.
+        name: The column. If the table lacks the column, all numbers are NaN.
 
     Returns:
         An ``n`` array.

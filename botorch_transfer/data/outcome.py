@@ -1,4 +1,4 @@
-"""``Outcome``: a column of outcomes with its direction, limit, and conversion of predictions."""
+"""``Outcome``: the column, direction and limit of one outcome; converts its predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from botorch_transfer.outcome_transforms import robust_limit
 
 Goal = Literal["min", "max"]
 
-#: Probabilities of quantiles whose average approximates means without a closed form.
+#: Probabilities of quantiles. The average of the quantiles approximates a mean that has no closed
+#: form.
 LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
 
 
@@ -30,11 +31,11 @@ class Outcome:
         sign: 1 if large outcomes are good, -1 if small outcomes are good. Models predict the
             outcome times the sign.
         limit: The least feasible value of the modelled outcome; ``None`` for an objective.
-        noise: The column of standard errors.
+        noise: The column of standard errors, if there is such a column.
         log: Whether models predict the outcome's logarithm, times the sign.
-        within: The least and the largest possible value of the outcome. Predictions are clipped to
-            this range, and so are their quantiles. A bound itself is possible, such as a yield of
-            0 %.
+        within: The least and the largest possible value of the outcome, such as a yield of 0 % and
+            of 100 %. The quantiles of predictions are clipped to this range. Means and standard
+            deviations are computed from the clipped quantiles.
 
     Example:
         >>> Outcome("loss", sign=-1.0).goal
@@ -62,7 +63,7 @@ class Outcome:
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the outcome and of its standard errors."""
+        """Names of the column of the outcome and, if known, of the column of standard errors."""
         return [column for column in (self.name, self.noise) if column is not None]
 
     @property
@@ -108,7 +109,7 @@ class Outcome:
         return replace(self, within=within)
 
     def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes the expected improvement on the incumbent and the probability of improvement.
+        """Computes the expected improvement over the incumbent, and its probability.
 
         Args:
             mean: An ``n`` tensor of the model's means.
@@ -130,7 +131,7 @@ class Outcome:
             depth: The least distance from the best outcome to the limit.
 
         Returns:
-            An ``n`` array. Nothing changes if the sign is zero, because no outcome is bad then.
+            An ``n`` array. If the sign is zero, no outcome is bad, and the values do not change.
         """
         Y = torch.from_numpy(self.sign * values)
         lowest = robust_limit(Y[Y.isfinite()], depth, self.limit)

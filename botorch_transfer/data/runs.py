@@ -21,8 +21,8 @@ from botorch_transfer.search_space.cells import errors_in, with_numbers
 
 logger = logging.getLogger(__name__)
 
-#: Largest allowed distance of a study's runs from a range, relative to the range. The second
-#: distance is the largest rounding error.
+#: Distances of values outside of a parameter's range, relative to the range. Values in a study's
+#: runs may be up to ``SLIGHTLY`` outside. Distances up to ``SAME_PLACE`` are rounding errors.
 SLIGHTLY, SAME_PLACE = 0.1, 1e-4
 
 
@@ -33,8 +33,9 @@ class Runs(NamedTuple):
         X: An ``n x d`` tensor of inputs of the runs with at least one known outcome.
         Y: An ``n x m`` tensor of outcomes, which are maximized; NaN for an unknown outcome.
         Yvar: An ``n x m`` tensor of noise variances; NaN for unknown noise variances.
-        added: An ``n x m`` tensor of variances to add to the noise variances. They are predictive
-            variances of early-stopped runs, whose outcomes are predicted, and zero elsewhere.
+        added: An ``n x m`` tensor of variances to add to the noise variances. The final outcome of
+            an early-stopped run is predicted: ``added`` is the variance of this prediction. It is
+            zero for all other runs.
         succeeded: An ``n`` boolean tensor: whether the run has not failed.
         waiting: A ``p x d`` tensor of inputs of pending runs.
         failed: An ``f x d`` tensor of inputs of failed runs. It includes failed runs that have an
@@ -74,7 +75,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns the runs with a known value of one outcome, with this outcome only."""
+        """Selects one outcome, and the runs in which this outcome is known."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)
@@ -87,7 +88,7 @@ def read_runs(
 
     Args:
         space: The search space.
-        runs: The runs, as :func:`~.measurements.measured` returns them; ``None`` for no runs.
+        runs: A table that :func:`~.measurements.measured` returned; ``None`` for no runs.
         outcomes: The outcomes.
         status: The column with the status of a run.
 
@@ -105,7 +106,7 @@ def read_runs(
         if name not in runs.columns and (likely := likely_column(name, spare)):
             raise InputDataError(
                 f"The runs have no column {name!r}, but they have a column {likely!r}: rename this "
-                "column if it means the same, or drop it."
+                "column if both mean the same, or drop this column."
             )
     runs = with_numbers(runs, space.number_columns)
     with errors_in("In the runs"):

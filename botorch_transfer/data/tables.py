@@ -38,7 +38,9 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-#: Least number of a study's own runs in a task, and their least share, to leave the task out.
+#: A task of old runs is left out if it has at least ``ENOUGH_SAME`` of the study's own runs. If
+#: some of these runs have equal outcomes, they must also be at least the share ``MOST`` of all
+#: runs of the task.
 ENOUGH_SAME, MOST = 3, 0.9
 
 #: Maximum number of values in a log line.
@@ -88,20 +90,20 @@ def from_dataframe(
     differences between good runs: consider ``log``. A log line recommends ``log`` if, in at least
     half of the tasks, the best loss is less than a tenth of the median loss.
 
-    The search space may have changed since the old runs, see ``missing``, ``rename`` and
-    ``changed``:
+    The search space may have changed since the old runs; see also ``missing``, ``rename`` and
+    ``changed``. A *choice* is a value of a categorical parameter.
 
     - If a task does not record a parameter, ``missing`` gives the value that the parameter had in
-      all runs. The task then carries no information about other values. If the value is unknown,
-      each run gets another value, spread over the range. The outcomes of the task then do not
-      depend on the parameter.
-    - An empty cell of a choice means the value ``"none"``, if the choice has this value; otherwise
-      the run is left out. With ``changed``, a run is also left out if the cell of an unconditional
-      number is empty.
+      all runs of the task. The task then carries no information about other values. If this value
+      is unknown, each run gets a random value, and these values are spread over the range. The
+      outcomes of the task then do not depend on the parameter.
+    - An empty cell of a categorical parameter means ``"none"`` if this is one of its choices;
+      otherwise the run is left out. With ``changed``, a run is also left out if the cell of an
+      unconditional number is empty.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
       cube. A number between two levels of a parameter keeps its place between the levels. A run is
-      left out if its choice no longer exists, or if its number has no place on a logarithmic scale.
-      A warning in the log counts the runs that are left out.
+      left out if one of its choices no longer exists, or if a number has no logarithm on a
+      logarithmic scale. A warning in the log counts the runs that are left out.
     - Old runs carry no information about a new choice.
 
     Args:
@@ -118,13 +120,13 @@ def from_dataframe(
             standard error of the task. If the column is empty for a task, its noise variance is
             inferred. A failed run with ``failed="worst"`` has the largest standard error of its
             task.
-        missing: Values of parameters that a task does not record (empty or absent column); ``None``
-            for an unknown value.
+        missing: Mapping from parameters that a task does not record (empty or absent column) to
+            their values; ``None`` for an unknown value.
         rename: Mapping from old to new names of columns.
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
-            outside of the space. If ``True``, the value of such a parameter counts as unknown,
-            unless the table has a column of a similar name.
+            outside of the space. If ``True``, the value of such a parameter counts as unknown. If
+            the table has a column with a similar name, an error is raised.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then relative
             errors. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
@@ -135,8 +137,8 @@ def from_dataframe(
             as bad runs. If ``False``, a warning in the log names tasks with such outcomes. If
             ``None``, there is no warning.
         limit: The limit of a constrained outcome, in the outcome's unit. Values above the limit are
-            feasible if ``goal`` is ``"max"``, values below it otherwise. Only infeasible outcomes
-            are raised by ``robust``.
+            feasible if ``goal`` is ``"max"``, values below the limit if it is ``"min"``. With
+            ``robust``, only infeasible outcomes are raised.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
@@ -168,7 +170,9 @@ def from_dataframe(
     if isinstance(outcome, list):
         goals = [goal] * len(outcome) if isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome):
-            raise ValueError(f"There are {len(outcome)} outcomes and {len(goals)} goals.")
+            raise ValueError(
+                f"There are {len(outcome)} outcomes and {len(goals)} goals: give one each."
+            )
         options: dict[str, Any] = {"missing": missing, "rename": rename, "changed": changed}
         options |= {"log": log, "encode": encode, "robust": robust, "limit": limit}
         return {
@@ -205,13 +209,14 @@ NO_DATA = ": there are no source data in this table."
 
 
 class OldRuns(NamedTuple):
-    """Runs of old tasks with a place in a search space.
+    """Old runs, encoded in a search space.
 
     Args:
         sources: Mapping from each outcome to its source data, which map task names to data sets.
-            Outcomes are maximized. ``None`` for an outcome without any finite value.
-        failed: An ``f x d`` tensor of inputs of failed runs. It leaves out tasks without a
-            successful run, and failed runs that lack a parameter's value.
+            Outcomes are maximized. If no run has a finite value of the outcome, ``None`` replaces
+            the source data.
+        failed: An ``f x d`` tensor of inputs of failed runs. It leaves out failed runs of tasks
+            without a successful run, and failed runs that lack a parameter's value.
     """
 
     sources: dict[str, dict[str, SupervisedDataset] | None]
@@ -231,7 +236,7 @@ def read_history(
     encode: Callable[[DataFrame], Tensor] | None = None,
     robust: bool | None = None,
 ) -> OldRuns:
-    """Places the old runs of a table in a search space, for all outcomes at once.
+    """Encodes the old runs of a table in a search space, for all outcomes at once.
 
     Args:
         frame: A table that :func:`~.measurements.measured` returned.
@@ -239,8 +244,8 @@ def read_history(
         outcomes: The outcomes.
         task: The column with the name of the task.
         missing: See :func:`from_dataframe`.
-        status: The column with the status of a run. With ``None``, failed runs are not placed. If
-            the table lacks the column, runs without any outcome count as failed.
+        status: The column with the status of a run. If the table lacks the column, runs without any
+            outcome count as failed. With ``None``, ``failed`` of the result is empty.
         changed: See :func:`from_dataframe`.
         keep: Whether failed runs without an outcome get the worst outcome of their task.
         encode: See :func:`from_dataframe`.
@@ -306,9 +311,9 @@ def read_history(
     return OldRuns(found, torch.cat(failed_inputs))
 
 
-#: Runs to report in the log: tasks and rows of the runs without a place in the search space
-#: (``displaced``) and outside of the unit cube (``outside``), columns and values without a place
-#: (``lost``), and the task of each very bad outcome (``limited``).
+#: Lists for the log. ``displaced``: task and row of each run without a place in the search space.
+#: ``outside``: task and row of each run outside of the unit cube. ``lost``: column and value of
+#: each value without a place. ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
 
@@ -316,13 +321,13 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
     """Logs the notes; warns of runs outside of the space unless they are expected."""
     if (limited := notes["limited"]) and robust is not None:
         told = ", and are raised to a limit" if robust else ": consider robust=True"
-        text = f"%d outcomes %r are far worse than a task's median{told} (task %s)"
+        text = f"%d outcomes %r are far worse than the task's median{told} (task %s)"
         level = logging.INFO if robust else logging.WARNING
         logger.log(level, text, len(limited), outcome, _counted(limited))
     if displaced := notes["displaced"]:
         cells = DataFrame(notes["lost"]).groupby(0, sort=False)[1]
         lost = "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells)
-        text = "%d runs have a value that has no place in the search space, as %s: left out (%s)"
+        text = "%d runs are left out, because a value has no place in the search space: %s (%s)"
         logger.warning(text, len(displaced), lost, _some(displaced))
     if outside := notes["outside"]:
         text = "%d runs lie outside of the search space, and their values are kept: check the "
@@ -334,7 +339,7 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
 def _place(
     name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
 ) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Places the runs of a task; returns inputs of placed runs, and a mask of placed runs."""
+    """Encodes the runs of a task that have a place; also returns the mask of these runs."""
     needed = [p.name for p in space.parameters if changed and p.is_numeric and p.active_if is None]
     filled = runs[needed].notna().all(axis=1).to_numpy()
     X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
@@ -355,7 +360,7 @@ def without_own_runs(
 ) -> DataFrame:
     """Leaves out tasks of the old runs that contain the study's own runs.
 
-    This happens if one file has the runs of all studies.
+    Old runs contain the study's own runs if one file has the runs of all studies.
 
     Args:
         history: Old runs, with numeric outcomes.
@@ -365,8 +370,9 @@ def without_own_runs(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs without the tasks that have at least three runs of the study. The outcomes of
-        these runs must all differ, or the runs must be almost all runs of the task.
+        The old runs of all other tasks. A task is left out if at least three of its runs are runs
+        of the study, and if one of two conditions holds: the outcomes of these runs all differ, or
+        these runs are at least 90 % of the task's runs.
     """
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names
@@ -384,7 +390,7 @@ def without_own_runs(
         if len(different) < ENOUGH_SAME:
             continue
         levels = max(different[column].nunique() for column in names)
-        # On a grid, runs whose outcome has few levels may agree by chance.
+        # On a grid, runs may agree by chance if the outcome has few distinct values.
         count = history.iloc[rows][names].notna().any(axis=1).sum()
         is_all = levels > 1 and len(same) >= MOST * count
         if is_all or levels == len(different):
@@ -442,8 +448,8 @@ def modelled(
         outcomes: The outcomes.
 
     Returns:
-        An ``n x m`` array of outcomes, which are maximized, NaN or infinite for missing outcomes.
-        An ``n x m`` array of noise variances, NaN for unknown noise variances.
+        Two ``n x m`` arrays. The first has the modelled outcomes, which are maximized; NaN or
+        infinite for missing outcomes. The second has the noise variances; NaN if unknown.
 
     Raises:
         InputDataError: If an outcome has no logarithm.
@@ -495,7 +501,7 @@ def _fill(
 ) -> DataFrame:
     """Fills the columns that a task lacks; raises an error if a value is required.
 
-    ``encode`` checks conditional parameters.
+    Conditional parameters raise no error here: ``encode`` checks them.
     """
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
@@ -517,8 +523,8 @@ def _fill(
 def _unknown_values(parameter: Parameter, n: int, seed: str) -> NDArray[Any]:
     """Draws values of a parameter for ``n`` runs that do not record it.
 
-    Each run gets another value, spread over the range. A model of such runs then does not depend on
-    the parameter.
+    The values are spread over the range, in random order. A model of such runs then does not depend
+    on the parameter.
     """
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     unit = parameter.sample(n, rng)
@@ -536,7 +542,7 @@ def _counted(values: Iterable[Any]) -> str:
 
 
 def _some(runs: Sequence[tuple[str, Any]]) -> str:
-    """Lists the tasks of runs, and the first row."""
+    """Lists the tasks of some runs, and the row of the first run."""
     return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
 
@@ -546,7 +552,7 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
         treatment = "failed runs get the worst outcome of their task" if keep else "left out"
         text = f"{count:,} of {len(is_finite):,} runs have no finite outcome {name!r}: {treatment}"
         if without:
-            text += f"; tasks without any, left out: {', '.join(map(repr, without))}"
+            text += f"; tasks without a finite outcome: {', '.join(map(repr, without))}"
         logger.log(logging.WARNING if without else logging.INFO, text)
 
 

@@ -1,11 +1,11 @@
 """Finds columns of old runs that likely have another unit than the search space or other tasks.
 
-A task is reported if more than a third of its values lie outside of a parameter's range, or if its
-values differ much from the values of most tasks. One of the usual conversions must make the values
-fit. The 10 % and 90 % quantiles summarize the values of a task. They are compared with reference
-quantiles: the medians over the tasks within the range, or the quantiles of the range if fewer than
-three tasks are within the range. Differences are relative to the distance between the two reference
-quantiles.
+A task is suspicious if more than a third of its values lie outside of a parameter's range, or if
+its values differ much from the values of most tasks. A suspicious task is reported only if one of
+the usual conversions makes its values fit. The 10 % and 90 % quantiles of a task's values are
+compared with reference quantiles. The reference quantiles are the medians over the tasks within the
+range, or the quantiles of the range if fewer than three tasks are within the range. Differences are
+divided by the distance between the two reference quantiles.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ CONVERSIONS = {
 #: Largest share of a task's values that may lie outside of a range.
 MAX_OUTSIDE = 1 / 3
 
-#: Least relative difference from the reference that is reported, and the largest share of the
-#: difference that may remain after a conversion.
+#: Least relative difference from the reference quantiles that is reported (``DIFFERENT``), and
+#: largest share of this difference that may remain after a conversion (``ALIKE``).
 DIFFERENT, ALIKE = 0.9, 0.25
 
 #: Quantiles that summarize the values of a task.
@@ -47,10 +47,11 @@ QUANTILES = [0.1, 0.9]
 #: Maximum number of tasks that are checked.
 MAX_LOOKED_AT = 1_000
 
-#: Least number of values of a task, and of tasks, for a comparison.
+#: Least number of values in a task, and least number of tasks, for a comparison of tasks.
 MIN_VALUES, MIN_TASKS = 4, 3
 
-#: Probability that outcomes in per cent are all at most 1 by chance, below which a log warns.
+#: Outcomes that are all at most 1 are reported if outcomes in per cent would all be at most 1 with
+#: a smaller probability than this.
 MAX_CHANCE = 0.05
 
 
@@ -70,7 +71,7 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         >>> from botorch_transfer.search_space import FloatParameter
         >>> runs = DataFrame({"task": "monday", "T": [300.0, 330.0, 350.0, 370.0]})
         >>> wrong_units(runs, SearchSpace([FloatParameter("T", 20, 110)]), "task")
-        ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C) it fits"]
+        ["'T' of task 'monday' lies outside of its range: less 273.15 (as Kelvin to °C), it fits"]
     """
     rows = list(rows_of_tasks(frame[task]).items())
     rows = [rows[place] for place in evenly_spaced(len(rows), MAX_LOOKED_AT)]
@@ -130,11 +131,12 @@ def wrong_outcomes(
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
-    """Yields the tasks whose values are likely in another unit, and a description."""
+    """Yields the name and the problem of each task whose values are likely in another unit."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
-    # On a logarithmic scale, an offset can make any values fit; temperatures have no such scale.
+    # On a logarithmic scale, an offset can make any values fit, so offsets are not tried. Only
+    # temperatures need offsets, and their scale is linear.
     likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
@@ -149,14 +151,14 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         reference = np.median(ends, axis=0)
         for name, found in zip(compared, likely(ends, reference, DIFFERENT, ALIKE), strict=True):
             if found is not None:
-                yield name, f"differs from the values of most tasks: {found} it fits them"
+                yield name, f"differs from the values of most tasks: {found}, it fits"
     together = np.concatenate([*strange.values(), []])
     if len(together) >= MIN_VALUES:
-        # All strange values together cover the range best. They are wrong for sure, so the
-        # conversion need not fit as closely.
+        # The values of all tasks outside of the range are compared together, because together they
+        # cover the range best. These values are certainly wrong, so a conversion may fit less well.
         found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
         for name in strange if found else ():
-            yield name, f"lies outside of its range: {found} it fits"
+            yield name, f"lies outside of its range: {found}, it fits"
 
 
 def _quantiles(values: Array) -> Array:
@@ -168,10 +170,11 @@ def _quantiles(values: Array) -> Array:
 def _likely_conversions(
     ends: Array, reference: Array, different: float, alike: float, without_offsets: bool
 ) -> list[str | None]:
-    """Finds the conversion that moves a task's quantiles closest to the reference quantiles.
+    """Finds, for each task, the conversion with quantiles closest to the reference quantiles.
 
-    ``None`` if the quantiles do not differ much, or if no conversion fits. Conversions by a factor
-    are compared on a logarithmic scale. ``ends`` are the ``m x 2`` quantiles of ``m`` tasks.
+    ``ends`` are the ``m x 2`` quantiles of ``m`` tasks. The result has the name of a conversion for
+    each task; ``None`` if the task's quantiles do not differ much, or if no conversion fits.
+    Conversions by a factor are compared on a logarithmic scale.
     """
     names = [name for name, (_, offset) in CONVERSIONS.items() if not (offset and without_offsets)]
     shares = []

@@ -32,7 +32,7 @@ def tuning_search_space(space: str) -> SearchSpace:
         space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`.
 
     Returns:
-        The search space, which encodes the history.
+        The search space, which encodes the runs of this part.
 
     Raises:
         ValueError: If the history has no space of this name.
@@ -49,15 +49,15 @@ def tuning_search_space(space: str) -> SearchSpace:
 def load_tuning_history(space: str | None = None) -> pd.DataFrame:
     """Loads cross-validation results of scikit-learn classifiers, a real history of old runs.
 
-    Use them for examples, tests and quick comparisons. On each of 18 tasks, 150 configurations of
-    each space were measured. Each task has different configurations.
+    Use this history for examples, tests and quick comparisons. On each of 18 tasks, 150
+    configurations of each space were measured. Each task has different configurations.
 
     Args:
         space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`; all spaces by default.
 
     Returns:
-        A table with one row per run. `space` and `task` are names. The columns of parameters are
-        NaN for inactive parameters and for parameters of other spaces. `log_loss` (nats per sample,
+        A table with one row per run. `space` and `task` hold names. A parameter's cell is NaN if
+        the parameter is inactive or belongs to another space. `log_loss` (nats per sample,
         minimized) and `accuracy` (0 to 1, maximized) are NaN for failed runs. `fit_seconds` is the
         processor time of the whole cross-validation. With `space`, the table has only the columns
         and rows of this space.
@@ -79,7 +79,7 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
 
 
 def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame:
-    """Converts integers and ordinals to whole numbers; rows of other spaces made them floats."""
+    """Converts integers and ordinals to whole numbers; they are floats because of empty cells."""
     kinds = IntegerParameter, OrdinalParameter
     whole = [p.name for p in space.parameters if isinstance(p, kinds) and p.name in frame]
     return frame.astype(dict.fromkeys(whole, "int64"))
@@ -88,9 +88,9 @@ def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame
 def load_learning_curves(space: str) -> pd.DataFrame:
     """Loads learning curves of scikit-learn classifiers on the tasks of the tuning history.
 
-    Use them to test early stopping. On each of the 18 tasks, 40 configurations of the MLP were
-    trained for 30 epochs, and 20 configurations of gradient boosting for 80 stages. The loss is
-    evaluated on a held-out half of the rows.
+    Use these curves to test early stopping. On each of the 18 tasks, 40 configurations of the MLP
+    were trained for 30 epochs, and 20 configurations of gradient boosting for 80 stages. The loss
+    is evaluated on a held-out half of the rows.
 
     Args:
         space: `"mlp"` or `"gbm"`.

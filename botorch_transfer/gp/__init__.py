@@ -1,1 +1,1 @@
-"""The numerics that every method stands on: kernels, likelihoods, conditioned GPs, fits."""
+"""Numerics that all methods share: kernels, likelihoods, conditioned GPs and fits."""

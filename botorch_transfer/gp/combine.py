@@ -1,7 +1,8 @@
-"""The mean and the kernel of a weighted sum of source posteriors, and the weights.
+"""Mean, kernel and weights of a weighted sum of source posteriors.
 
-Three methods use this sum as the source part of their prior. ScaML-GP fits the weights.
-Hierarchical GPs use a weight of one for every task. Ensembles use shares as weights.
+Three methods use this sum in the prior of the target. ScaML-GP fits the weights. Hierarchical GPs
+use the weight one for every task. In an ensemble, the weights of the source tasks and of the
+target's own model add up to one.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
@@ -37,16 +38,16 @@ from botorch_transfer.gp.stationary import PriorKernel
 # Not zero, because Gamma hyperpriors have no gradient at zero.
 MIN_WEIGHT = 1e-6
 
-#: With more source points than the first number, acquisitions skip sources of tiny weights. This
-#: changes the mean and the standard deviation of any candidate by at most the second number,
-#: relative to the prior's standard deviation.
+#: If there are more source points than ``FEW_POINTS``, the closed form for acquisition functions
+#: skips source tasks with tiny weights. The mean and the standard deviation at any candidate then
+#: change by at most ``NEGLIGIBLE``, relative to the prior's standard deviation.
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
 
 
 class SourceWeights(Module, ABC):
     """Base class of source weights; a subclass computes the weights from its parameters.
 
-    The shape of each parameter is the batch shape, followed by one more dimension.
+    Each parameter has the batch shape of the target model and one more dimension.
     """
 
     @property
@@ -65,14 +66,14 @@ class SourceWeights(Module, ABC):
         return self.weights
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
-        """Selects the source GPs that have weights.
+        """Returns the source GPs that are part of the sum, and their weights.
 
         Args:
             gps: All source GPs.
 
         Returns:
-            ``S`` GPs and their weights, a ``batch_shape x S`` tensor. By default, all GPs have
-            weights.
+            The ``S`` GPs, and a ``batch_shape x S`` tensor of weights. By default, the sum has all
+            GPs.
         """
         return gps, self.weights
 
@@ -82,14 +83,14 @@ class SourceWeights(Module, ABC):
 
 
 class TaskWeights(SourceWeights):
-    r"""One non-negative weight for each source task, shared by a mean and a kernel.
+    r"""Non-negative weights of the source tasks, shared by a mean and a kernel.
 
     The optimizer works with the weights themselves, not with their logarithms. The weight of a
     source task that does not help therefore reaches the lower bound, ``1e-6``, in a few steps.
 
-    A subset of ``S`` tasks may be selected. Unselected tasks are not evaluated, have no hyperprior
-    and are not fitted. The ``state_dict`` has the selection, and a parameter for each of the ``M``
-    tasks.
+    :meth:`select` restricts the sum to ``S`` tasks. Unselected tasks are not evaluated. Their
+    weights have no hyperprior and are not fitted. The ``state_dict`` contains the selection and the
+    parameters of all ``M`` tasks.
 
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
@@ -105,7 +106,8 @@ class TaskWeights(SourceWeights):
     raw_weights_constraint: GreaterThan
     #: Mask of the selected tasks, an ``M`` boolean tensor.
     is_selected: Tensor
-    #: The indices of the selected tasks, an ``S`` tensor: finding them would wait for a GPU.
+    #: The indices of the selected tasks, an ``S`` tensor. They are stored, because computing them
+    #: from ``is_selected`` waits for the GPU.
     tasks: Tensor
 
     def __init__(
@@ -128,7 +130,7 @@ class TaskWeights(SourceWeights):
     @property
     def weights(self) -> Tensor:
         """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
-        # The index copies: without a transform, the constraint returns its argument itself.
+        # Indexing makes a copy. Otherwise, the constraint would return the parameter itself.
         return self.raw_weights_constraint.transform(self.raw_weights[..., self.tasks])
 
     @weights.setter
@@ -148,12 +150,13 @@ class TaskWeights(SourceWeights):
         return self.raw_weights_constraint.transform(self.raw_weights) * self.is_selected
 
     def select(self, tasks: Tensor) -> None:
-        """Selects tasks.
+        """Selects the tasks of the sum.
+
+        Tasks that were selected before keep their weights, and newly selected tasks get the weight
+        ``1 / S``. If all ``M`` weights are equal, as at the start, every task gets ``1 / S``.
 
         Args:
-            tasks: The ``S`` indices of the tasks, ascending. Tasks that were selected before keep
-                their weights. Newly selected tasks start at ``1 / S``. If all ``M`` weights were
-                equal, all tasks start at ``1 / S``.
+            tasks: The ``S`` indices of the tasks, ascending.
         """
         full = self.all_weights.detach()
         keeps = (full != 0) & (full != full[..., :1]).any()
@@ -168,7 +171,7 @@ class TaskWeights(SourceWeights):
             gps: All source GPs.
 
         Returns:
-            ``S`` GPs and their weights, a ``batch_shape x S`` tensor.
+            The ``S`` GPs, and a ``batch_shape x S`` tensor of weights.
         """
         if len(self.tasks) == self.num_tasks:
             return gps, self.weights
@@ -189,10 +192,10 @@ def _set_weights(module: TaskWeights, value: Tensor) -> None:
 
 
 class EnsembleWeights(SourceWeights):
-    """Shares of the source tasks and of the target's own model, which add up to one.
+    """Weights of the source tasks and of the target's own model, which add up to one.
 
-    The shares are computed, not fitted: they have no gradient. They are parameters nevertheless,
-    so that they are saved and copied with the hyperparameters.
+    These weights, the shares, are computed, not fitted. They are stored as a parameter without a
+    gradient, so that they are saved and copied with the hyperparameters.
 
     Args:
         num_tasks: The number of source tasks ``M``; all shares start at ``1 / (M + 1)``.
@@ -256,7 +259,7 @@ class WeightedSumKernel(PriorKernel):
         self._covariance = Cache()
 
     def __getitem__(self, index: Any) -> WeightedSumKernel:
-        """Selects from the batch of weights."""
+        """Selects members of the batch by an index into ``batch_shape``."""
         if self.task_weights is None or not len(self.batch_shape):
             return self
         return WeightedSumKernel(self.gps, self.task_weights[index])
@@ -276,7 +279,7 @@ class WeightedSumKernel(PriorKernel):
         same = same_inputs(x1, x2)
         if diag and not same:
             return self.forward(x1, x2).diagonal(dim1=-2, dim2=-1)
-        # Inputs that are equal along the batch are evaluated once.
+        # If all batches have the same inputs, the inputs are evaluated once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
         gps, weights = _selected(self.gps, self.task_weights)
         if diag:
@@ -302,7 +305,7 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands a prior whose mean and kernel share independent source GPs and weights."""
+        """See :class:`.PriorKernel`; ``None`` unless the mean has the same weights and GPs."""
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
         if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):
@@ -325,15 +328,15 @@ class WeightedSumKernel(PriorKernel):
         return Expansion([*rest.parts, *parts], constants)
 
     def source_covariances(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Evaluates the posterior covariance of every selected source; the result is cached.
+        """Evaluates the posterior covariances of the selected source GPs; results are cached.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
             x2: A ``batch_shape x n2 x d`` tensor of inputs; ``x1`` if omitted.
 
         Returns:
-            A ``batch_shape x S x n1 x n2`` tensor, without the batch dimensions if all batches hold
-            the same inputs.
+            A ``batch_shape x S x n1 x n2`` tensor; ``S x n1 x n2`` if all batches have the same
+            inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         if x2 is not None:
@@ -351,9 +354,9 @@ MAX_WHITENED = 2**24
 def _large_sum(
     gps: ConditionedBatch, weights: Tensor, x1: Tensor, x2: Tensor, width: int
 ) -> Tensor:
-    """Sums covariances in blocks of tasks and rows, which limits the memory.
+    """Computes the weighted sum of the covariances in blocks of tasks and of rows of ``x1``.
 
-    The backward pass works in the same blocks.
+    The blocks limit the memory. The backward pass uses the same blocks.
     """
     size, whitened = gps.num_tasks, gps.alpha.numel() * x2.shape[:-1].numel()
     if isinstance(gps, ConditionedGPs) and whitened > MAX_WHITENED:
@@ -385,13 +388,13 @@ class SourceMean(Mean, ABC):
 
     @abstractmethod
     def parts(self, x: Tensor) -> Tensor:
-        """Evaluates the summand of each source task in the mean, for reports.
+        """Evaluates the contribution of each source task to the prior mean, for reports.
 
         Args:
             x: An ``n x d`` tensor of inputs.
 
         Returns:
-            An ``M x n`` tensor. All values are zero if the mean has no summand for each source.
+            An ``M x n`` tensor. All values are zero if the mean is not a sum over source tasks.
         """
 
 
@@ -399,7 +402,7 @@ class WeightedSumMean(SourceMean):
     r"""``Σ_m w_m μ_m(x)``, the mean of ``Σ_m w_m f_m`` under the source posteriors.
 
     This is ScaML-GP's prior mean, Eq. (5) of [Tighineanu2023scaml]_. It is also the prior mean of a
-    hierarchical GP, whose source GPs model residuals and whose weights are all one.
+    hierarchical GP. In a hierarchy, the source GPs model residuals, and all weights are one.
 
     Args:
         gps: The source GPs, conditioned on their data.
@@ -440,20 +443,19 @@ class WeightedSumMean(SourceMean):
         return self.task_weights.all_weights
 
     def parts(self, x: Tensor) -> Tensor:
-        """See :class:`SourceMean`; the mean of a hierarchy has no summand for each source."""
+        """See :class:`SourceMean`; the mean of a hierarchy is not a sum over source tasks."""
         if not isinstance(self.gps, ConditionedGPs):
             return x.new_zeros(self.gps.num_tasks, len(x))
         return self.all_weights.unsqueeze(-1) * self.gps.mean(x)
 
     def source_means(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior mean of every selected source; the result is cached.
+        """Evaluates the posterior means of the selected source GPs; results are cached.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n`` tensor, without the batch dimensions if all batches hold the
-            same inputs.
+            A ``batch_shape x S x n`` tensor; ``S x n`` if all batches have the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
@@ -466,7 +468,7 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
     Within the context, the kernel between ``x`` and the source data is evaluated only once.
 
     Args:
-        mean: The model's prior mean; nothing is shared if it contains no source posteriors.
+        mean: The model's prior mean. If the mean uses no source posteriors, nothing is shared.
         x: A ``batch_shape x n x d`` tensor of inputs.
 
     Returns:
@@ -483,14 +485,14 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
 def _selected(
     gps: ConditionedBatch, task_weights: SourceWeights | None
 ) -> tuple[ConditionedBatch, Tensor]:
-    """Returns the selected source GPs and their weights, which are one by default."""
+    """Returns the selected source GPs and their weights; without ``task_weights``, ones."""
     if task_weights is None:
         return gps, gps.alpha.new_ones(len(gps.alpha))
     return task_weights.selected(gps)
 
 
 def _weighted_sum(weights: Tensor, values: Tensor, event_dims: int, power: int) -> Tensor:
-    """Sums ``batch_shape x S x event_shape`` values times powers of the weights over the tasks."""
+    """Computes ``Σ_m w_m^power v_m`` for ``batch_shape x S x event_shape`` values ``v``."""
     weights = weights.pow(power).to(values)
     values = weights.reshape(*weights.shape, *[1] * event_dims) * values
     return values.sum(dim=-event_dims - 1)

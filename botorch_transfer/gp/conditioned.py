@@ -1,16 +1,31 @@
 r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
 
-All posteriors given source data use this evaluation: independent tasks (:class:`ConditionedGPs`),
-hierarchies (``hierarchy.prior``) and joint models (``joint.conditional``). With a prior mean ``m``,
-a kernel ``k`` and data ``(X, y)`` observed with noise variance ``σ²``, the posterior is
+All posteriors given source data are evaluated here: for independent tasks
+(:class:`ConditionedGPs`), hierarchies (``hierarchy.prior``) and joint models
+(``joint.conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
+noise variance ``σ²``, the posterior is
 
 .. code-block:: text
 
     m'(x)     = m + k(x, X) [k(X, X) + σ²I]⁻¹ (y - m)
     k'(x, x') = k(x, x') - k(x, X) [k(X, X) + σ²I]⁻¹ k(X, x')
 
-for every task of a batch at once. The constructor computes all terms that depend only on the data.
-A query then costs one kernel evaluation and one matrix product for any number of tasks.
+A batch of GPs is evaluated at once. All terms that depend only on the data are computed when the
+GPs are conditioned. A prediction then takes one kernel evaluation and one matrix product, for any
+number of GPs.
+
+:class:`Conditioned` implements the formulas for any kernel. :class:`ConditionedBatch` adds
+stationary kernels, and :class:`ConditionedGPs` builds independent GPs from data. The shapes use
+these letters:
+
+.. code-block:: text
+
+    G    number of GPs           N    number of rows of data, or of inducing points
+    Q    number of kernels       P    number of new inputs, of all batches together
+    M    number of tasks         d    number of columns of an input
+
+The GPs of a batch may have different numbers of rows. They are padded to ``N`` rows, and the
+padding has no effect on results.
 """
 
 from __future__ import annotations
@@ -40,7 +55,7 @@ from botorch_transfer.gp.stationary import (
 
 
 class Conditioned(ABC):
-    r"""Base class of GPs that are conditioned on ``N`` rows of data each.
+    r"""Base class of one or more GPs, each conditioned on ``N`` rows of data.
 
     ``L`` is the Cholesky factor of the data's covariance ``K = L Lᵀ``. The coefficients are
     ``α = K⁻¹ (y - m)`` and the whitened inputs are ``V(x) = L⁻¹ k(X, x)``:
@@ -50,10 +65,10 @@ class Conditioned(ABC):
         m'(x)     = m + k(x, X) α
         k'(x, x') = k(x, x') - V(x)ᵀ V(x')
 
-    Subclasses evaluate the covariances with the data for flat inputs. The inputs of all batches are
-    the rows of one ``P x d`` matrix, so each GP needs only one matrix product. The dimensions
-    ``gps`` of the results follow the batch dimensions. They are either several GPs at the same
-    inputs, or the batch shape of the hyperparameters.
+    Subclasses evaluate the covariances between flat inputs and the data: the rows of one ``P x d``
+    matrix are the inputs of all batches. Each GP then needs only one matrix product. In shapes,
+    ``gps`` is the number of GPs that are evaluated at the same inputs, or the batch shape of the
+    hyperparameters. Results have these dimensions after the batch dimensions of the inputs.
     """
 
     prior_mean: Tensor
@@ -61,7 +76,7 @@ class Conditioned(ABC):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the hyperparameters: the last batch dimensions of the inputs."""
+        """The batch shape of the hyperparameters; batch shapes of inputs must end with it."""
         return torch.Size()
 
     @abstractmethod
@@ -94,11 +109,11 @@ class Conditioned(ABC):
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Applies each row's sign before the explained covariance is subtracted."""
+        """Multiplies each row by its sign in ``V(x)ᵀ V(x')``, which is positive by default."""
         return whitened
 
     def _extra(self, x: Tensor) -> torch.Size:
-        """Returns the batch dimensions of inputs before the hyperparameters' batch dimensions."""
+        """Returns the batch dimensions of inputs that precede :attr:`batch_shape`."""
         shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
         return shape[: len(shape) - len(self.batch_shape)]
 
@@ -110,26 +125,25 @@ class Conditioned(ABC):
         return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
 
     def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
-        """Restores the batch dimensions of inputs ``x`` in ``gps x ... x P`` values."""
+        """Reshapes ``gps x ... x P`` values to the batch dimensions of the inputs ``x``."""
         extra = self._extra(x)
         values = values.unflatten(-1, (*extra, x.shape[-2]))
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
-    #: The shared inputs, and the results for them by method name.
+    #: The inputs of :meth:`sharing`, and the results at these inputs by method name.
     _shared: tuple[Tensor, dict[str, Tensor]] | None = None
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
-        """Shares kernel evaluations at the inputs ``x`` within a context.
+        """Evaluates the kernel between ``x`` and the data only once within a context.
 
-        A prediction needs the mean, the variance and the covariance with the target's points. All
-        of them use the kernel between ``x`` and the data. The shared results keep their graph, and
-        are dropped at the end of the context.
+        The mean, the variance and the covariances of a prediction all use these kernel values. The
+        shared results keep their graph, and are dropped at the end of the context.
 
         Args:
-            x: A ``batch_shape x n x d`` tensor of inputs. Only this object is recognized, not a
-                copy.
+            x: A ``batch_shape x n x d`` tensor of inputs. Calls with a copy of this tensor do
+                not share results.
 
         Example:
             >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
@@ -146,7 +160,7 @@ class Conditioned(ABC):
             self._shared = None
 
     def _once(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Evaluates a method for inputs, flat or not; for shared inputs only once."""
+        """Evaluates a method, or returns its earlier result for the inputs of :meth:`sharing`."""
         if self._shared is None:
             return function(x)
         shared, known = self._shared
@@ -195,7 +209,7 @@ class Conditioned(ABC):
         return self._in_blocks(lambda part: self._once(self.flat_whiten, part), x)
 
     def _in_blocks(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Evaluates a function of flat inputs in blocks, which limits the memory."""
+        """Evaluates a function of flat inputs in blocks of inputs, to limit the memory."""
         return self._unflat(in_parts(function, self._once(self._flat, x), self._width), x)
 
     def covariance(
@@ -218,7 +232,7 @@ class Conditioned(ABC):
             x2, whitened2 = x1, whitened1
         elif whitened2 is None:
             whitened2 = self.whiten(x2)
-        # Inputs that all batches share are not copied for each batch, unlike in matmul.
+        # Unlike matmul, einsum does not copy inputs that all batches share.
         explained = torch.einsum("...np,...nq->...pq", whitened1, self.signed(whitened2))
         return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
 
@@ -234,15 +248,15 @@ class Conditioned(ABC):
 
         def explained(part: Tensor) -> Tensor:
             whitened = self._once(self.flat_whiten, part)
-            # Sum before the batches are restored: a sum over permuted rows is ten times slower.
+            # Sums before `_unflat` permutes dimensions: sums of permuted rows are ten times slower.
             return (whitened * self.signed(whitened)).sum(dim=-2)
 
         known = self._in_blocks(explained, x)
         return (self.prior_variance(x) - known).clamp_min(0.0).to(x.dtype)
 
 
-#: Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once. Other
-#: devices than a CPU have a larger maximum, because each block adds the overhead of its calls.
+#: Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once: on a
+#: CPU, and on any other device. On other devices, the calls of each block have more overhead.
 MAX_ELEMENTS, MAX_ELEMENTS_ON_DEVICE = 2**22, 2**27
 
 
@@ -270,7 +284,7 @@ def in_parts(
         cpu_divisor: Divides the block size on a CPU, so that a block fits the CPU cache.
 
     Returns:
-        The results of all inputs.
+        The results for all inputs, concatenated along ``dim``.
 
     Example:
         >>> in_parts(lambda x: x.sum(-1), torch.ones(5, 2), width=2**21)
@@ -286,7 +300,7 @@ def in_parts(
 
 
 def times(matrices: Tensor, vectors: Tensor) -> Tensor:
-    """Multiplies matrices by the vectors of many draws, without copies of shared matrices.
+    """Multiplies matrices by one vector for each draw, without copying matrices for each draw.
 
     Args:
         matrices: A ``G x n x N`` tensor that all draws share, or a ``... x G x n x N`` tensor with
@@ -308,7 +322,7 @@ BLOCK = 512
 
 
 def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
-    """Computes ``L⁻¹ k(X, x)``, skipping the zeros above the diagonal of a large factor.
+    """Computes ``L⁻¹ k(X, x)``; for a large factor, skips the zeros above the diagonal.
 
     Args:
         cross: A ``G x P x N`` tensor, ``k(x, X)``.
@@ -317,7 +331,7 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
     Returns:
         A ``G x N x P`` tensor.
     """
-    # The factors are stored by columns: the product of the transposes is twice as fast.
+    # The factors are stored by columns, so this product of the transposes is twice as fast.
     if inverse_root.shape[-1] <= BLOCK:
         return (cross @ inverse_root.mT).mT
     parts, stop = [], 0
@@ -331,10 +345,11 @@ class Summary(NamedTuple):
     """Precomputed terms that depend only on the data of ``G`` GPs.
 
     Args:
-        root: A ``G x (N + 1) x N`` tensor, zero at the padding. The first ``N`` rows are the factor
-            ``F``. The last row is the coefficients ``α`` of the mean.
-        reach: A ``G`` tensor, the maximum distance of the posterior mean from the prior mean at any
-            input.
+        root: A ``G x (N + 1) x N`` tensor, zero at the padding. The first ``N`` rows are the
+            inverse root: ``L⁻¹``, or ``F`` of ``gp.distilled``. The last row contains the
+            coefficients ``α`` of the mean.
+        reach: A ``G`` tensor: an upper bound of the absolute difference between the posterior mean
+            and the prior mean at any input.
     """
 
     root: Tensor
@@ -342,13 +357,13 @@ class Summary(NamedTuple):
 
 
 class ConditionedBatch(Conditioned, DoubleState):
-    r"""A batch of ``G`` GPs made of ``Q`` stationary kernels, conditioned on ``N`` rows each.
+    r"""Base class of ``G`` conditioned GPs that are built from ``Q`` stationary kernels.
 
-    Each independent source task has its own kernel. A GP of a hierarchy has the sum of the kernels
-    of its levels. Subclasses implement the difference in ``aggregate``. They register the
-    coefficients as buffers, because there is nothing to fit. ``points`` are the inputs of the data
-    or inducing inputs. A query evaluates the kernel at ``points``. Buffers are in double precision.
-    Results have the precision of the inputs.
+    Each independent source task has its own stationary kernel. In a hierarchy, the kernel of a GP
+    is the sum of the kernels of its levels. :meth:`aggregate` maps the values of the ``Q`` kernels
+    to the ``G`` GPs. A prediction evaluates the kernels between the new inputs and ``points``,
+    which are the data's inputs or inducing inputs. All tensors are buffers in double precision,
+    because none is fitted. Predictions have the precision of the inputs.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
@@ -390,7 +405,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
                 f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}: "
-                "give the inputs of the source tasks."
+                "give the same columns as the source data."
             )
         return super()._flat(x).double()
 
@@ -417,16 +432,16 @@ class ConditionedBatch(Conditioned, DoubleState):
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Combines the values of ``Q`` kernels along ``dim`` into the values of ``G`` GPs.
 
-        By default, every GP has its own kernel, and the values are returned unchanged.
+        By default, every GP has one kernel, and the values are returned unchanged.
         """
         return values
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
         """Draws the coefficients that turn a prior draw into a posterior draw.
 
-        With the ``G x N x N`` covariance ``k`` of the function at the points, the data's residual
-        has the covariance ``Fᵀ (I - F k Fᵀ) F``. For an exact posterior, this covariance equals
-        ``K⁻¹ (σ² I) K⁻¹``.
+        The coefficients are ``K⁻¹ f`` plus a random term for the noise of the data. The covariance
+        of the random term is ``Fᵀ (I - F k Fᵀ) F``, where ``F`` is ``inverse_root`` and ``k`` is
+        the prior covariance at ``points``. For an exact posterior, it equals ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
             values: A ``... x Q x N`` tensor of the prior draws ``f`` of each kernel at ``points``.
@@ -440,7 +455,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         kernels = self.flat_kernels(self.points, self.points) * inside
         rest = torch.eye(F.shape[-1]).to(F) - F @ kernels @ F.mT
         root, info = torch.linalg.cholesky_ex(rest)
-        if bool(info.any()):  # precise data leave almost no residual covariance
+        if bool(info.any()):  # with little noise, rounding can make the matrix indefinite
             squares, vectors = torch.linalg.eigh(rest)
             root = vectors * squares.clamp_min(0.0).sqrt().unsqueeze(-2)
         normal = self.alpha.new_empty(*values.shape[:-2], *self.alpha.shape).normal_()
@@ -449,7 +464,7 @@ class ConditionedBatch(Conditioned, DoubleState):
     @property
     def summary(self) -> Summary:
         """The terms that depend only on the data; the last result is cached."""
-        # The cache compares the factors by identity: they may be larger than all other tensors.
+        # The factors may be large, so the cache compares them by identity, not by value.
         return self._summary(self._summarize, self.outputscale, self.inverse_root, self.alpha)
 
     def _summarize(self, outputscale: Tensor) -> Summary:
@@ -484,7 +499,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @abstractmethod
     def distilled(self) -> Self:
-        """Returns the posterior on half as many inducing points, without recoverable outcomes."""
+        """Approximates the posterior on inducing points, which hides the data's outcomes."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
         """Evaluates the prior variances, ``G x 1``."""
@@ -497,13 +512,14 @@ class ConditionedBatch(Conditioned, DoubleState):
 
 @contextmanager
 def name_task_in_errors(*tasks: str) -> Iterator[None]:
-    """Adds the names of source tasks to errors of a factorization.
+    """Names the source tasks in the error of a failed Cholesky factorization.
 
     Args:
         tasks: The names of the source tasks.
 
     Raises:
-        InputDataError: If the factorization in the context fails. It replaces the original error.
+        InputDataError: If a factorization within the context fails. This error replaces the
+            original error.
     """
     try:
         yield
@@ -513,7 +529,7 @@ def name_task_in_errors(*tasks: str) -> Iterator[None]:
         )
         raise InputDataError(
             f"The covariance matrix of {names} is not positive definite: check the inputs for "
-            "extreme scales, or give more observation noise."
+            "extreme scales, or give larger noise variances."
         ) from error
 
 
@@ -523,7 +539,7 @@ def by_columns(matrices: Tensor) -> Tensor:
 
 
 def range_names(number: int) -> list[str]:
-    """Returns the numbers of tasks as names."""
+    """Returns default names of tasks: ``"0"``, ``"1"`` and so on."""
     return [str(index) for index in range(number)]
 
 
@@ -532,7 +548,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
 
     Args:
         covariance: A ``G x N x N`` tensor.
-        name: Maps the index of a matrix and a row to the name of the source task, for messages.
+        name: Function that maps the indices of a matrix and of a row to the source task's name.
 
     Returns:
         A ``G x N x N`` tensor of lower triangular matrices.
@@ -557,10 +573,10 @@ FACTOR_ELEMENTS = 2**18
 
 
 def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
-    """Sets the padding to the first input of the task.
+    """Sets the padding to the first input of each task.
 
-    The padding is masked, but it must be finite and near the data. Otherwise distances have large
-    rounding errors.
+    Results do not depend on the padding. However, the padding must be finite and near the data,
+    because inputs far away would increase the rounding errors of all distances.
 
     Args:
         X: An ``M x N x d`` tensor of inputs.
@@ -578,9 +594,8 @@ def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
 class ConditionedGPs(ConditionedBatch):
     r"""``M`` independent GPs with stationary kernels, each conditioned on its own data.
 
-    Build the GPs by :meth:`from_data`. A task with many rows is summarized on inducing points, see
-    ``gp.distilled``. Small tasks are padded. The values at the padding, which ``mask`` marks, have
-    no effect on results. All tensors are buffers: the object has nothing to fit.
+    Use :meth:`from_data` to condition GPs on data. Tasks with many rows may be summarized on
+    inducing points (``gp.distilled``). Tasks with few rows are padded.
 
     Args:
         points: An ``M x N x d`` tensor: the inputs of the data, or inducing inputs.
@@ -651,7 +666,7 @@ class ConditionedGPs(ConditionedBatch):
             kernel: The stationary kernel's name.
             task_names: Names of the tasks for messages.
             max_inducing: The maximum number of inducing points. Tasks with more rows are summarized
-                on inducing points. ``None`` keeps all tasks exact.
+                on inducing points. If ``None``, all posteriors are exact.
 
         Returns:
             The conditioned GPs.
@@ -694,7 +709,7 @@ class ConditionedGPs(ConditionedBatch):
         return self.flat_kernels(x, self.points) * self.mask.unsqueeze(-2)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posterior means and variances, which share one kernel evaluation.
+        """Evaluates the posterior means and variances with only one kernel evaluation.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -709,7 +724,7 @@ class ConditionedGPs(ConditionedBatch):
         """Selects tasks, without recomputing any factor.
 
         Args:
-            tasks: The indices of the tasks. For a slice, the result shares the tensors.
+            tasks: The indices of the tasks. If a slice is given, the result shares the tensors.
 
         Returns:
             The GPs of these tasks, in the order of ``tasks``.
@@ -722,7 +737,10 @@ class ConditionedGPs(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Returns the posteriors on inducing points, at most half as many as a task has points."""
+        """Approximates each posterior on at most half as many inducing points as the task has rows.
+
+        The outcomes of the data cannot be recovered from the result.
+        """
         parts = []
         for task in range(self.num_tasks):
             own = self.select([task])
@@ -739,7 +757,7 @@ class ConditionedGPs(ConditionedBatch):
 
     @classmethod
     def joined(cls, parts: Sequence[ConditionedGPs], names: Sequence[str]) -> Self:
-        """Joins the tasks of batches, padded to the largest task.
+        """Concatenates batches, and pads all tasks to the size of the largest task.
 
         Args:
             parts: Batches with the same kernel and number of inputs.
@@ -769,8 +787,8 @@ def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator
     Args:
         sizes: An ``M`` tensor: the number of points of each task.
         tasks: The indices of the tasks to split.
-        elements: The maximum number of elements of the covariance matrices of a group. All matrices
-            of a group count as large as the largest. A group has at least one task.
+        elements: The maximum number of elements of all covariance matrices of a group, each padded
+            to the largest matrix of the group. A group has at least one task.
 
     Yields:
         The indices of the tasks of each group, ascending.
@@ -793,10 +811,10 @@ def _exact(
     kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns points, mask and coefficients of exact posteriors, given all rows of each task."""
+    """Returns points, mask, coefficients and inverse roots of the tasks' exact posteriors."""
     X = pad_inputs(X, mask)
     covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
-    # The covariance of the padding is the identity, which changes no solve and no determinant.
+    # The covariance of the padding is the identity: it does not change solves or determinants.
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
     inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
     residual = torch.where(mask, residual, 0.0).unsqueeze(-1)
@@ -807,7 +825,7 @@ def _exact(
 def _distilled(
     X: Tensor, residual: Tensor, mask: Tensor, noise: Tensor, kernel: Stationary, most: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the points, mask and coefficients of one task on inducing points."""
+    """Returns points, mask, coefficients and inverse root of one task's sparse posterior."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
     own = Stationary(kernel.name, kernel.lengthscale[0], kernel.scale[0])
     inducing = InducingPoints.chosen(own, X, most, noise)

@@ -2,9 +2,9 @@ r"""Sparse posteriors, which summarize data of many rows on few inducing points.
 
 A query of the exact posterior given ``N`` rows takes ``N²`` operations. The sparse posterior of
 [Titsias2009variational]_ uses ``r`` inducing inputs ``Z`` and has a mean and a kernel of the same
-form. ``K = k(Z, Z) = P Pᵀ`` is the covariance at the inducing inputs. ``R`` is the covariance of
-the rows' residual: the noise, and in a joint model also the task's own functions. With the whitened
-inputs ``V(x) = P⁻¹ k(Z, x)``,
+form. ``m`` is the prior mean, and ``k(Z, Z) = P Pᵀ`` is the covariance at the inducing inputs.
+``R`` is the covariance of the outcomes ``y`` given the function: the noise and, in a joint model,
+also the functions of single tasks. With the whitened inputs ``V(x) = P⁻¹ k(Z, x)``,
 
 .. code-block:: text
 
@@ -13,9 +13,9 @@ inputs ``V(x) = P⁻¹ k(Z, x)``,
     m'(x)     = m + k(x, Z) α
     k'(x, x') = k(x, x') - k(x, Z) Fᵀ F k(Z, x')
 
-so ``α`` and ``F`` replace ``K⁻¹ y`` and the inverse Cholesky factor of the exact posterior. ``B``
-and ``a`` are sums over blocks of rows that are independent given the function. The total cost is
-therefore ``N r²`` plus the cost of the blocks.
+``α`` and ``F`` replace the coefficients and the inverse Cholesky factor of the exact posterior
+(``gp.conditioned``). If ``R`` is block diagonal, ``B`` and ``a`` are sums over the blocks, and the
+total cost is ``N r²`` plus the cost of the blocks.
 
 .. [Titsias2009variational]
     M. K. Titsias. Variational Learning of Inducing Variables in Sparse Gaussian Processes.
@@ -34,14 +34,16 @@ from torch import Tensor
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.stationary import Stationary
 
-#: Maximum number of the data's inputs from which the inducing points are chosen.
+#: Maximum number of inputs among which the inducing points are chosen.
 MAX_CANDIDATES = 4096
 
-#: Inducing points are added until the remaining variance is below these shares of the signal
-#: variance and of the noise variance.
+#: The remaining variance of an input is its variance given the function at the inducing points.
+#: Inducing points are added until the average remaining variance is below ``ENOUGH`` times the
+#: signal variance, and below ``SHARE_OF_NOISE`` times the smallest noise variance.
 ENOUGH, SHARE_OF_NOISE = 1e-5, 1e-3
 
-#: An input whose remaining variance is below this share counts as equal to a chosen input.
+#: An input counts as equal to a chosen input if its remaining variance, divided by the signal
+#: variance, is below this value.
 _SMALLEST_PIVOT = 1e-10
 
 
@@ -50,7 +52,8 @@ class Coefficients(NamedTuple):
 
     Args:
         points: The ``r x d`` inducing inputs.
-        alpha: An ``r x k`` tensor of the coefficients of the mean, for each column of outcomes.
+        alpha: An ``r x k`` tensor: the coefficients of the mean, for each of ``k`` columns of
+            outcomes.
         inverse_root: The ``r x r`` tensor ``F``.
     """
 
@@ -105,8 +108,8 @@ class InducingPoints:
     ) -> InducingPoints:
         """Chooses inducing points among inputs, greedily by the remaining variance.
 
-        Each step adds the input with the largest variance given the points chosen before. The
-        choice stops when the average remaining variance is small.
+        Each step adds the input with the largest variance given the function at the points chosen
+        before. No point is added when the average remaining variance is small.
 
         Args:
             kernel: The GP's kernel.
@@ -134,7 +137,7 @@ class InducingPoints:
 
     @classmethod
     def between(cls, kernel: Stationary, X: Tensor) -> InducingPoints:
-        """Chooses the midpoints of pairs of inputs, the nearest pair first.
+        """Builds inducing points at the midpoints of pairs of inputs, the nearest pair first.
 
         Args:
             kernel: The GP's kernel.
@@ -165,7 +168,7 @@ class InducingPoints:
         return torch.linalg.solve_triangular(self.root, cross, upper=False)
 
     def condense(self, precision: Tensor, weighted: Tensor) -> Coefficients:
-        """Computes the posterior on the inducing points from the sums over the data.
+        """Computes the posterior on the inducing points from the sums ``B`` and ``a``.
 
         Args:
             precision: The ``r x r`` tensor ``B``.
@@ -180,11 +183,11 @@ class InducingPoints:
         return Coefficients(self.points, alpha, (values / (1 + values)).sqrt() * rotated.mT)
 
     def project(self, mean: Tensor, covariance: Tensor) -> Coefficients:
-        """Computes the posterior that has given moments at the inducing points.
+        """Computes the posterior from its mean and covariance at the inducing points.
 
         Args:
-            mean: An ``r x k`` tensor: the posterior mean minus the prior mean, or the summands
-                of this difference.
+            mean: An ``r x k`` tensor: the posterior mean minus the prior mean. With several
+                columns, each column is a summand of this difference.
             covariance: The ``r x r`` posterior covariance.
 
         Returns:

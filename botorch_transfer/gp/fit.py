@@ -2,7 +2,7 @@
 
 The parameters of a task are the logarithms of its lengthscales, signal variance and noise variance,
 and optionally a constant mean. The hyperpriors are densities of the hyperparameters, not of their
-logarithms, as in GPyTorch. The optimum is therefore the optimum of ``fit_gpytorch_mll``.
+logarithms, as in GPyTorch. The fit therefore has the same optimum as ``fit_gpytorch_mll``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from botorch_transfer.progress import track
 class TaskObjective(FitObjective):
     """The negative log posterior of hyperparameters on a logarithmic scale.
 
-    Parameters are ``log(lengthscale), log(outputscale), log(noise)``, ``d + 2`` columns. The mean
-    is zero. With ``shared``, the mean is a constant, which is the last column.
+    A row of parameters has ``d + 2`` columns: ``log(lengthscale), log(outputscale), log(noise)``.
+    The prior mean is zero. With ``shared``, the prior mean is a constant, in one more column.
 
     Args:
         tasks: The ``M`` padded tasks.
@@ -46,8 +46,8 @@ class TaskObjective(FitObjective):
             ignored for tasks with known noise.
         max_elements: The maximum number of covariance matrix elements to evaluate at once, see
             :func:`~.likelihood.stationary_nll_and_gradient`.
-        shared: Whether all tasks share each row of parameters. Otherwise, row ``i`` belongs to task
-            ``i % M``.
+        shared: Whether each row of parameters applies to all tasks. Otherwise, row ``i`` applies to
+            task ``i % M``.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2, dtype=torch.double), torch.ones(3, 10).double()
@@ -66,12 +66,12 @@ class TaskObjective(FitObjective):
 
     @cached_property
     def is_log(self) -> Tensor:  # type: ignore[override]
-        """Mask of the parameters that are logarithms, which excludes the constant mean."""
+        """Mask of the parameters that are logarithms: all except the constant mean."""
         count, device = self.tasks.X.shape[-1] + 2, self.tasks.X.device
         return pad(torch.ones(count, dtype=torch.bool, device=device), (0, self.shared))
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the hyperpriors, without the noise hyperprior for tasks with known noise."""
+        """Evaluates the hyperpriors; for a task with known noise, skips the noise hyperprior."""
         density, slope = self.hyperpriors(values[:, : self.tasks.X.shape[-1] + 2])
         known = self.tasks.fixed_noise[self._tasks_of(rows)].all(dim=-1)
         for part in (density, slope):
@@ -79,7 +79,7 @@ class TaskObjective(FitObjective):
         return density.sum(dim=-1), pad(slope, (0, self.shared))
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the negative log likelihood; its derivative in known noise is zero."""
+        """Evaluates the negative log likelihood; derivatives for known noise are zero."""
         index, sizes = self._tasks_of(rows), [self.tasks.X.shape[-1], 1, 1] + [1] * self.shared
         tasks = self.tasks[index.flatten()]
         values = values.repeat_interleave(index.shape[-1], dim=0)
@@ -99,11 +99,11 @@ class TaskObjective(FitObjective):
         return value.reshape(index.shape).sum(dim=-1), slope.unflatten(0, index.shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points of each row's task; with ``shared``, of all tasks."""
+        """Returns the number of points per row: of one task, or with ``shared`` of all tasks."""
         return self.tasks.num_points[self._tasks_of(rows)].sum(dim=-1)
 
     def _tasks_of(self, rows: Tensor) -> Tensor:
-        """Returns the indices of each row's tasks: one task, or with ``shared`` all tasks."""
+        """Returns the task indices of each row: one index, or all indices with ``shared``."""
         num_tasks = len(self.tasks.X)
         if self.shared:
             return torch.arange(num_tasks, device=rows.device).expand(len(rows), -1)
@@ -112,16 +112,16 @@ class TaskObjective(FitObjective):
 
 T = TypeVar("T")
 
-# Caches finished chunks: a run after an interrupt continues with the remaining chunks.
+# Caches fitted chunks of tasks: after an interrupt, a fit continues with the remaining chunks.
 _finished = Memo(size=4096)
 
-#: Minimum number of covariance matrix elements of a chunk when a thread's work is split.
+#: Minimum number of covariance matrix elements of a chunk if each thread fits several chunks.
 _SMALLEST_SHARE = 2**18
 
 
 @dataclass(frozen=True)
 class MAPOptions:
-    """Options of the optimization of source GPs' hyperparameters.
+    """Options for fitting the hyperparameters of source GPs, in chunks of several tasks.
 
     Args:
         num_restarts: The number of starts that are drawn from the hyperpriors. One more start uses
@@ -132,8 +132,8 @@ class MAPOptions:
         chunk_elements: The maximum number of covariance matrix elements per chunk; a chunk has at
             least one matrix. Each element takes about 100 bytes of memory.
         max_bytes: The maximum memory of all source GPs. Larger source data raise an error.
-        fit_points: The maximum number of points of a task for the fit of its hyperparameters. The
-            points of a larger task are chosen evenly from its worst to its best outcome.
+        fit_points: The maximum number of points that a task's hyperparameters are fitted to. From a
+            larger task, points are chosen evenly in the order from the worst to the best outcome.
         n_jobs: The number of joblib processes that fit chunks. ``None`` uses
             ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
             one chunk on each of PyTorch's threads, and the threads share ``chunk_elements``.
@@ -172,7 +172,7 @@ class MAPResult:
     Args:
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor.
-        noise: An ``M`` tensor of inferred noise variances. Ignore it for tasks with known noise.
+        noise: An ``M`` tensor of inferred noise variances, meaningless for tasks with known noise.
         log_posterior: An ``M`` tensor: log marginal likelihood plus log hyperprior density.
     """
 
@@ -187,10 +187,10 @@ def fit_map(
 ) -> MAPResult:
     """Fits the hyperparameters of independent zero-mean GPs, one for each task.
 
-    A large task is fitted on some of its rows, see ``fit_points`` of :class:`MAPOptions`. If an
-    input has the same value in all points of a task, the data do not depend on its lengthscale.
-    This lengthscale ends at the mode of its hyperprior. The signal variance of such a task is at
-    most one.
+    A large task is fitted to some of its rows, see ``fit_points`` of :class:`MAPOptions`. If all
+    points of a task have the same value of an input, the likelihood does not depend on the input's
+    lengthscale. The fitted lengthscale is then the mode of its hyperprior. The signal variance of
+    such a task is bounded by one.
 
     Args:
         tasks: The padded tasks with standardized outcomes. All computations are in double
@@ -220,7 +220,7 @@ def fit_map(
     total = num_starts * num_tasks * int(sizes.max()) ** 2
     shares = max(1, min(4, total // num_threads // _SMALLEST_SHARE)) if num_threads > 1 else 1
     share = min(options.chunk_elements // num_threads, -(-total // (shares * num_threads)))
-    # Tasks of similar size share a chunk: little padding, and no small task waits for a large one.
+    # Chunks of tasks of similar size need little padding, and small tasks finish early.
     at_one_value, chunks = _has_constant_input(tasks), list[tuple[Tensor, Any, Tensor]]()
     bounded = replace(hyperparameters, outputscale=_at_most_one(hyperparameters.outputscale))
     for chosen, own in ((at_one_value, bounded), (~at_one_value, hyperparameters)):
@@ -250,16 +250,16 @@ def _has_constant_input(tasks: PaddedTasks) -> Tensor:
     """Returns the mask of tasks in which some input is constant, an ``M`` boolean tensor."""
     first = tasks.X[:, :1]
     varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
-    # Excludes single points: their outcome cannot be standardized, so the bound does not apply.
+    # Excludes tasks with one point, because a single outcome has no variance.
     return ~varies.all(dim=-1) & (tasks.num_points > 1)
 
 
 def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     """Bounds the signal variance by one, the variance of the outcomes.
 
-    A task with a constant input carries no information about other values of this input. Far from
-    the constant, predictions have the variance of the prior. For smooth tasks, the fitted variance
-    of the prior would be a hundred times the variance of the outcomes.
+    If an input is constant in a task, the task has no information about other values of the input.
+    Far from the constant value, predictions have the signal variance. Without the bound, the fitted
+    signal variance of a smooth task would be a hundred times the variance of its outcomes.
     """
     upper = max(outputscale.lower, 1.0)
     return replace(outputscale, start=min(outputscale.start, upper), upper=upper)
@@ -292,7 +292,7 @@ def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
 
 
 def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
-    """Limits PyTorch to one thread within each call of a function; calls run in parallel.
+    """Wraps a function for parallel calls: within each call, PyTorch uses one thread.
 
     One thread for each job is faster than several threads for one job, because PyTorch factorizes
     the matrices of a batch one by one.

@@ -1,7 +1,9 @@
 r"""The posterior of an exact GP with fixed data and hyperparameters, in closed form.
 
-While an acquisition function is optimized, only the candidates change. All other terms are computed
-once. The prior is expanded in values of stationary kernels between a candidate and fixed points,
+While an acquisition function is optimized, only the candidates ``x`` change. All terms that do not
+depend on ``x`` are computed once. The prior mean ``m`` and the prior covariance ``k`` are sums of
+constants and parts. Part ``i`` depends on ``x`` only through the row ``φ_i(x)``, the values of a
+stationary kernel ``k_i`` between ``x`` and fixed points ``X_i``:
 
 .. code-block:: text
 
@@ -12,12 +14,13 @@ once. The prior is expanded in values of stationary kernels between a candidate 
     k(x, x') = v₀ + Σ_i (w_i(x) + w_i(x')) l_i / 2
                   + q_i (k_i(x, x') - k_i(x, x)) - w_i(x) S_i w_i(x')ᵀ
 
-where the fixed inputs ``T`` include the target's inputs. ``R_i`` is a factor of an inverse
-covariance, which whitens the values. Products with the inverse covariance itself would have a
-million times larger rounding errors. :func:`expand` builds the parts ``i`` of a prior from a mean
-and a kernel. :class:`FrozenPosterior` conditions the prior on the data. For any model, an
-evaluation takes one distance matrix and two matrix products for each part. A gradient takes two
-more matrix products.
+The fixed inputs ``T`` start with the target's inputs. ``a_i``, ``l_i``, ``C_i``, ``S_i`` and
+``q_i`` are coefficients, see :class:`Part`. ``R_i`` is a factor of an inverse covariance matrix,
+which whitens the kernel values. Products with the inverse covariance matrix itself would have a
+million times larger rounding errors. :func:`expand` builds this expansion from a mean and a kernel.
+:class:`FrozenPosterior` conditions the prior on the data. The posterior then has an expansion of
+the same form. An evaluation takes one distance matrix and two matrix products for each part, and a
+gradient takes two more matrix products.
 """
 
 from __future__ import annotations
@@ -43,27 +46,28 @@ from botorch_transfer.gp.stationary import (
     stationary_function,
 )
 
-#: Maximum number of elements of a part. Larger priors have no expansion.
+#: Maximum number of elements of a part. A prior with a larger part has no expansion.
 MAX_NUMBERS = 2**26
 
-#: Divides the number of candidates that a CPU evaluates at once, so that they fit its cache.
+#: Divides the number of candidates that are evaluated at once on a CPU, to fit the CPU cache.
 SMALL_CHUNKS = 8
 
 
 @dataclass(frozen=True)
 class Part:
-    """Part of an expansion: weights of whitened kernel values in the mean and the covariance.
+    """Part of an expansion: the fixed points and the coefficients of ``B`` stationary kernels.
 
     Args:
         kernel: ``B`` stationary kernels, with ``B x 1 x d`` lengthscales.
-        points: A ``B x N x d`` tensor of the fixed points ``X_i`` of each kernel.
-        root: A ``B x r x n`` tensor, the rows of ``R`` for the first ``n`` points. Values at the
-            remaining points are not whitened.
-        columns: A ``B x (r + N - n) x (2 + T)`` tensor of the weights ``a`` of the mean, ``l`` of
-            the linear term of the variance, and ``C`` of the covariances.
-        squares: A ``B x r`` tensor, the diagonal of ``S`` for whitened values. ``S`` is zero for
+        points: A ``B x N x d`` tensor: the fixed points ``X_i`` of each kernel.
+        root: A ``B x r x n`` tensor: the matrix ``R_i`` of each kernel, which whitens the kernel
+            values at the first ``n`` points. Values at the remaining points are not whitened.
+        columns: A ``B x (r + N - n) x (2 + T)`` tensor of coefficients, whose rows correspond to
+            whitened values and to the remaining values. The columns are ``a`` for the mean, ``l``
+            for the variance, and ``C`` for the covariances with the ``T`` fixed inputs.
+        squares: A ``B x r`` tensor: the diagonal of ``S`` for whitened values. ``S`` is zero for
             values that are not whitened.
-        factor: A ``B`` tensor ``q``, the factors of the kernels in the covariance.
+        factor: A ``B`` tensor: the factor ``q`` of each kernel in the covariance.
     """
 
     kernel: Stationary
@@ -75,12 +79,12 @@ class Part:
 
     @classmethod
     def of_kernel(cls, kernel: Stationary, T: Tensor, reference: Tensor | None = None) -> Part:
-        """Builds the part of a kernel that is a summand of the covariance.
+        """Builds the part of a stationary kernel that is one term of the prior covariance.
 
         Args:
             kernel: One stationary kernel.
             T: The fixed inputs, a ``T x d`` tensor.
-            reference: An ``R x d`` tensor of additional points. Their weights are zero.
+            reference: An ``R x d`` tensor of additional points, whose coefficients are zero.
 
         Returns:
             The part with ``T + R`` points.
@@ -96,22 +100,23 @@ class Part:
     def of_sources(
         cls, gps: ConditionedBatch, weights: Tensor, T: Tensor, squares: Tensor | None = None
     ) -> Part:
-        """Builds the part of a weighted sum of conditioned GPs, which have one kernel each.
+        """Builds the part of a weighted sum of conditioned GPs with one kernel each.
 
         Args:
             gps: The GPs.
             weights: A ``G`` tensor of the expected weights.
             T: The fixed inputs, a ``T x d`` tensor.
-            squares: A ``G`` tensor of the expected squared weights, for uncertain weights. By
-                default, the squares of ``weights``.
+            squares: A ``G`` tensor of the expected squares of the weights, for weights that are
+                uncertain. By default, ``weights`` squared.
 
         Returns:
-            The part. The points of each kernel are the GP's points and the fixed inputs.
+            The part. The points of each kernel are the points of its GP and the fixed inputs.
         """
         squares = weights.square() if squares is None else squares
         own, number = gps.points.expand(len(weights), *gps.points.shape[-2:]), len(T)
         root = gps.summary.root
-        # The last row of the root is for the mean: uncertain weights add squares of the mean.
+        # The last row of the root gives the GP's mean. The variance of an uncertain weight, times
+        # the squared mean, is added to the variance.
         of_rows = squares.unsqueeze(-1).repeat(1, root.shape[-2])
         of_rows[:, -1] = weights.square() - squares
         at_fixed = root @ gps.flat_cross(T).mT
@@ -152,15 +157,15 @@ class Part:
         return result.sum(dim=0)
 
     def value(self, x: Tensor, differentiable: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Evaluates the summand of the part.
+        """Evaluates the part's terms of the mean, the variance and the covariances.
 
         Args:
             x: A ``P x d`` tensor of inputs.
             differentiable: Whether :meth:`gradient` is called later.
 
         Returns:
-            A ``P x (2 + T)`` tensor of mean, variance and covariances, and the last three arguments
-            of :meth:`gradient`.
+            A ``P x (2 + T)`` tensor of these terms, in this order, and the last three arguments of
+            :meth:`gradient`.
         """
         kernel = self.kernel
         function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
@@ -179,13 +184,17 @@ class Part:
     def gradient(
         self, in_value: Tensor, scaled: Tensor, slopes: Tensor, products: Tensor
     ) -> Tensor:
-        """Evaluates the gradient in the inputs, a ``P x d`` tensor.
+        """Backpropagates a gradient through :meth:`value`, which returns the last three arguments.
 
         Args:
-            in_value: A ``P x (2 + T)`` tensor, the gradient in the value.
-            scaled: The inputs divided by the lengthscales, as :meth:`value` returns them.
-            slopes: The derivatives of the kernels, as :meth:`value` returns them.
-            products: The whitened values times ``squares``, as :meth:`value` returns them.
+            in_value: The gradient with respect to the terms that :meth:`value` returns, a
+                ``P x (2 + T)`` tensor.
+            scaled: The inputs divided by the lengthscales.
+            slopes: The derivatives of the kernels.
+            products: The whitened values times ``squares``.
+
+        Returns:
+            The gradient with respect to the inputs, a ``P x d`` tensor.
         """
         H = in_value @ self.columns.mT
         if (r := products.shape[-1]) > 0:
@@ -197,7 +206,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expansion of a prior, the sum of parts and constants.
+    """Expansion of a prior or a posterior: the sum of parts and constants.
 
     Args:
         parts: The parts.
@@ -231,9 +240,9 @@ def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
         T: The fixed inputs, a ``T x d`` tensor.
 
     Returns:
-        The expansion. ``None`` unless the kernel is a sum of stationary kernels and at most one
-        :class:`PriorKernel`. Without a :class:`PriorKernel`, the mean must be constant. Otherwise,
-        the :class:`PriorKernel` must support the mean.
+        The expansion, or ``None`` if the prior is not supported. The kernel must be a sum of
+        stationary kernels and at most one :class:`PriorKernel`. If there is a :class:`PriorKernel`,
+        its method ``expand`` must support the mean. Otherwise, the mean must be constant.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -256,7 +265,7 @@ def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
 
 
 class FrozenPosterior:
-    """Posterior of a GP with fixed hyperparameters and data, for fast evaluations at single inputs.
+    """Posterior of a GP with fixed hyperparameters and data, for many fast evaluations.
 
     Args:
         prior: The prior, expanded at the fixed inputs ``T``.
@@ -285,8 +294,9 @@ class FrozenPosterior:
         root, eye = psd_safe_cholesky(K), torch.eye(n).to(K)
         whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
         alpha = whitening @ (whitening.mT @ (Y - values[:n, 0]))
-        # The posterior's columns are linear in the prior's columns: mean, variance, covariances
-        # with the data (which become whitened), and covariances with the other fixed inputs.
+        # The columns are mean, variance, covariances with the data, and covariances with the other
+        # fixed inputs. The posterior's columns are linear in the prior's columns. In the posterior,
+        # the covariances with the data are whitened.
         to_posterior = torch.eye(2 + len(T)).to(K)
         to_posterior[2 : 2 + n, 0] = alpha
         to_posterior[2 : 2 + n, 2 : 2 + n] = whitening
@@ -307,7 +317,8 @@ class FrozenPosterior:
 
         Returns:
             The means and variances, two ``P`` tensors, and a ``P x (T - n)`` tensor of covariances
-            with the fixed inputs without data. All values are in the user's units.
+            with the fixed inputs that are not inputs of the data. All values are in the units that
+            the constructor's ``mean`` and ``std`` define.
         """
         values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)
         mean, variance, covariance = values.tensor_split((1, 2), dim=-1)
@@ -319,7 +330,7 @@ class FrozenPosterior:
         return X.shape[:-1].numel() * self._width > most
 
     def joint(self, X: Tensor, further: FurtherData | None = None) -> tuple[Tensor, Tensor]:
-        """Evaluates the joint posterior, in the units of the expansion.
+        """Evaluates the joint posterior of several inputs, in the units of :meth:`__call__`.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -339,7 +350,7 @@ class FrozenPosterior:
         return mean.to(X), covariance.to(X)
 
     def further(self, X: Tensor, Y: Tensor, noise: Tensor) -> FurtherData:
-        """Precomputes the terms of additional data, such as the Cholesky factor.
+        """Precomputes the terms that :meth:`joint` needs to condition on additional data.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -347,7 +358,7 @@ class FrozenPosterior:
             noise: A ``batch_shape x q`` tensor of noise variances.
 
         Returns:
-            The data and the terms, with their graph.
+            The inputs of the data and the terms, with their graph.
         """
         points = JointInputs(self.expansion, X.double())
         root = psd_safe_cholesky(points.covariance(points) + noise.double().diag_embed())
@@ -385,7 +396,8 @@ class FrozenPosterior:
 class _Value(torch.autograd.Function):
     """The posterior with a closed-form gradient, twice as fast as automatic differentiation.
 
-    The columns of the result are means, variances and covariances with fixed inputs without data.
+    The columns of the result are the mean, the variance, and the covariances with the fixed inputs
+    that are not inputs of the data.
     """
 
     @staticmethod
@@ -424,7 +436,7 @@ def _value(
 
 @dataclass(frozen=True)
 class JointInputs:
-    """Inputs of a joint posterior, with cached terms and their graph.
+    """Inputs of a joint posterior, with cached terms that keep their graph.
 
     Args:
         posterior: The expansion of a posterior whose fixed inputs are the inputs of the data.
@@ -447,7 +459,7 @@ class JointInputs:
 
     @cached_property
     def columns(self) -> Tensor:
-        """The linear terms of the posterior's columns, ``batch_shape x q x (2 + n)``."""
+        """The columns without the ``S`` terms, a ``batch_shape x q x (2 + n)`` tensor."""
         return self._flat[0].unflatten(0, self.x.shape[:-1])
 
     @cached_property
@@ -476,8 +488,8 @@ class FurtherData(NamedTuple):
     Args:
         points: The inputs of the added data.
         root: A ``batch_shape x q x q`` tensor, the Cholesky factor of the covariance of the data.
-        weights: A ``[num_fantasies x] batch_shape x q x 1`` tensor. The mean at an input changes by
-            its covariances with the data times these weights.
+        weights: A ``[num_fantasies x] batch_shape x q x 1`` tensor. The data change the mean at an
+            input by the covariances between this input and the data, times these weights.
     """
 
     points: JointInputs

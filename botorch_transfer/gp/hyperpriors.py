@@ -5,7 +5,7 @@ other hyperpriors. The outcomes of each source task are standardized. Source GPs
 hyperpriors of ScaML-GP (Appendix C.5 of [Tighineanu2023scaml]_). The residual is the difference
 between the target and the sources. By default, the residual has cautious hyperpriors
 (:func:`cautious_hyperparameters`). With one or two target points, the paper's hyperpriors lead to a
-residual variance near zero, and the model is overconfident.
+residual variance near zero, and predictions are overconfident.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
@@ -88,7 +88,7 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
 
 
 class _OfLogarithm(Prior, ABC):
-    """Mixin of hyperpriors whose ``log_prob`` is the density of the logarithm."""
+    """Mixin of hyperpriors whose ``log_prob(x)`` is the log density of ``log(x)``."""
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Returns the logarithm of the density of ``log(x)``."""
@@ -101,12 +101,12 @@ class _OfLogarithm(Prior, ABC):
 
 
 class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
-    r"""A Gamma hyperprior whose ``log_prob`` is the density of the logarithm.
+    r"""A Gamma hyperprior whose ``log_prob(x)`` is the log density of ``log(x)``.
 
-    Use it for MAP fits. The maximum of a density depends on the coordinates. A Gamma density with a
-    shape of at most one has its mode at zero. With few points, MAP then ends at a lengthscale of
-    zero, and the model treats the function as white noise. The density of the logarithm has its
-    maximum at the mean for any shape. The optimizer works with logarithms in any case:
+    Use this hyperprior for MAP fits. The mode of a density depends on the parametrization. A Gamma
+    density with a shape of at most one has its mode at zero. With few points, MAP then ends at a
+    lengthscale of zero, and the model treats the function as white noise. For any shape, the
+    density of the logarithm has its mode at the mean of the Gamma distribution:
 
     .. math:: \log p(\log \theta) = \log \mathrm{Gamma}(\theta) + \log \theta.
 
@@ -121,11 +121,11 @@ class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
 
 
 class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
-    r"""A log-normal hyperprior whose ``log_prob`` is the density of the logarithm.
+    r"""A log-normal hyperprior whose ``log_prob(x)`` is the log density of ``log(x)``.
 
-    Use it for MAP fits with few points, as :class:`LogDensityGammaPrior`. The mode of a broad
-    log-normal density is near zero, at ``exp(loc - scale²)``. The density of the logarithm has its
-    maximum at the median, ``exp(loc)``. Draws come from the log-normal distribution.
+    Use this hyperprior for MAP fits with few points, like :class:`LogDensityGammaPrior`. The mode
+    of a broad log-normal density is near zero, at ``exp(loc - scale²)``. The density of the
+    logarithm has its mode at the median, ``exp(loc)``. Draws come from the log-normal distribution.
 
     Example:
         >>> prior = LogDensityLogNormalPrior(0.0, 3.0)
@@ -157,8 +157,8 @@ class LogPrior:
     """Log densities of several hyperparameters, and the derivatives of these densities.
 
     Args:
-        priors: Pairs of a hyperprior and the number of hyperparameters that it applies to. The log
-            density of ``None`` is zero.
+        priors: Pairs of a hyperprior and the number of hyperparameters with this hyperprior. If the
+            hyperprior is ``None``, the log densities are zero.
 
     Example:
         >>> log_prior = LogPrior([(GammaPrior(2.0, 1.0), 3), (None, 1)])
@@ -227,7 +227,7 @@ def _coefficients(prior: Any) -> Tensor | None:
     return None
 
 
-#: Choice of the hyperpriors of a target's residual, noise and weights.
+#: Names of the two sets of hyperpriors of a target's residual, noise and weights.
 HyperparameterChoice = Literal["cautious", "paper"]
 
 
@@ -236,7 +236,7 @@ class Hyperparameter:
     """Hyperprior, starting value and bounds of one positive hyperparameter.
 
     Args:
-        make_prior: Builds the hyperprior; ``None`` for maximum likelihood.
+        make_prior: Function that builds the hyperprior; ``None`` for maximum likelihood.
         start: The starting value of the optimization.
         lower: The lower bound, positive.
         upper: The upper bound.
@@ -266,7 +266,7 @@ class Hyperparameter:
         return None if self.make_prior is None else self.make_prior()
 
     def content(self) -> tuple[object, ...]:
-        """Returns the hyperprior, start and bounds, for comparisons of two hyperparameters."""
+        """Returns the state of the hyperprior, the start and the bounds, for comparisons."""
         prior, state = self.prior(), None
         if prior is not None:
             # Some of PyTorch's distributions keep their parameters as plain attributes.
@@ -282,8 +282,7 @@ class Hyperparameter:
         """Draws starting values for restarts of the optimizer.
 
         Args:
-            shape: The shape of the draws. If the hyperprior has a batch shape, ``shape`` ends with
-                it.
+            shape: The shape of the draws, which ends with the batch shape of the hyperprior.
             generator: A random number generator on the CPU.
 
         Returns:
@@ -331,7 +330,7 @@ class GPHyperparameters:
         return GPHyperparameters(*(replace(part, make_prior=None) for part in parts))
 
     def log_prior(self, dim: int) -> LogPrior:
-        """Builds the log densities of ``d`` lengthscales, signal variance and noise variance.
+        """Builds the hyperpriors of ``d`` lengthscales, the signal variance and the noise variance.
 
         Args:
             dim: The number of lengthscales ``d``.
@@ -339,7 +338,7 @@ class GPHyperparameters:
         return LogPrior([(part.prior(), size) for part, size in self.columns(dim)])
 
     def columns(self, dim: int) -> list[tuple[Hyperparameter, int]]:
-        """Returns pairs of a hyperparameter and its number of columns in a fit of ``d`` inputs."""
+        """Returns pairs of a hyperparameter and its number of columns, for ``d`` inputs."""
         return [(self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)]
 
 
@@ -375,12 +374,12 @@ TYPICAL_NOISE = math.exp(-5.0)
 def cautious_hyperparameters(
     dim: int, variance: float = TYPICAL_RESIDUAL, noise: float = TYPICAL_NOISE
 ) -> GPHyperparameters:
-    r"""Builds hyperpriors of a residual for few target points.
+    r"""Builds hyperpriors of the target's residual and noise, for few target points.
 
     The paper's log-normal hyperpriors are broad, and their modes are near zero. If the sources
     predict two target points well, MAP ends at a residual variance of ``1e-4``. Predictions at
     other inputs are then wrong by many standard deviations. The cautious hyperpriors are narrower.
-    MAP maximizes the density of the logarithms, whose mode is the median:
+    For each of them, MAP maximizes the density of the logarithm, whose mode is the median:
 
     .. code-block:: text
 
@@ -446,8 +445,8 @@ def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> Gamma
 
     Args:
         hyperparameters: ``"paper"`` for Gamma(1, 1), whose mode is zero. ``"cautious"`` for
-            Gamma(2, 2M) with the density of the logarithm, whose mode is ``1 / M``. A single
-            target point then does not determine the weights.
+            Gamma(2, 2M) with the density of the logarithm, whose mode is ``1 / M``. With
+            ``"cautious"``, a single target point does not determine the weights.
         num_tasks: The number of source tasks ``M``.
 
     Returns:
@@ -461,16 +460,16 @@ def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> Gamma
 #: Bounds of a hyperparameter, as multiples of the mean of its Gamma hyperprior.
 _LOWEST, _HIGHEST = 1e-4, 1e3
 
-#: Probability below the lower bound, for a Gamma density whose maximum is at zero.
+#: Probability of values below the lower bound, for a Gamma density whose mode is zero.
 _CORNER = 0.01
 
 
 def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
-    The start is the hyperprior's mean. A Gamma density with a shape of at most one has its maximum
-    at zero, and a fit to few data would end at zero. In this case, the lower bound is the first
-    percentile.
+    The start is the hyperprior's mean. A Gamma density with a shape of at most one has its mode at
+    zero, and a fit to few points would end at zero. For such a density, the lower bound is the
+    first percentile.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.
@@ -542,14 +541,14 @@ def own_mean(batch_shape: torch.Size) -> ConstantMean:
 
 
 class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
-    """A likelihood of known noise that also works before the first observation.
+    """A likelihood with known noise variances that also works without any points.
 
-    BoTorch uses the mean of the known noise variances for new observations. Without observations,
-    this likelihood uses ``stand_in``.
+    For new observations, BoTorch uses the mean of the known noise variances. Without points, this
+    likelihood uses ``stand_in``.
 
     Args:
         noise: A ``batch_shape x n`` tensor of noise variances; ``n`` may be zero.
-        stand_in: The noise variance before the first observation.
+        stand_in: The noise variance of observations if there are no points.
 
     Example:
         >>> UnseenNoiseLikelihood(torch.zeros(0)).noise
@@ -581,8 +580,8 @@ def default_likelihood(
         noise: Hyperprior, start and bounds of an inferred noise variance.
 
     Returns:
-        A Gaussian likelihood. ``None`` if the noise is known and BoTorch's default likelihood is
-        suitable.
+        A Gaussian likelihood. ``None`` if the noise is known and there are points, because
+        BoTorch's default likelihood is then suitable.
     """
     if train_Yvar is None:
         likelihood = GaussianLikelihood()

@@ -67,7 +67,7 @@ def log_density(root: Tensor, whitened: Tensor) -> Tensor:
 
 
 def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
-    """Evaluates the log of the density of errors, averaged over ``G`` residual covariances.
+    """Evaluates the log of the average density of errors under ``G`` residual covariances.
 
     Args:
         errors: An ``M x n`` tensor of differences between outcomes and source means.
@@ -75,7 +75,7 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
         residual: A ``G x n x n`` tensor of possible covariances of residual and noise.
 
     Returns:
-        An ``M`` tensor.
+        An ``M`` tensor, one value for each source.
 
     Example:
         >>> average_log_density(torch.zeros(2, 1), torch.zeros(2, 1, 1), torch.ones(1, 1, 1))
@@ -94,7 +94,7 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
 def log_densities_of_slopes(
     slopes: Tensor, Y: Tensor, mean: Tensor, covariance: Tensor, residual: Tensor
 ) -> Tensor:
-    """Evaluates the log density of outcomes that are a factor times a source, plus a residual.
+    """Evaluates the log density of outcomes that equal a factor times a source plus a residual.
 
     Args:
         slopes: An ``S`` tensor of factors.
@@ -104,7 +104,7 @@ def log_densities_of_slopes(
         residual: A ``G x n x n`` tensor, see :func:`average_log_density`.
 
     Returns:
-        An ``M x S`` tensor.
+        An ``M x S`` tensor, one value for each source and each factor.
 
     Example:
         >>> one = torch.ones(1, 1, 1)
@@ -136,8 +136,8 @@ def nll(
 
     Returns:
         A ``batch_shape`` tensor with one value for each task. Pre-training minimizes the mean over
-        tasks. The values are once differentiable in mean, covariance, outcomes and noise. A value
-        is NaN if its covariance is not positive definite, even with some jitter.
+        tasks. The values are once differentiable with respect to mean, covariance, outcomes and
+        noise. A value is NaN if its covariance is not positive definite, even with some jitter.
 
     Example:
         >>> nll(torch.zeros(2, 3), torch.eye(3).expand(2, 3, 3), torch.zeros(2, 3))
@@ -164,7 +164,7 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
             diagonal of the covariance.
 
     Returns:
-        A ``batch_shape`` tensor, once differentiable in all arguments.
+        A ``batch_shape`` tensor, once differentiable with respect to all arguments.
     """
     if noise is not None:
         covariance = covariance + noise.expand(covariance.shape[:-1]).diag_embed()
@@ -173,7 +173,7 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
 
 
 class _GaussianLoss(torch.autograd.Function):
-    """The loss with a closed-form gradient, which is twice as fast as automatic differentiation."""
+    """:func:`gaussian_loss` with its gradient in closed form, twice as fast as autograd."""
 
     @staticmethod
     def forward(ctx: Any, B: Tensor, covariance: Tensor) -> Tensor:
@@ -232,13 +232,15 @@ class StationaryGradient(NamedTuple):
     """The derivatives of the negative log likelihood of ``P`` GPs with a stationary kernel.
 
     Args:
-        lengthscale: A ``P x d`` tensor, or ``P x 1`` for one lengthscale.
-        outputscale: A ``P x 1`` tensor, the derivative in the signal variance.
-        noise: A ``P x 1`` tensor, the derivative in a noise variance that all points share.
-        constant: A ``P x 1`` tensor, the derivative in a mean that all points share.
-        mean: A ``P x N`` tensor ``-K⁻¹ r``, the derivative in each point's mean.
-        covariance: The ``P x N x N`` tensor ``G``. The derivative in a parameter of the additional
-            covariance ``C`` is ``tr(G ∂C)``. Empty without an additional covariance.
+        lengthscale: The derivatives with respect to the lengthscales, a ``P x d`` tensor; ``P x 1``
+            if all inputs share one lengthscale.
+        outputscale: The derivative with respect to the signal variance, a ``P x 1`` tensor.
+        noise: The derivative with respect to a noise variance that all points share, a ``P x 1``
+            tensor.
+        constant: The derivative with respect to a mean that all points share, a ``P x 1`` tensor.
+        mean: The derivatives ``-K⁻¹ r`` with respect to the mean of each point, a ``P x N`` tensor.
+        covariance: The ``P x N x N`` tensor ``G``; empty without an additional covariance ``C``.
+            The derivative with respect to a parameter of ``C`` is ``tr(G ∂C)``.
     """
 
     lengthscale: Tensor
@@ -261,7 +263,7 @@ def stationary_nll_and_gradient(
 ) -> tuple[Tensor, StationaryGradient]:
     """Evaluates the negative log likelihood of GPs with a stationary kernel, and its gradient.
 
-    Use it for optimizers that need no graph. The rows of a batch are evaluated in blocks.
+    Use this function for optimizers that need no autograd graph. The GPs are evaluated in blocks.
 
     Args:
         residual: A ``P x N`` tensor: the outcomes minus the prior mean.
@@ -274,11 +276,11 @@ def stationary_nll_and_gradient(
             source posteriors; zero if omitted.
         max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
             one matrix is evaluated. The blocks of a CPU have at most ``BLOCK_ELEMENTS`` elements.
-        squares: An ``N² x d`` tensor of squared differences of inputs that all rows share. For few
-            points, it is faster than computing distances from ``X``.
+        squares: An ``N² x d`` tensor of the squared differences between inputs, if all GPs have the
+            same inputs. With few points, this is faster than computing distances from ``X``.
 
     Returns:
-        ``P`` values, and the gradient. Both are NaN for rows whose covariance matrix is not
+        ``P`` values, and the gradient. Both are NaN for a GP whose covariance matrix is not
         positive definite, even with some jitter.
 
     Example:
@@ -327,11 +329,11 @@ def _evaluate(
 ) -> tuple[Tensor, ...]:
     """Evaluates the value and its gradient; residual and noise are zero at the padding.
 
-    The derivatives are in the log lengthscales, the log signal variance, each point's noise
-    variance, each point's mean, and the additional covariance.
+    The derivatives are with respect to the log lengthscales, the log signal variance, each point's
+    noise variance, each point's mean, and the additional covariance.
 
-    ``scaled`` holds the inputs divided by the lengthscales. With ``squares``, it holds the
-    ``P x 1 x d`` inverse squares of the lengthscales.
+    ``scaled`` contains the inputs divided by the lengthscales. If ``squares`` is given, ``scaled``
+    contains the ``P x 1 x d`` inverse squares of the lengthscales instead.
     """
     n = residual.shape[-1]
     if squares is None:
@@ -350,7 +352,7 @@ def _evaluate(
     K.diagonal(dim1=-2, dim2=-1).add_(noise)
     root, jitter = _cholesky_and_jitter(K)
     column = residual.unsqueeze(-1)
-    # PyTorch stores the inverse by columns. Its transpose is stored by rows, as the derivative.
+    # PyTorch stores the inverse by columns. The transpose is stored by rows, like ``derivative``.
     inverse = torch.cholesky_inverse(root).mT
     alpha = inverse @ column
     fit = (alpha * column).sum(dim=(-2, -1))
@@ -364,7 +366,7 @@ def _evaluate(
     else:
         in_lengthscale = (H.flatten(-2) @ squares) * scaled.squeeze(-2)
     in_noise = 0.5 * twice.diagonal(dim1=-2, dim2=-1)
-    # The derivative in ln s is tr(G K) minus the terms of noise, jitter and the covariance C.
+    # The derivative with respect to ln s is tr(G K) minus the terms of noise, jitter and C.
     added = noise if jitter is None else noise + jitter.unsqueeze(-1)
     in_log_scale = 0.5 * (count - fit) - (in_noise * added).sum(dim=-1)
     G = twice.new_empty(len(twice), 0, 0)
@@ -376,5 +378,5 @@ def _evaluate(
 
 
 def _inside(mask: Tensor) -> Tensor:
-    """Returns the mask of covariance matrix elements between two points of a task."""
+    """Returns the mask of covariance matrix elements that do not belong to the padding."""
     return mask.unsqueeze(-1) & mask.unsqueeze(-2)

@@ -1,7 +1,7 @@
-"""Noise variances of Gaussian likelihoods, and learned noise plus variances of single outcomes.
+"""Noise models of Gaussian likelihoods: learned noise, optionally plus known variances.
 
-Use :class:`AddedNoiseLikelihood` if some outcomes are predictions themselves, for example of runs
-that were stopped early.
+Use :class:`AddedNoiseLikelihood` if some outcomes are themselves predictions with a variance, for
+example the predicted final values of runs that were stopped early.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 
 class DerivedNoise(HomoskedasticNoise):
-    """A learned noise variance that the model may compute as long as the user does not set it."""
+    """A learned noise variance whose value the model computes, unless the user has set a value."""
 
     is_set = False
 
@@ -37,13 +37,13 @@ class DerivedNoise(HomoskedasticNoise):
 class AddedNoiseLikelihood(GaussianLikelihood):
     """A Gaussian likelihood that adds known variances of single points to the learned noise.
 
-    Pass it as ``likelihood=`` to a transfer model. The model learns the noise variance as it does
-    by default. It also transforms the added variances to its own units; each member of an average
-    does so too. Predictions at new points have only the learned noise.
+    Pass this likelihood as ``likelihood=`` to a transfer model. The model fits the learned noise
+    variance in the same way as without added variances. It transforms the added variances to its
+    own units. In an average of models, each member transforms them to its own units. Observations
+    at new points have only the learned noise.
 
-    The likelihood resembles GPyTorch's ``FixedNoiseGaussianLikelihood`` with
-    ``learn_additional_noise``. Here, ``noise`` is the learned noise variance, and an added variance
-    of zero stays zero.
+    GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. Here,
+    however, ``noise`` is only the learned noise variance, and added variances may be zero.
 
     Args:
         added: A ``batch_shape x n`` tensor of variances in the units of the outcomes; zero for
@@ -105,8 +105,9 @@ class AddedNoiseLikelihood(GaussianLikelihood):
 class _AddedNoise(DerivedNoise):
     """A learned noise variance plus added variances at the training points.
 
-    As in GPyTorch's fixed noise, ``n`` points count as the training points if there are ``n`` added
-    variances. The argument ``noise=`` gives the added variances at other points.
+    If the number of points equals the number of added variances, the points are assumed to be the
+    training points, as in GPyTorch's fixed noise. For other points, pass added variances as
+    ``noise=``.
     """
 
     added: Tensor
@@ -128,8 +129,8 @@ class _AddedNoise(DerivedNoise):
         """Evaluates the covariance of the noise.
 
         Args:
-            *params: The inputs, if ``shape`` is not given.
-            shape: The shape of the points.
+            *params: The inputs, used if ``shape`` is omitted.
+            shape: The batch shape and the number of points.
             noise: A ``batch_shape x n`` tensor that replaces the added variances.
             **kwargs: Ignored.
 
@@ -145,7 +146,7 @@ class _AddedNoise(DerivedNoise):
 
 
 def added_variance(likelihood: Any) -> Tensor | float:
-    """Returns the added variances of a likelihood at the training points; zero if it adds none."""
+    """Returns the added variances of a likelihood at the training points; zero if it has none."""
     return likelihood.added if isinstance(likelihood, AddedNoiseLikelihood) else 0.0
 
 

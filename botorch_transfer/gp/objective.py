@@ -1,14 +1,15 @@
-r"""The fit engine: rows of hyperparameters, one objective, one minimizer.
+r"""Objectives of hyperparameter fits, and the minimizer of many fits at once.
 
-All hyperparameters are fitted here. Each row of parameters is one start of one fit; many
-independent fits may run at once. A parameter is a hyperparameter, or the logarithm of a positive
-hyperparameter. The parameters are read from the modules of a model. The setters of the modules
-write the best parameters back.
+All hyperparameters are fitted here. A tensor of parameters has one row for each start of each fit.
+A parameter is a hyperparameter, or the logarithm of a positive hyperparameter. The parameters are
+read from the modules of a model. After the fit, the best parameters are written back by the setters
+of the modules.
 
 The likelihood (:mod:`~.gp.likelihood`) and the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`)
-have closed-form gradients in the hyperparameters. For a few points, GPyTorch's lazy kernels and
-automatic differentiation take ten times as long. BoTorch's optimizer fits models without a closed
-form by automatic differentiation, one start after another (:class:`AutogradObjective`).
+have closed-form gradients with respect to the hyperparameters. For a few points, GPyTorch's lazy
+kernels and automatic differentiation take ten times as long. With a closed form, BoTorch's batched
+L-BFGS-B minimizes all rows at once (:func:`minimize_batched`). Without a closed form, BoTorch's
+optimizer runs one start after another by automatic differentiation (:class:`AutogradObjective`).
 
 For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the sources at the target
 points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional covariance ``C`` in
@@ -18,8 +19,8 @@ points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional co
 
     ∂NLL/∂w_m = -αᵀμ_m + 2 w_m tr(G Σ_m)
 
-All other fits use BoTorch's batched L-BFGS-B (:func:`minimize_batched`). Small fits are faster with
-two settings: SciPy's BLAS on one thread, and an allocator that keeps freed memory.
+Two settings make small fits faster: SciPy's BLAS uses one thread (:func:`single_threaded_scipy`),
+and the allocator keeps freed memory (:func:`keep_freed_memory`).
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
 from botorch_transfer.gp.stationary import Stationary
 
-#: A start has converged when every derivative is below this value, in nats. In a flat direction,
-#: the parameter could still change, but the gain would be negligible.
+#: A start has converged if the absolute value of every derivative is below this value, in nats.
+#: Parameters may then still be far from the optimum, but the objective would hardly improve.
 CONVERGED = 0.05
 
 #: A start ends early if its value is worse than a converged start's value by this many nats.
@@ -68,10 +69,10 @@ MAX_DIFFERENCES = 2**18
 #: Default maximum number of iterations of a fit, as in SciPy's optimizer.
 _MAX_ITERATIONS = 15000
 
-#: Replaces NaN in :func:`minimize_batched`; larger than the objective of any raw outcomes.
+#: Value that replaces NaN in :func:`minimize_batched`; larger than the objective of any outcomes.
 _UNDEFINED_IN_BATCH = 1e100
 
-# Found once, because the search for threaded libraries takes milliseconds.
+# Created once, because the search for threaded libraries takes milliseconds.
 _LIBRARIES = ThreadpoolController()
 
 _in_force = Lock()
@@ -84,9 +85,9 @@ _in_force = Lock()
 def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread, for the whole process.
 
-    A step of L-BFGS-B works on a dozen numbers. More threads would only wait for each other. If
-    fits overlap, only the first fit sets and resets the limit. Otherwise a later fit could restore
-    a limit of one thread, which would then stay.
+    A step of L-BFGS-B works on a dozen numbers, for which several threads are slower. If fits
+    overlap in time, only the first fit sets and resets the limit. Otherwise, a later fit could take
+    the limit of one thread for the original limit, and restore it at the end.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -127,9 +128,9 @@ def minimize_batched(
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
     Args:
-        evaluate: Maps a ``P x k`` tensor of parameters, and a ``P`` tensor of the start index of
-            each row, to ``P`` values and their ``P x k`` gradient. If either is NaN, the line
-            search backtracks. Converged starts are no longer evaluated.
+        evaluate: Function of a ``P x k`` tensor of parameters and a ``P`` tensor: the index of each
+            row's start. Returns ``P`` values and their ``P x k`` gradient. If a value or gradient
+            is NaN, the line search backtracks. Converged starts are no longer evaluated.
         starts: An ``S x k`` tensor in double precision, on the device of the evaluation.
         bounds: A ``2 x k`` tensor of lower and upper bounds.
         max_iter: The maximum number of iterations of each start.
@@ -191,10 +192,10 @@ def minimize_batched(
 
 
 class FitObjective(ABC):
-    """Base class of negative log posteriors per point with closed-form gradients.
+    """Base class of objectives: the negative log posterior per point, with its gradient.
 
-    The rows of parameters are independent. A subclass implements the likelihood and the hyperpriors
-    with their derivatives in the hyperparameters.
+    Each row of parameters has its own value. A subclass implements the likelihood and the
+    hyperpriors, with their derivatives with respect to the hyperparameters.
     """
 
     #: Mask of the parameters that are logarithms of hyperparameters, a ``k`` boolean tensor.
@@ -206,7 +207,7 @@ class FitObjective(ABC):
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
-            rows: A ``P`` tensor of the index of each row among all rows.
+            rows: A ``P`` tensor: the index of each row among all starts.
 
         Returns:
             ``P`` values, and the ``P x k`` derivatives.
@@ -218,7 +219,7 @@ class FitObjective(ABC):
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
-            rows: A ``P`` tensor of the index of each row among all rows.
+            rows: A ``P`` tensor: the index of each row among all starts.
 
         Returns:
             ``P`` log densities, and the ``P x k`` derivatives.
@@ -226,7 +227,7 @@ class FitObjective(ABC):
 
     @abstractmethod
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points of each row, the divisor of the row's value."""
+        """Returns the number of points of each row, by which the row's value is divided."""
 
     @torch.no_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -234,7 +235,7 @@ class FitObjective(ABC):
 
         Args:
             theta: A ``P x k`` tensor of parameters.
-            rows: A ``P`` tensor of the index of each row among all rows.
+            rows: A ``P`` tensor: the index of each row among all starts.
 
         Returns:
             The ``P`` values and their ``P x k`` gradient. Both are NaN for rows whose covariance
@@ -250,10 +251,11 @@ class FitObjective(ABC):
 
 
 class AutogradObjective:
-    """Objective of any model, which BoTorch's optimizer minimizes from one start after another.
+    """Objective of a model without a closed form, for BoTorch's optimizer.
 
-    It has the methods of :class:`ClosedFormObjective` that a fit calls. The parameters are the
-    PyTorch parameters of the model. The members of a batch of models are fitted as one function.
+    It has the methods ``read``, ``write`` and ``minimize`` of :class:`ClosedFormObjective`. The
+    parameters are the PyTorch parameters of the model. All members of a batch of models are fitted
+    together, as one function.
 
     Args:
         mll: The marginal log likelihood, in training mode.
@@ -281,16 +283,17 @@ class AutogradObjective:
     def minimize(
         self, starts: Tensor, options: Mapping[str, Any], timeout_sec: float | None
     ) -> tuple[Tensor, Tensor]:
-        """Minimizes the objective; ``options`` may have any option of SciPy's optimizer."""
+        """Minimizes from one start after another; ``options`` are options of SciPy's optimizer."""
         theta, value = starts.cpu().clone(), starts.new_full((len(starts),), torch.inf).cpu()
         share = None if timeout_sec is None else timeout_sec / len(starts)
-        # With a closure of its own, a batch is one function: its members may share parameters.
+        # Without a closure, BoTorch would fit the members of a batch independently, but members may
+        # share parameters.
         closure = get_loss_closure_with_grads(self.mll, self._parameters)
         given = {"closure": closure, "options": options, "timeout_sec": share, **self._others}
         for place in range(len(starts)):
             self.write(starts[place : place + 1])
             with suppress(NotPSDError), warnings.catch_warnings():
-                # An optimum after few iterations is accepted.
+                # The result is accepted even if the optimizer stops early.
                 warnings.simplefilter("ignore", OptimizationWarning)
                 value[place] = float(fit_gpytorch_mll_scipy(self.mll, **given).fval)
                 theta[place] = self.read(self.mll)[0]
@@ -303,17 +306,18 @@ def gradient_closure(
     """Builds a closure for BoTorch's optimizers.
 
     Args:
-        evaluate: Adds the gradient of a loss to ``grad`` of the parameters, and returns the loss.
+        evaluate: Function that adds the gradient of a loss to the parameters' ``grad`` attributes,
+            and returns the loss.
         parameters: The parameters.
 
     Returns:
         A closure that returns the loss, on the CPU, and the gradients. If the loss is not finite,
-        all gradients are ``None``, and Adam takes no step.
+        all gradients are ``None``, so that Adam takes no step.
     """
 
     def closure() -> tuple[Tensor, list[Tensor | None]]:
         drop_gradients(parameters)
-        loss = evaluate().detach().cpu()  # one transfer, which waits for a GPU
+        loss = evaluate().detach().cpu()  # the only transfer, because a transfer waits for the GPU
         if not bool(loss.isfinite()):
             drop_gradients(parameters)
         return loss, [parameter.grad for parameter in parameters.values()]
@@ -331,7 +335,7 @@ def drop_gradients(parameters: Mapping[str, Tensor]) -> None:
 
 
 class Part:
-    """A hyperparameter of a module.
+    """One hyperparameter of a module, such as the lengthscales of a kernel.
 
     Args:
         module: The module.
@@ -348,7 +352,7 @@ class Part:
         self.constraint = module.constraint_for_parameter_name(f"raw_{name}")
         #: Whether the hyperparameter is fitted.
         self.is_fitted = self.raw is not None and self.raw.requires_grad
-        #: Whether the optimizer uses the logarithm, for positive transformed parameters.
+        #: Whether the optimizer uses the logarithm: for positive hyperparameters with a transform.
         self.is_log = name in _POSITIVE and self.raw is not None and self.constraint.enforced
 
     @property
@@ -413,11 +417,10 @@ def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
 
 
 class ClosedFormObjective(FitObjective):
-    """Base class of objectives with a closed form, which read hyperparameters from modules.
+    """Base class of objectives in closed form that read hyperparameters from a model's modules.
 
     Args:
-        mll: The marginal log likelihood, in training mode. :meth:`is_served` must return ``True``
-            for it.
+        mll: The marginal log likelihood, in training mode. ``is_served(mll)`` must be true.
     """
 
     #: Lower and upper bounds of the parameters, a ``2 x k`` tensor.
@@ -441,7 +444,7 @@ class ClosedFormObjective(FitObjective):
         self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
 
     def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
-        """Assigns each hyperparameter its columns among all ``K`` columns."""
+        """Assigns columns to each hyperparameter: ``K`` in all, of which ``k`` are fitted."""
         sizes = {name: part.read(self.batch_shape).shape[-1] for name, part in parts.items()}
         self._sizes, total = sizes, sum(sizes.values())
         columns = self._split(torch.arange(total, device=self._Y.device))
@@ -487,7 +490,7 @@ class ClosedFormObjective(FitObjective):
     @classmethod
     @torch.enable_grad()
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
-        """Lists names of hyperparameters and their priors; ``None`` if a prior has another form."""
+        """Lists names of hyperparameters and their priors; ``None`` if a prior is unsupported."""
         model: Any = mll.model
         found: list[tuple[str, Prior]] = []
         for _, module, prior, closure, _ in model.named_priors():
@@ -571,13 +574,13 @@ class ClosedFormObjective(FitObjective):
         return value, gradient[:, self._fitted]
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the model's hyperpriors; a hyperparameter may have several."""
+        """Evaluates the model's hyperpriors; a hyperparameter may have several hyperpriors."""
         density, slope = self._log_prior(values[:, self._of_priors])
         total = torch.zeros_like(values).index_add_(1, self._of_priors, slope)
         return density.sum(dim=-1), total
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points, the divisor of the marginal log likelihood."""
+        """Returns the number of points, by which GPyTorch divides the marginal log likelihood."""
         return self._Y.new_full((len(rows),), self._num_points)
 
 
@@ -588,7 +591,7 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
         likelihood: The likelihood.
 
     Returns:
-        ``False`` for any other noise.
+        ``False`` for any other noise, such as heteroskedastic noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -596,7 +599,7 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
 
 
 class TargetObjective(ClosedFormObjective):
-    """Objective of a target model, the sum of a residual and weighted source posteriors.
+    """Objective of a target model whose prior is a residual plus weighted source posteriors.
 
     Args:
         mll: The marginal log likelihood of a model. Use :meth:`of` to check that the objective
@@ -625,15 +628,15 @@ class TargetObjective(ClosedFormObjective):
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
         """Builds the objective of a model if it has a closed form.
 
-        The closed form applies to exact GPs with an RBF or Matérn kernel of the residual. The noise
-        must be learned or known. Lengthscales, signal variance, noise, mean and weights must have
-        univariate hyperpriors.
+        The closed form applies to exact GPs whose residual has an RBF or Matérn kernel. The noise
+        must be learned or known. Hyperpriors of lengthscales, signal variance, noise, mean and
+        weights must be univariate.
 
         Args:
             mll: The marginal log likelihood of a model with target data, in training mode.
 
         Returns:
-            The objective; ``None`` without a closed form.
+            The objective; ``None`` if the model has no closed form.
         """
         model = cast(Any, mll.model)
         if (
@@ -695,7 +698,7 @@ class TargetObjective(ClosedFormObjective):
 
 
 def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | None]:
-    """Returns the residual kernel and the source kernel of a target; ``None`` without sources."""
+    """Returns a target's residual kernel and its source kernel; ``None`` if it has no sources."""
     if type(kernel) is AdditiveKernel and len(kernel.kernels) == 2 and kernel.active_dims is None:
         residual, sources = kernel.kernels
         if type(sources) is WeightedSumKernel:
@@ -704,7 +707,7 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights | None]:
-    """Returns the weights of the mean and of the kernel: usually, both are the same object."""
+    """Returns the weights of the mean and of the kernel, which are usually the same object."""
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
     parts = model.mean_module, sources
@@ -712,21 +715,22 @@ def _task_weights(model: Any) -> set[SourceWeights | None]:
 
 
 def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
-    """Flattens the batch of source posteriors; sums the sources if they have no weights.
+    """Flattens the batch dimensions of source posteriors; without weights, sums the sources.
 
     Args:
         values: A ``batch_shape x S x l`` tensor.
         weights: The weights of the sources.
 
     Returns:
-        A ``B x S x l`` tensor. ``B`` is one if all members have the same inputs and sources.
+        A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all members have the
+        same inputs.
     """
     values = values.double().reshape(-1, *values.shape[-2:])
     return values if weights is not None else values.sum(dim=-2, keepdim=True)
 
 
 def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:
-    """Multiplies each of ``P x k`` rows by the matrix of its member, of ``B x k x l`` matrices."""
+    """Multiplies ``P x k`` values, row by row, by the ``B x k x l`` matrices of their members."""
     if len(matrices) == 1:
         return values @ matrices[0]
     return (values.unsqueeze(-2) @ matrices[rows % len(matrices)]).squeeze(-2)

@@ -1,10 +1,11 @@
 r"""Pathwise samples: functions drawn from priors and posteriors.
 
-A draw from the prior uses random features. Matheron's rule [Wilson2020sampling]_ then corrects the
-draw by the data. The prior of most models is itself a posterior given source data, and
-:class:`SourcePath` draws from it by the same rule. All paths take transformed inputs and return
-outcomes in the model's own units. :func:`in_users_units` adds the model's transforms. Use these
-classes to implement draws for your own kernel or model.
+A path is a module that evaluates one or more drawn functions. A draw from the prior uses random
+features. Matheron's rule [Wilson2020sampling]_ then conditions the draw on the data. The prior of
+most models is itself a posterior given source data, from which :class:`SourcePath` draws by the
+same rule. All paths take transformed inputs and return transformed outcomes.
+:func:`in_users_units` adds the model's transforms. Use these classes to implement draws for your
+own kernel or model.
 
 .. [Wilson2020sampling]
     J. T. Wilson et al. Efficiently Sampling Functions from Gaussian Process Posteriors. ICML 2020.
@@ -47,7 +48,7 @@ class ModelPath(SamplePath):
 
 
 class MeanPath(ModelPath):
-    """Path of a prior mean, which is the same for all draws.
+    """Path that evaluates a prior mean, which is the same for all draws.
 
     Args:
         mean: The mean.
@@ -149,8 +150,8 @@ def in_users_units(model: Any, path: SamplePath) -> PathDict:
 class RescaledPath(ModelPath):
     """Draws from a model's exact GP, rescaled to the model's mean and standard deviation.
 
-    The rescaled draws have the model's joint distribution if the model has the same correlations as
-    its exact GP.
+    If the predictions of the model have the same correlations as the predictions of its exact GP,
+    the rescaled draws have the model's joint distribution.
 
     Args:
         path: Draws from the exact GP.
@@ -228,7 +229,7 @@ def draw_prior(
                 is_ensemble=is_ensemble(model),
                 **kwargs,
             )
-            mean = None  # added once
+            mean = None  # BoTorch adds the mean to the path of the first term
         paths[f"term {len(paths)}"] = path
     if mean is not None:
         paths["mean"] = MeanPath(mean)
@@ -264,8 +265,9 @@ def condition_paths(
 class SourcePath(ModelPath):
     r"""Draws of ``Σ_g w_g (f_g - μ_g)``, the weighted source posteriors minus their means.
 
-    Random features draw a prior function ``f`` for each kernel. The noisy values of ``f`` at the
-    source data correct the draw: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``.
+    For each kernel, a function ``f`` is drawn from the prior by random features. Matheron's rule
+    then conditions the draw on the source data: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, with a draw
+    ``ε`` of the noise.
 
     Args:
         gps: The source GPs.

@@ -1,7 +1,8 @@
 """Fits of a target's hyperparameters from several starts.
 
-``fit_gpytorch_mll`` fits every transfer model here. All starts minimize the objective of the model
-(``gp.objective``), at once if the objective has a closed form.
+``fit_gpytorch_mll`` fits every transfer model by :func:`fit_from_starts`. Each start minimizes the
+objective of the model (``gp.objective``). If the objective has a closed form, all starts run at
+once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from botorch_transfer.gp.objective import AutogradObjective, ClosedFormObjective, TargetObjective
 
-#: The number of starts that are added if no start is numerically stable.
+#: Number of starts that are added if no start has a finite optimum.
 _FURTHER_STARTS = 4
 
 
@@ -31,15 +32,16 @@ def fit_from_starts(
     timeout_sec: float | None = None,
     **others: Any,
 ) -> None:
-    """Maximizes a marginal log likelihood, hyperpriors included, and keeps the best optimum.
+    """Fits a model from several starts and keeps the best optimum.
 
-    In a batch of models, each member keeps its own best optimum if the objective has a closed form.
-    Options that only BoTorch's optimizer supports select BoTorch's optimizer.
+    The fit maximizes the marginal log likelihood plus the log hyperpriors. If the objective has a
+    closed form, each member of a batch of models keeps its own best optimum. If an option is given
+    that only BoTorch's optimizer supports, BoTorch's optimizer fits the model.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with data, in training mode.
         num_restarts: The number of starts that are drawn from the hyperpriors. One more start uses
-            the present values.
+            the current values.
         seed: The seed of the draws.
         options: ``{"maxiter": ...}``, or options of SciPy's optimizer.
         timeout_sec: The time in seconds after which all starts stop.
@@ -72,11 +74,11 @@ def fit_from_starts(
 def _draw_starts(
     objective: ClosedFormObjective | AutogradObjective, num_restarts: int, seed: int
 ) -> Tensor:
-    """Returns the present values and draws from the hyperpriors, an ``S x B x k`` tensor.
+    """Returns the current values and draws from the hyperpriors, an ``S x B x k`` tensor.
 
-    All draws are made on the CPU, from a copy if the model is on another device. The draws are
-    therefore equal on all devices. Some GPyTorch priors, such as ``LogNormalPrior``, draw on the
-    CPU in any case.
+    The draws are equal on all devices, because all draws are made on the CPU. If the model is on
+    another device, its copy on the CPU is used. Some GPyTorch priors, such as ``LogNormalPrior``,
+    draw on the CPU in any case.
     """
     mll, starts = objective.mll, [objective.read(objective.mll)]
     is_elsewhere = starts[0].device.type != "cpu"
@@ -85,7 +87,7 @@ def _draw_starts(
     with parameter_rollback_ctx(every), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for _ in range(num_restarts):
-            with suppress(RuntimeError):  # if a draw violates the bounds; the value then stays
+            with suppress(RuntimeError):  # a draw outside the bounds: the old value stays
                 sample_all_priors(on_cpu.model)
             starts.append(objective.read(on_cpu).to(starts[0]))
     return torch.stack(starts)

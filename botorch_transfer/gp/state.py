@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Module)
 def shallow_copy(module: M) -> M:
     """Copies a module and its submodules, but shares their tensors.
 
-    Moving the copy to a device, or loading a state into it, does not change the original.
+    The original does not change if the copy is moved to a device or loads a ``state_dict``.
 
     Args:
         module: The module. A submodule that is registered twice is copied once.
@@ -61,14 +61,14 @@ def select_batch(module: M, index: Any) -> M:
 
 
 def freeze(module: Module) -> dict[str, bool]:
-    """Turns a module's parameters into buffers: no parameter is fitted, and views can share them.
+    """Turns a module's parameters into buffers, which are not fitted and can be shared.
 
     Args:
         module: The module, changed in place.
 
     Returns:
-        The names of the former parameters, and whether each of them required a gradient. A
-        parameter of a module that is registered twice is listed once.
+        A mapping from the name of each former parameter to whether it required a gradient. If a
+        submodule has two names, only the first is used.
     """
     trainable = {}
     detached: dict[int, Tensor] = {}  # tied parameters stay tied
@@ -103,12 +103,12 @@ def _owners(module: Module, names: Iterable[str]) -> Iterator[tuple[str, Module,
         yield name, module.get_submodule(path), leaf
 
 
-#: Classes whose instances the file of a prior may contain, by name.
+#: Classes whose instances may be stored in the file of a saved prior, by class name.
 SAVABLE: dict[str, type] = {}
 
 
 def savable(cls: type[C]) -> type[C]:
-    """Registers a class whose instances the file of a prior may contain.
+    """Registers a class whose instances may be stored in the file of a saved prior.
 
     The file stores the constructor's arguments of an instance.
 
@@ -125,18 +125,18 @@ def savable(cls: type[C]) -> type[C]:
 class NamedState(Module):
     """Base class of modules that store task names in the ``state_dict`` and check them on loading.
 
-    The metadata of the ``state_dict`` hold the names, as they hold PyTorch's versions. Loading the
-    state of other tasks raises an error, because the loaded data would get wrong names. A state
-    without names loads without this check: a state of an earlier version or a plain dictionary.
-    Default names with a number, such as "source task 0", are not checked either.
+    The names are stored in the metadata of the ``state_dict``, like PyTorch's version numbers. If
+    the ``state_dict`` has other names, loading raises an error: otherwise, the loaded data would
+    get wrong names. A ``state_dict`` without names is not checked, for example a plain dictionary
+    or one from an earlier version. Default names such as "source task 0" are not checked either.
     """
 
-    #: Buffers whose values a loaded state must match: pairs of a buffer's name and labels. If there
-    #: are labels, the buffer is an index into them, and messages quote the label.
+    #: Buffers that a loaded ``state_dict`` must not change: pairs of a buffer's name and labels. If
+    #: labels are given, the buffer is an index into the labels, and messages quote the label.
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
 
-    #: The names of the tasks in the buffers, in order; for a hyperprior, of the search spaces. The
-    #: ``state_dict`` stores the names, and a loaded ``state_dict`` must have the same names.
+    #: The names of the tasks whose data are in the buffers, in order. In a ``Hyperprior``, each
+    #: task is a search space.
     task_names: Sequence[str] = ()
 
     def _save_to_state_dict(
@@ -154,9 +154,10 @@ class NamedState(Module):
         for number, (theirs, ours) in enumerate(pairs):
             counts = {f"{word}{number}" for word in ("", "source task ", "model ", "domain ")}
             if theirs != ours and not counts & {theirs, ours}:
-                raise RuntimeError(  # as PyTorch does for other states that do not match
+                raise RuntimeError(  # PyTorch's error for a state_dict that does not match
                     f"The state_dict has the name {theirs!r} where this {type(self).__name__} has "
-                    f"{ours!r}: load it into an object with the same tasks in the same order."
+                    f"{ours!r}: load the state_dict into an object with the same tasks in the same "
+                    "order."
                 )
         for name, words in self._facts:
             ours = getattr(self, name)
@@ -164,10 +165,10 @@ class NamedState(Module):
             if ours.tolist() != theirs.tolist():
                 said, own = (words[int(v)] if words else v.tolist() for v in (theirs, ours))
                 raise ValueError(
-                    f"The state_dict has the {name.removesuffix('_index')} {said!r}, but this "
-                    f"{type(self).__name__} has {own!r}: load it into a matching object."
+                    f"The state_dict has the {name.removesuffix('_index')} {said!r}, but "
+                    f"this {type(self).__name__} has {own!r}: load it into a matching object."
                 )
-        # Copies and views may share the buffers, so the state is loaded into new tensors.
+        # Other modules may share the buffers, so the state is loaded into new tensors.
         for module in self.modules():
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.clone()
@@ -177,7 +178,8 @@ class NamedState(Module):
 class DoubleState(NamedState):
     """Base class of modules whose buffers stay in double precision when the model's dtype changes.
 
-    The factors of noise-free data are ill-conditioned: single precision would give wrong results.
+    Covariance matrices of noise-free data are ill-conditioned: with factors in single precision,
+    predictions would be wrong.
     """
 
     def register(self, **tensors: Tensor) -> None:
@@ -212,7 +214,7 @@ def collapse_batch(x: Tensor) -> Tensor:
 
 
 def same_inputs(x1: Tensor, x2: Tensor) -> bool:
-    """Returns whether two tensors of inputs are interchangeable, for values and gradients."""
+    """Returns whether two inputs are the same tensor, or equal tensors without a gradient."""
     has_graph = x1.requires_grad or x2.requires_grad
     return x1 is x2 or (not has_graph and _equal(x1, x2))
 
@@ -224,10 +226,10 @@ _EMPTY: tuple[Any, ...] = (), (), ()
 class Cache:
     """Cache of the values of one function, without their graph, at the most recent inputs.
 
-    Inputs are compared by value, because GPyTorch copies and expands tensors. The state of the
-    function (all other tensors that the function uses) is compared by identity. When a tensor of
-    the state is replaced or changed in place, the cache is cleared. Inputs that require a gradient
-    bypass the cache. Deep copies keep the cached values, pickles do not.
+    Inputs are compared by value, because GPyTorch copies and expands tensors. All other tensors
+    that the function uses are its state. If a tensor of the state is replaced or changed in place,
+    the cache is cleared. Inputs that require a gradient bypass the cache. Deep copies keep the
+    cached values, pickles do not.
 
     Args:
         size: The number of inputs to cache.
@@ -240,7 +242,7 @@ class Cache:
         True
     """
 
-    # Fields are a cache's content: two caches are equal for any cached values.
+    # `Memo` hashes the fields of dataclasses. Cached values are no field, so hashes ignore them.
     size: int = 2
     max_elements: float = 2**22
 

@@ -1,9 +1,10 @@
-"""Stationary kernels as functions of the squared distance, each formula once.
+"""RBF and Matérn kernels as functions of the squared distance, with their derivatives.
 
-GPyTorch's kernels are lazy and general. On many small matrices their overhead is larger than the
+GPyTorch's kernels are lazy and general. On many small matrices, their overhead is larger than the
 arithmetic. Batches of source GPs, their fits and pre-training therefore evaluate the RBF and Matérn
-kernels here. A kernel is ``s k(r²)``, where ``s`` is the signal variance and ``r`` the distance
-between inputs in units of their lengthscales:
+kernels here. A kernel is ``s k(r²)``, where ``s`` is the signal variance and ``r`` is the distance
+between two inputs that are divided by the lengthscales. The intermediate value ``t`` simplifies the
+formulas:
 
 .. code-block:: text
 
@@ -43,8 +44,8 @@ class StationaryFunction:
 
     Args:
         exponent: Maps ``r²`` to ``t``.
-        value_factor: Maps ``t`` and ``exp(-rate t)`` to ``k``.
-        derivative_factor: Maps ``t`` and ``exp(-rate t)`` to ``dk/dr²``.
+        value_factor: Maps ``t`` and ``s exp(-rate t)`` to ``s k``.
+        derivative_factor: Maps ``t`` and ``s exp(-rate t)`` to ``s dk/dr²``.
         make_kernel: Builds the corresponding GPyTorch kernel from ``ard_num_dims=`` and
             ``batch_shape=``.
         rate: The factor of ``t`` in the exponential.
@@ -66,11 +67,11 @@ class StationaryFunction:
 
         Args:
             r2: A tensor of squared distances.
-            log_scale: The logarithm of the signal variance, a tensor that broadcasts. It is added
-                in the exponent, because a factor would need one more pass over a large array.
+            log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``. It
+                is added in the exponent, which saves a product with the large result.
 
         Returns:
-            A tensor of covariances, differentiable in both arguments.
+            A tensor of covariances, differentiable with respect to both arguments.
         """
         t = self.exponent(r2)
         return self.value_factor(t, torch.sub(log_scale, t, alpha=self.rate).exp_())
@@ -80,11 +81,11 @@ class StationaryFunction:
 
         Args:
             r2: A tensor of squared distances.
-            log_scale: The logarithm of the signal variance, a tensor that broadcasts.
+            log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``.
 
         Returns:
-            The covariances and their derivatives. The derivative of ``matern12`` has a pole at
-            ``r2 = 0``. It is set to zero there, because the covariance of equal inputs does not
+            The covariances and their derivatives. The derivative of ``matern12`` is infinite at
+            ``r2 = 0``. Zero is returned instead, because the covariance of equal inputs does not
             depend on the lengthscale.
         """
         t = self.exponent(r2)
@@ -157,8 +158,8 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
         x2: A ``batch_shape x n2 x d`` tensor of inputs, divided by their lengthscales.
 
     Returns:
-        A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable in both
-        inputs. The diagonal is exactly zero where ``x1 is x2``.
+        A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable with
+        respect to both inputs. The diagonal is exactly zero if ``x1 is x2``.
     """
     return FixedPoints(x2).squared_distance(x1)
 
@@ -172,11 +173,11 @@ class FixedPoints:
 
     def __init__(self, x2: Tensor) -> None:
         self.points = x2
-        # A shift reduces the norms and thus the rounding errors, and does not change distances.
+        # Subtracting the mean keeps the distances, but reduces the norms and the rounding errors.
         self._shift = x2.detach().mean(dim=-2, keepdim=True)
         self._centred = self._shifted(x2)
         b, b2 = self._centred
-        # The product adds the squares too, because each pass over its large result is expensive.
+        # The matrix product also adds the squared norms, which saves a pass over the large result.
         self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
 
     def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,7 +186,7 @@ class FixedPoints:
         return shifted, shifted.square().sum(dim=-1, keepdim=True)
 
     def squared_distance(self, x1: Tensor) -> Tensor:
-        """Computes the ``batch_shape x n1 x n2`` squared distances of inputs ``x1`` to ``x2``."""
+        """Computes the squared distances of inputs ``x1`` to ``x2``, ``batch_shape x n1 x n2``."""
         same = x1 is self.points
         a, a2 = self._centred if same else self._shifted(x1)
         left = torch.cat([a, a2, torch.ones_like(a2)], dim=-1)
@@ -225,8 +226,8 @@ class Stationary:
             kernel: The kernel.
 
         Returns:
-            The kernel's name and hyperparameters, differentiable in its parameters. ``None`` if the
-            kernel has another class or reads only some of the inputs.
+            The kernel's name and its hyperparameters, with their graph. ``None`` if the kernel has
+            another class or reads only some of the inputs.
         """
         base = kernel.base_kernel if _reads_all_inputs(kernel, ScaleKernel) else kernel
         if _reads_all_inputs(base, RBFKernel):
@@ -267,7 +268,8 @@ class Stationary:
             X: A ``... x n x d`` tensor of inputs.
 
         Returns:
-            A ``... x n x n`` tensor, once differentiable in the hyperparameters and the inputs.
+            A ``... x n x n`` tensor, once differentiable with respect to the hyperparameters and
+            the inputs.
         """
         value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
         return value
@@ -298,7 +300,7 @@ def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
         X: A ``... x n x d`` tensor of inputs.
 
     Returns:
-        A ``... x n x n`` tensor, once differentiable in the kernel's parameters and the inputs.
+        A ``... x n x n`` tensor, once differentiable with respect to parameters and inputs.
 
     Example:
         >>> dense_covariance(RBFKernel(), torch.zeros(2, 3))
@@ -344,6 +346,8 @@ def _with_ones(x: Tensor) -> Tensor:
 def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) -> Tensor:
     """Evaluates ``Σ_j H_ij (x_i - x'_j)`` by one matrix product.
 
+    Gradients of stationary kernels with respect to the inputs have this form.
+
     Args:
         H: A ``... x n x n'`` tensor.
         x: A ``... x n x d`` tensor of inputs.
@@ -359,9 +363,9 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) 
 class PriorKernel(Kernel, ABC):
     """Base class of kernels of a prior that is itself a posterior given source data.
 
-    These kernels read all inputs, and their ``forward`` returns tensors. They implement the draws
-    of functions, which BoTorch implements only for GPyTorch's kernels. They also implement the
-    expansion of a prior, which ``gp.frozen`` implements only for stationary kernels.
+    A subclass reads all inputs, and its ``forward`` returns a tensor. It implements :meth:`draw`,
+    because BoTorch draws functions only for GPyTorch's kernels. It may implement :meth:`expand`,
+    because ``gp.frozen`` expands only stationary kernels.
     """
 
     has_lengthscale = False
@@ -379,7 +383,7 @@ class PriorKernel(Kernel, ABC):
             **kwargs: Further arguments of BoTorch's ``draw_kernel_feature_paths``.
 
         Returns:
-            A path over transformed inputs. Later changes of the kernel do not change the path.
+            A path of transformed inputs. Later changes of the kernel do not change the path.
         """
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
@@ -391,8 +395,7 @@ class PriorKernel(Kernel, ABC):
             T: The fixed inputs, a ``T x d`` tensor.
 
         Returns:
-            The expansion of the whole prior. By default ``None``, because a prior need not have an
-            expansion.
+            The expansion of the whole prior, or ``None`` if there is no expansion, as by default.
         """
         return None
 
@@ -400,8 +403,8 @@ class PriorKernel(Kernel, ABC):
 def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
     """Evaluates a kernel eagerly, without GPyTorch's lazy tensors.
 
-    GPyTorch compares the inputs of each RBF and Matérn kernel by value, and each comparison waits
-    for the GPU. This function evaluates these kernels without GPyTorch, which avoids the waits.
+    In RBF and Matérn kernels, GPyTorch checks whether ``x1`` equals ``x2``, and each check waits
+    for the GPU. This function evaluates RBF and Matérn kernels without GPyTorch.
 
     Args:
         kernel: The kernel.

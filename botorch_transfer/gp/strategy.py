@@ -1,7 +1,7 @@
-r"""The posterior of a model's exact GP, and the terms that are computed once for its data.
+r"""The posterior of a model's exact GP, with cached terms that depend only on the data.
 
 All predictions of a model are evaluated here. With the prior mean ``m``, the kernel ``k``, the data
-``(X, y)`` and the noise of the data,
+``(X, y)`` and the diagonal covariance of the noise,
 
 .. code-block:: text
 
@@ -9,8 +9,8 @@ All predictions of a model are evaluated here. With the prior mean ``m``, the ke
     mean(x)           = m(x) + k(x, X) K⁻¹ (y - m(X))
     covariance(x, x') = k(x, x') - k(x, X) L⁻ᵀ L⁻¹ k(X, x')
 
-If the prior has an expansion (``gp.frozen``), the expansion evaluates gradients in inputs and
-fantasies, which is faster.
+If the prior has an expansion (``gp.frozen``), the expansion is used for fantasies, and for
+predictions with a gradient with respect to ``x``, because it is faster.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ MAX_JOINT_POINTS = 512
 def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
     """Evaluates the covariance of predictions, unless it is large.
 
-    Noisy acquisition functions select from the covariance. Each selection from a lazy kernel would
-    evaluate the kernel again. A large covariance stays lazy: a plot of thousands of points needs
-    only the variances, not the joint covariance.
+    Noisy acquisition functions select blocks of the covariance. If the covariance were lazy, each
+    selection would evaluate the kernel again. However, a large covariance stays lazy: a plot of
+    thousands of points needs only the variances.
 
     Args:
         covariance: A ``batch_shape x q x q`` operator.
@@ -64,10 +64,10 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
 
 
 class LargeCovariance(SumLinearOperator):
-    """Symmetric sum of covariances of many points, evaluated in blocks of rows.
+    """Sum of covariances of many points, which is evaluated in blocks of rows.
 
-    The blocks limit the memory of the kernels' intermediate results and of the members of an
-    average. If gradients are enabled, the sum is evaluated at once.
+    The blocks limit the memory for intermediate results of kernels and for members of an average.
+    If gradients are enabled, the sum is evaluated at once.
     """
 
     @cached
@@ -85,7 +85,7 @@ class LargeCovariance(SumLinearOperator):
         return total
 
     def representation(self) -> tuple[Tensor, ...]:
-        """Represents the evaluated sum; the base class would evaluate each summand first."""
+        """Represents the evaluated sum; the base class would represent each term of the sum."""
         return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
@@ -97,9 +97,9 @@ class LargeCovariance(SumLinearOperator):
 class Strategy:
     """The posterior of an exact GP, with cached terms of its data and its hyperparameters.
 
-    It replaces GPyTorch's prediction strategy. GPyTorch drops the strategy when the model's data
-    are replaced or the model is trained. Copies and pickles of a model compute the cached terms
-    again. The cached terms have no gradient in the hyperparameters, as with GPyTorch's
+    It replaces GPyTorch's prediction strategy. GPyTorch deletes the strategy when the model gets
+    other data or is set to training mode. Copies and pickles of a model compute the cached terms
+    again. The cached terms have no gradient with respect to the hyperparameters, as with GPyTorch's
     ``detach_test_caches``.
 
     Args:
@@ -107,10 +107,11 @@ class Strategy:
         kernel: The prior kernel.
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         Y: A ``[num_fantasies x] batch_shape x n`` tensor of transformed outcomes.
-        get_noise: Returns the noise variances of ``Y``, a tensor that broadcasts to the shape of
-            ``Y``. Priors do not call it: hyperparameters may change after they are evaluated.
-        given: The closed form of the posterior given the first points, if :meth:`with_data` added
-            the other points.
+        get_noise: Function that returns the noise variances of ``Y``, a tensor that broadcasts to
+            the shape of ``Y``. It is not called before the first posterior prediction, because the
+            hyperparameters may change after predictions from the prior.
+        given: The closed form of the posterior before :meth:`with_data` added points, if there is a
+            closed form.
     """
 
     mean: Mean
@@ -137,7 +138,7 @@ class Strategy:
     @cached_property
     def root(self) -> Tensor:
         """``L⁻ᵀ``, a ``batch_shape x n x n`` tensor."""
-        # The graph of fantasies must be kept even if the first prediction needs no gradient.
+        # Fantasies need their graph, even if gradients are disabled in the first prediction.
         with torch.set_grad_enabled(self._has_graph):
             covariance = evaluate(self.kernel, self.X, self.X) + self.noise.diag_embed()
             try:
@@ -159,7 +160,7 @@ class Strategy:
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
-        """The closed form of the posterior in the model's own units; ``None`` if it has none."""
+        """The closed form of the posterior in the model's own units; ``None`` if there is none."""
         return self.frozen_at(self.X.double())
 
     @torch.no_grad()
@@ -167,11 +168,12 @@ class Strategy:
         """Builds the closed form of the posterior.
 
         Args:
-            T: A tensor of fixed inputs, of which the first are the inputs of the data.
+            T: A ``T x d`` tensor of fixed inputs, which starts with the inputs of the data.
             *options: Further arguments of :class:`.FrozenPosterior`.
 
         Returns:
-            The posterior. ``None`` if the posterior has no closed form, is a batch, or has no data.
+            The posterior. ``None`` if the posterior has no closed form, is a batch or has no data,
+            or if the data require a gradient.
         """
         if self.Y.dim() > 1 or len(self.Y) == 0 or self._has_graph:
             return None
@@ -181,9 +183,9 @@ class Strategy:
         return FrozenPosterior(prior, T, self.Y.double(), self.noise.double(), *options)
 
     @cached_property
-    @torch.enable_grad()  # keeps the graph even if the first prediction needs no gradient
+    @torch.enable_grad()  # keeps the graph even if the first prediction disables gradients
     def _further(self) -> FurtherData | None:
-        """The added points, if the posterior given the first points has a closed form."""
+        """The points that :meth:`with_data` added to ``given``; ``None`` without ``given``."""
         if self.given is None:
             return None
         added = slice(self.given.num_points, None)
@@ -215,7 +217,7 @@ class Strategy:
         covariance: Any
         with sharing_inputs(self.mean, X):
             mean = self.mean(X)
-            if is_large:  # variances alone need no joint covariance
+            if is_large:  # stays lazy, because variances do not need the joint covariance
                 covariance = self.kernel(X)
             elif X.shape[-2] == 1:
                 covariance = evaluate(self.kernel, X, X, diag=True).unsqueeze(-1)
@@ -223,7 +225,7 @@ class Strategy:
                 covariance = evaluate(self.kernel, X, X)
             cross = None if is_prior else evaluate(self.kernel, X, self.X)
         if cross is None:
-            # A constant prior has no graph, but optimizers need its derivative in X.
+            # A constant prior mean has no graph, but optimizers need a gradient with respect to X.
             return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
         mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
         if without_variance:
@@ -242,9 +244,9 @@ class Strategy:
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Returns mean and covariance in closed form, for added points and gradients in inputs."""
+        """Returns mean and covariance in closed form; ``None`` if the closed form is not used."""
         posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
-        # With GPyTorch kernels only, the general evaluation is as fast.
+        # Without source GPs, the general formula is as fast.
         has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
         if posterior is None and optimized and has_sources:
             posterior = self.frozen
@@ -265,7 +267,7 @@ class Strategy:
     # ------------------------------------------------------------------------------- other data
 
     def with_data(self, X: Tensor, Y: Tensor, noise: Tensor) -> Strategy:
-        """Adds data.
+        """Returns the posterior given additional data.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -285,7 +287,7 @@ class Strategy:
         )
 
     def without_each(self) -> Strategy:
-        """Returns the leave-one-out posteriors; the first batch dimension is the left-out point."""
+        """Returns the leave-one-out posteriors, with a new first batch dimension for the points."""
         n = self.Y.shape[-1]
         others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].reshape(n, n - 1)
         others = others.to(self.Y.device)

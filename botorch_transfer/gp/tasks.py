@@ -1,9 +1,9 @@
 """Source tasks as one padded batch, and the units of their outcomes.
 
-This module builds padded tensors from tasks of different sizes. The tasks are data, or fitted
-``SingleTaskGP`` models. The ``Standardize`` and ``Normalize`` transforms of these models are folded
-into the data and the lengthscales. The module also checks the memory of a padded batch, and
-implements ``outcome_scale``.
+This module builds padded tensors from tasks of different sizes. A task is given as data, or as a
+fitted ``SingleTaskGP``. The model's ``Standardize`` and ``Normalize`` transforms are applied to the
+data and the lengthscales. The module also checks the memory of a padded batch, and scales outcomes
+as the option ``outcome_scale=`` defines.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardiz
 #: Default limit of the memory of a padded batch.
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
 
-#: Peak memory for an element of a covariance matrix, in double precision (measured).
+#: Peak memory in bytes per covariance matrix element (measured): in the fit of the largest task,
+#: and for each task when all tasks are conditioned.
 _BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
 
-#: Memory for a row of a padded batch, with a dozen inputs.
+#: Memory in bytes per row of a padded batch, for a dozen inputs.
 _BYTES_OF_ROW = 500
 
 
 def lexical_order(*keys: Tensor) -> Tensor:
-    """Sorts by the last key, then by the key before it, and so on.
+    """Returns the indices that sort by the last key, then by the key before it, and so on.
 
     Args:
         keys: ``batch_shape x n`` tensors.
@@ -87,7 +88,7 @@ def check_padded_size(
     max_bytes: float = MAX_PADDED_BYTES,
     most: int | None = None,
 ) -> None:
-    """Checks that the padded batch of source data does not need too much memory.
+    """Checks that the padded batch of source data does not take too much memory.
 
     Every task takes as much memory as the largest task. One large task among many small tasks thus
     makes the batch large.
@@ -96,10 +97,10 @@ def check_padded_size(
         names: The tasks' names.
         sizes: The tasks' numbers of points.
         max_bytes: The maximum memory of the batch.
-        most: The maximum number of points of a task in a covariance matrix.
+        most: The maximum number of points of a task in a covariance matrix; by default unlimited.
 
     Raises:
-        InputDataError: If the batch would take more memory.
+        InputDataError: If the batch would take more than ``max_bytes``.
 
     Example:
         >>> check_padded_size(["monday", "tuesday"], [100, 200])
@@ -128,8 +129,8 @@ class PaddedTasks:
             inferred noise.
         mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
         fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
-        covariance: An ``M x N x N`` tensor of additional covariance besides kernel and noise, such
-            as the posterior covariance of the level below.
+        covariance: An ``M x N x N`` tensor that is added to the covariance of kernel and noise,
+            such as the posterior covariance of the level below in a hierarchy.
     """
 
     X: Tensor
@@ -152,7 +153,7 @@ class PaddedTasks:
         Returns:
             The padded batch, in the data's dtype and on their device.
         """
-        # Data are transformed as in training mode: one-to-many transforms are for predictions.
+        # Data are transformed as in training mode: one-to-many transforms affect only predictions.
         apply = torch.nn.Identity() if transform is None else transform.preprocess_transform
         noises = [torch.zeros_like(data.Y) if data.Yvar is None else data.Yvar for data in datasets]
         return cls.padded(
@@ -240,7 +241,7 @@ class PaddedTasks:
         return replace(self, Y=Y, Yvar=Yvar)
 
     def known_or(self, inferred: Tensor) -> Tensor:
-        """Returns each point's known noise variance, or its task's inferred noise variance."""
+        """Returns the noise variance of each point: known, or inferred for the point's task."""
         inferred = inferred.to(self.Yvar).unsqueeze(-1)
         return torch.where(self.fixed_noise.unsqueeze(-1), self.Yvar, inferred)
 
@@ -301,7 +302,8 @@ def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
         moments: The statistics of all source outcomes.
 
     Returns:
-        The variance for ``"raw"``, or one if the outcomes are constant. One for other scalings.
+        For ``"raw"``, the variance of the outcomes, or one if the outcomes are constant. For other
+        scalings, one.
     """
     if scale != "raw":
         return 1.0
@@ -311,7 +313,7 @@ def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
 def target_transform(
     scale: OutcomeScale, moments: OutcomeMoments, batch_shape: torch.Size
 ) -> PooledStandardize | None:
-    """Builds the outcome transform that scales a target's outcomes as the source outcomes.
+    """Builds the outcome transform that scales a target's outcomes like the source outcomes.
 
     Args:
         scale: The scaling of the source outcomes.
@@ -319,8 +321,8 @@ def target_transform(
         batch_shape: The batch shape of the target model.
 
     Returns:
-        ``None`` for ``"raw"``. For ``"pooled"``, a standardization by the source outcomes. For
-        ``"per_task"``, a standardization by the source outcomes and the target's outcomes.
+        ``None`` for ``"raw"``. Otherwise, a standardization: for ``"pooled"``, with the moments of
+        the source outcomes, and for ``"per_task"``, with the moments of source and target outcomes.
     """
     if scale == "raw":
         return None
@@ -338,7 +340,7 @@ class TaskUnits:
         std: An ``M`` tensor by which each task's shifted outcomes were divided.
         outcome_scale: The scaling of the outcomes.
         input_transform: The frozen transform from the user's inputs to the prior's inputs.
-        outcome_steps: The element-wise transforms of the outcomes before the scaling.
+        outcome_steps: The element-wise transforms that are applied to outcomes before the scaling.
     """
 
     names: Sequence[str]
@@ -376,15 +378,15 @@ def scaled_tasks(
         source_data: The source tasks, a sequence or a mapping from names.
         outcome_scale: The scaling of the outcomes.
         input_transform: A frozen transform of the inputs.
-        check_size: Function of the tasks' names and numbers of points that raises an error for too
-            many points.
+        check_size: Function that takes the tasks' names and numbers of points, and raises an error
+            if there are too many points.
 
     Returns:
         The tasks in the prior's units, and the transforms to these units.
 
     Raises:
         InputDataError: If the source data are invalid; the message names the task.
-        ValueError: If the transform is not frozen, or the scale is unknown.
+        ValueError: If the transform is not frozen, or if the scale is unknown.
     """
     names, datasets = task_names(source_data), as_datasets(source_data)
     if check_size is not None:
@@ -404,8 +406,9 @@ class ReadModels(NamedTuple):
     Args:
         tasks: The padded data, with outcomes in the models' units and known noise.
         units: The tasks' names, and the transforms of outcomes and inputs.
-        mean_constant: An ``M`` tensor.
-        hyperparameters: The arguments that all classes of conditioned GPs share.
+        mean_constant: An ``M`` tensor: the constant prior mean of each GP.
+        hyperparameters: ``lengthscale``, ``outputscale``, ``kernel`` and ``task_names``, arguments
+            of all classes of conditioned GPs.
     """
 
     tasks: PaddedTasks
@@ -418,17 +421,18 @@ def read_models(
     models: Sequence[SingleTaskGP] | Mapping[str, SingleTaskGP],
     input_transform: InputTransform | None,
 ) -> ReadModels:
-    """Reads the data and hyperparameters of fitted GPs, and does not change the GPs.
+    """Reads the data and hyperparameters of fitted GPs without changing the GPs.
 
     Args:
         models: The source tasks' models, a sequence or a mapping from names.
-        input_transform: The frozen ``Normalize`` to the prior's inputs; ``None`` for raw inputs.
+        input_transform: The prior's frozen ``Normalize``; ``None`` if the prior has no transform.
 
     Returns:
         The data and hyperparameters.
 
     Raises:
-        ValueError: If a model has an unsupported class or part; the message names the model.
+        ValueError: If a model has an unsupported class, kernel, mean, likelihood or transform. The
+            message names the model.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -446,7 +450,7 @@ def read_models(
     names, transform = [str(name) for name in given], frozen_input_transform(input_transform)
     if not isinstance(transform, Normalize | None):
         kind = type(transform).__name__
-        raise ValueError(f"The prior has a {kind}: only Normalize is supported.")
+        raise ValueError(f"The prior's input transform is a {kind}: only Normalize is supported.")
     with torch.no_grad():
         read = [_read_model(*pair, transform) for pair in zip(names, given.values(), strict=True)]
         columns = {part: [one[part] for one in read] for part in read[0]}
@@ -508,7 +512,7 @@ def _read_model(
         "noise": likelihood.noise.expand(Y.shape),
         "mean": zero if standardize is None else standardize.means.reshape(1),
         "std": one if standardize is None else standardize.stdvs.reshape(1),
-        # A lengthscale is a difference of inputs: a transform scales it, but does not shift it.
+        # Like a difference of inputs, a lengthscale is scaled by a transform, but not shifted.
         "lengthscale": found.lengthscale.reshape(1, -1) * divisor / prior_divisor,
         "outputscale": found.scale.reshape(1),
         "mean_constant": mean.constant.reshape(1) if isinstance(mean, ConstantMean) else zero,
@@ -525,7 +529,7 @@ _LIKELIHOODS = FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 
 def _divisor(transform: Normalize | None, X: Tensor) -> Tensor:
-    """Returns the divisors of input differences in a ``Normalize``, a ``d`` tensor."""
+    """Returns the numbers by which a ``Normalize`` divides the inputs, a ``d`` tensor."""
     if transform is None:
         return X.new_ones(X.shape[-1])
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])

@@ -1,9 +1,10 @@
 r"""Hierarchical models: the target is the last source task plus a difference.
 
-The models are SHGP, MHGP (also known as StackGP) and BHGP of [Tighineanu2022hierarchical]_. All
-three models order the source tasks in levels. Each level is the level below plus a difference,
-which is a GP. The target is conditioned on the posterior of the last level. The models differ in
-what a level passes on to the next level, and in the target's covariance:
+The models are SHGP, MHGP (also known as StackGP) and BHGP of [Tighineanu2022hierarchical]_. In all
+three models, each source task is one *level*: the first task is the lowest level, and the target
+follows the last level. Each level is modelled as the level below plus a difference, which is a GP.
+The models differ in the part of a level's posterior that is passed on to the next level, and in the
+target's prior covariance:
 
 ============ =========== =====================================================================
 model        passed on   the target's covariance
@@ -14,9 +15,9 @@ MHGP         mean        residual kernel
 BHGP         mean        residual kernel plus the uncertainty of the means of the levels below
 ============ =========== =====================================================================
 
-Each source task is standardized by itself. Kernels are RBF with a lengthscale for each input. The
-hyperpriors are the hyperpriors of ScaML-GP, because the paper's maximum likelihood overfits few
-points.
+By default, each source task is standardized by its own outcomes, and kernels are RBF with a
+lengthscale for each input. The hyperpriors come from ScaML-GP, because maximum likelihood, which
+the paper uses, overfits few points.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
@@ -58,13 +59,14 @@ class HierarchicalGP(SourcePosteriorGP):
     """Base class of the hierarchical models, with their prior, mean and residual kernel.
 
     Args:
-        prior: A :class:`SourceHierarchy`, or source data in level order to fit a hierarchy from.
+        prior: A :class:`SourceHierarchy`, or source data to fit a hierarchy to, the lowest level
+            first.
         covar_module: The residual kernel: the kernel of the target's difference from the last
             source task.
 
     Raises:
-        ValueError: If the prior has another ``propagate`` than this model needs, or if the input
-            transform does not match the prior's transform.
+        ValueError: If ``propagate`` of the prior is not the value that this model needs, or if the
+            input transform does not match the prior's transform.
     """
 
     prior_class = SourceHierarchy
@@ -107,20 +109,22 @@ class HierarchicalGP(SourcePosteriorGP):
 class SequentialHierarchicalGP(HierarchicalGP):
     r"""SHGP [Tighineanu2022hierarchical]_: levels pass on their means and their covariances.
 
-    Source task ``n`` is task ``n - 1`` plus a difference. Each difference is a GP, fitted level by
-    level. With ``(μ, Σ)`` the posterior of the last source task, the target's prior is
+    Source task ``n`` is task ``n - 1`` plus a difference. Each difference is a GP, and the GPs are
+    fitted level by level. If the last source task has the posterior mean ``μ`` and covariance
+    ``Σ``, the target's prior is
 
     .. code-block:: text
 
         m_t(x) = μ(x)        k(x, x') = k_t(x, x') + Σ(x, x')
 
-    With the same hyperparameters, SHGP equals the joint hierarchical GP (Corollary 1), including
-    its uncertainty; but SHGP is fitted level by level. Use it for ordered tasks, or for a few
-    similar tasks.
+    With the same hyperparameters, SHGP has the same posterior as the joint hierarchical GP, HGP
+    (Corollary 1). Only the fits differ: HGP fits all levels together. Use SHGP for ordered tasks,
+    or for a few similar tasks.
 
     Args:
-        prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit one
-            from, the first task the lowest level. Fits are cached: equal data are not refitted.
+        prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit a
+            hierarchy to, with the first task as the lowest level. Fits are cached: equal data are
+            not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 
@@ -150,23 +154,25 @@ class SequentialHierarchicalGP(HierarchicalGP):
 class MeanHierarchicalGP(HierarchicalGP):
     r"""MHGP [Tighineanu2022hierarchical]_: levels pass on their means and ignore the uncertainty.
 
-    The target is a GP whose prior mean is the last source task's posterior mean, a plain sum over
-    the levels. MHGP is the simplest and cheapest of the hierarchical models. Far from target data,
-    its standard deviation is the standard deviation of the residual GP, even if the sources are
-    uncertain. Use it for many and dense source data; otherwise prefer
+    The target is a GP whose prior mean is the last source task's posterior mean, which is a sum
+    over the levels. MHGP is the simplest and cheapest of the hierarchical models. Far from target
+    data, its standard deviation is the standard deviation of the residual GP, even if the sources
+    are uncertain. Use it for many and dense source data; otherwise prefer
     :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`.
 
     With ``deviation_weight``, the standard deviations of the levels are combined, as in
-    [Golovin2017vizier]_: ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``.
-    The joint covariance is the correlation of the residual GP times these standard deviations.
+    [Golovin2017vizier]_: ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``,
+    where level ``n`` has ``N_n`` points. Correlations between predictions are the correlations of
+    the residual GP.
 
     Args:
-        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
-            the first task the lowest level. Fits are cached: equal data are not refitted.
+        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
+            hierarchy to, with the first task as the lowest level. Fits are cached: equal data are
+            not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
         deviation_weight: The positive factor ``a`` of the combined standard deviations; ``None``
-            for the standard deviation of the residual GP.
+            uses the standard deviation of the residual GP.
 
     Raises:
         ValueError: If the hierarchy passes on covariances, the input transform does not match the
@@ -229,9 +235,9 @@ class BoostedHierarchicalGP(HierarchicalGP):
     r"""BHGP [Tighineanu2022hierarchical]_: the mean of MHGP, with the sources' uncertainty added.
 
     Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. At every level,
-    the covariance adds the remaining uncertainty of the level below given this level's data. Let
-    ``A(x) = k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, let ``P`` be the covariance of MHGP, and ``C`` the
-    covariance of the last source task. Then
+    the covariance also includes the uncertainty of the level below that remains after this level's
+    data are known. Let ``A(x) = k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, let ``P`` be the covariance of
+    MHGP, and ``C`` the covariance of the last source task. Then
 
     .. code-block:: text
 
@@ -242,8 +248,9 @@ class BoostedHierarchicalGP(HierarchicalGP):
     MHGP.
 
     Args:
-        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit one from,
-            the first task the lowest level. Fits are cached: equal data are not refitted.
+        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
+            hierarchy to, with the first task as the lowest level. Fits are cached: equal data are
+            not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 

@@ -1,25 +1,26 @@
-r"""Prior of the hierarchical models: each source task is the task before plus a difference.
+r"""Prior of the hierarchical models: each source task is the previous task plus a difference.
 
-The module contains the posterior of the hierarchy and its fit, level after level.
+The module contains the posterior of the hierarchy, and the fit of one level after another. Each
+task is one *level*, and the first task is the lowest level.
 
 In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data of
-all levels. Two rows of levels ``l`` and ``l'`` have the covariance
+all levels as rows. The covariance of a row of level ``l`` with a row of level ``l'`` is
 
 .. code-block:: text
 
     K = Σ_ν k_ν(X, X) for ν ≤ min(l, l'), plus noise,
 
 and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with a row of level
-``l``. HGP conditions on all data at once, with coefficients ``h(x) K⁻¹``. By Corollary 1 of
-[Tighineanu2022hierarchical]_, SHGP is equal. If levels pass on means only, the mean has different
-coefficients of the same data. With each row's own kernel, ``a(x) = k_l(x, X)``, and the block
-triangular matrix
+``l``. HGP conditions on all data at once: its mean is ``h(x) K⁻¹ y``, with the coefficients
+``h(x) K⁻¹`` of the data ``y``. By Corollary 1 of [Tighineanu2022hierarchical]_, SHGP has the same
+posterior. If levels pass on means only, the coefficients differ. With the kernel of each row's own
+level, ``a(x) = k_l(x, X)``, and the block triangular matrix
 
 .. code-block:: text
 
     F = k_{l'}(X, X') where l ≥ l', plus noise,
 
-these coefficients are ``c(x) = a(x) F⁻¹``, and the mean of MHGP and BHGP is ``c(x) y``. The
+the coefficients are then ``c(x) = a(x) F⁻¹``, and the mean of MHGP and BHGP is ``c(x) y``. The
 covariance of BHGP is the covariance of ``f - c(x) y``. It is the covariance of HGP plus the excess
 due to the different coefficients: with ``K = L Lᵀ``,
 
@@ -203,13 +204,13 @@ class ConditionedHierarchy(ConditionedBatch):
         return values.sum(dim=dim, keepdim=True)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that correct draws of the prior to draws of the posterior."""
+        """Draws the coefficients that turn draws from the prior into draws from the posterior."""
         of_rows = (values * self.includes).sum(dim=-2, keepdim=True)
         normal = torch.randn_like(of_rows)
         return self.solve(of_rows + self.noise.sqrt() * normal)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``h(x)`` for ``P x d`` inputs: ``1 x P x N``."""
+        """Evaluates ``h(x)`` for ``P x d`` inputs, a ``1 x P x N`` tensor."""
         return self._joint(self._level_crosses(x))
 
     def _level_crosses(self, x: Tensor) -> list[Tensor]:
@@ -244,7 +245,8 @@ class BoostedHierarchy(ConditionedHierarchy):
     levels: ConditionedGPs
 
     def _factorize(self) -> None:
-        # Each level's difference is an independent GP, here with outcomes of zero.
+        # Independent GPs of the differences. Only their factors are used, so their outcomes are
+        # zero.
         X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
         nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
         tasks = PaddedTasks.padded(X, nothing, noise, known)
@@ -256,7 +258,7 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._boosts = Cache(size=1)  # copies do not share loaded data
+        self._boosts = Cache(size=1)  # loaded data differ from the data of copies
 
     def solve(self, values: Tensor) -> Tensor:
         """Converts ``... x 1 x N`` values at the data to coefficients of ``a(x)``: ``F⁻¹ y``."""
@@ -286,7 +288,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         return inverse_root, coefficients @ root
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``a(x)`` for ``P x d`` inputs: ``1 x P x N``."""
+        """Evaluates ``a(x)`` for ``P x d`` inputs, a ``1 x P x N`` tensor."""
         rows = enumerate(self._rows)
         own = [self._kernel(level, x, self.points[row]) for level, row in rows]
         return torch.cat(own, dim=-1).unsqueeze(0)
@@ -301,7 +303,10 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Changes the sign of the excess variance, so that it is added."""
+        """Flips the sign of the excess variance.
+
+        Explained variance is subtracted from the prior variance, but excess variance is added.
+        """
         sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
         sign[1] = -1.0
         return whitened * sign.flatten(end_dim=1)
@@ -327,11 +332,11 @@ _LEVELS = _LOWEST, replace(RESIDUAL_HYPERPARAMETERS, noise=_LOWEST.noise)
 
 
 class SourceHierarchy(ConditionedPrior):
-    r"""Source tasks in order, each modelled as the task before plus a difference.
+    r"""Source tasks in order, each modelled as the previous task plus a difference.
 
     It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it if the tasks
     have an order, such as model generations or growing data sets, or are few and similar. The last
-    tasks count most. A saved file always contains the source observations.
+    tasks influence the target most. A saved file always contains the source observations.
 
     With ``propagate="covariance"``, all levels are one GP on the points of all tasks. Time grows
     with the cube of the number of points, and memory with the square. An error is raised if the GP
@@ -345,7 +350,7 @@ class SourceHierarchy(ConditionedPrior):
         gps: The conditioned hierarchy, in the prior's units.
         units: The transforms from the tasks' data, in the order of the levels, to the prior's data.
         log_posterior: An ``M`` tensor: each level's log marginal likelihood plus log hyperprior
-            density; NaN for levels that were not fitted here.
+            density; NaN if the levels come from :meth:`from_models`.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -380,14 +385,16 @@ class SourceHierarchy(ConditionedPrior):
                 :meth:`SourceGPs.fit`; the first task is the lowest level.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-            hyperparameters: Hyperpriors, starts and bounds: a pair for the lowest level and for the
-                levels above, whose kernels describe differences; or one object for all levels. By
-                default the values of ScaML-GP for source tasks and for the residual, with a higher
-                upper bound of the noise. ``None`` gives maximum likelihood, as in the paper.
+            hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. Give one object
+                for all levels, or a pair: for the lowest level, and for all higher levels, whose
+                kernels describe differences. The defaults are the values of ScaML-GP for source
+                tasks and for the residual, with a higher upper bound of the noise. ``None`` gives
+                maximum likelihood, as in the paper.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
-            **options: The fields of :class:`~.pretraining.MAPOptions`. All points are kept.
+            **options: The fields of :class:`~.pretraining.MAPOptions`. Predictions always use all
+                points.
 
         Returns:
             The prior, in the dtype and on the device of the data.
@@ -407,8 +414,8 @@ class SourceHierarchy(ConditionedPrior):
             if propagate == "covariance":
                 check_joint_size(sum(sizes), torch.double, map_options.max_bytes)
             else:
-                # The covariance of BHGP also needs the joint factor, and checks its size on first
-                # use.
+                # The covariance of BHGP also needs the joint factor, and checks the size of the
+                # factor on first use.
                 check_padded_size(names, sizes, map_options.max_bytes)
 
         tasks, units = scaled_tasks(source_data, outcome_scale, input_transform, check_size)
@@ -428,12 +435,13 @@ class SourceHierarchy(ConditionedPrior):
                 task_names=units.names[: len(results)],
             )
 
-        # One progress bar over the levels, not one for each level.
+        # Shows one progress bar for all levels, instead of one bar for each level.
         quiet, num_levels = replace(map_options, progress=False), len(tasks.X)
         for level in track(range(num_levels), "levels", num_levels, map_options.progress):
             own = tasks[torch.tensor([level], device=tasks.X.device)]
             if level > 0:
-                # Subtracts the mean of the level below, and adds its covariance for SHGP.
+                # Subtracts the mean of the level below; for SHGP, adds the covariance of the level
+                # below.
                 below, X = condition(), own.X[0]
                 covariance = below.covariance(X) if propagate == "covariance" else None
                 own = replace(own, Y=(own.Y - below.mean(X)) * own.mask, covariance=covariance)

@@ -1,8 +1,8 @@
-"""Mean, kernel and noise that pre-training learns, usually on the features of a network.
+"""Means and kernels on the features of a neural network, and the GP that pre-training learns.
 
-``FeatureKernel`` is the deep kernel of HyperBO and FSBO; with a linear kernel on the features, it
-is the kernel of ABLR. ``FeatureMean`` is linear in the features. ``GPParts`` holds mean, kernel and
-noise.
+``FeatureKernel`` is the deep kernel of HyperBO and FSBO. With a linear kernel on the features, it
+is the kernel of ABLR. ``FeatureMean`` is linear in the features. ``GPParts`` is the pre-trained GP:
+a mean, a kernel and a noise variance.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FeatureNetwork(Module):
     def __init__(self, dim: int, hidden: Sequence[int] = (32, 32), seed: int = 0) -> None:
         super().__init__()
         if len(hidden) == 0 or min(hidden) < 1:
-            raise ValueError(f"hidden={tuple(hidden)}: give one or more positive widths.")
+            raise ValueError(f"hidden={tuple(hidden)} must contain one or more positive widths.")
         generator = torch.Generator().manual_seed(seed)
         widths = [dim, *hidden]
         self.weights, self.biases = ParameterList(), ParameterList()
@@ -124,7 +124,7 @@ class FeatureKernel(Kernel):
     def __init__(self, base_kernel: Kernel, network: FeatureNetwork) -> None:
         super().__init__(batch_shape=base_kernel.batch_shape)
         if base_kernel.active_dims is not None:
-            raise ValueError("The base kernel has active_dims: give the network fewer features.")
+            raise ValueError("The base kernel must use all features: leave out its active_dims=.")
         self.base_kernel = base_kernel
         self.network = network
 
@@ -155,7 +155,7 @@ class FeatureMean(Mean):
     r"""``wᵀ φ(x) + b``, zero before it is trained.
 
     Args:
-        network: The network of the features ``φ``, usually the same network as the kernel's.
+        network: The network of the features ``φ``, usually the network of the kernel.
 
     Example:
         >>> mean = FeatureMean(FeatureNetwork(dim=3))
@@ -174,7 +174,7 @@ class FeatureMean(Mean):
         return self.of_features(self.network(x))
 
     def of_features(self, z: Tensor) -> Tensor:
-        """Evaluates the mean from ``... x n x f`` features that are computed already."""
+        """Evaluates the mean from precomputed ``... x n x f`` features."""
         return (z @ self.weight.unsqueeze(-1)).squeeze(-1) + self.bias.unsqueeze(-1)
 
 
@@ -194,7 +194,7 @@ class LinearFeatureMap(KernelFeatureMap):
     def __init__(self, kernel: PolynomialKernel, num_inputs: int, **_: Any) -> None:
         if kernel.power != 1 or kernel.active_dims is not None:
             raise NotImplementedError(
-                "A PolynomialKernel has features here only if its power is 1 and it has no "
+                "A PolynomialKernel has exact features only if its power is 1 and it has no "
                 "active_dims."
             )
         eye = torch.eye(num_inputs + 1).to(kernel.offset)
@@ -236,7 +236,7 @@ class GPParts(Module):
         self.likelihood = GaussianLikelihood(noise_constraint=constraint)
         self.double()
         self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # in double precision
-        # A hyperprior would shift the marginal likelihood of every model that uses the prior.
+        # GPyTorch would add hyperpriors to the marginal likelihood of every target model.
         for module in self.modules():
             if hyperpriors := getattr(module, "_priors", None):
                 names, owner = sorted(hyperpriors), type(module).__name__
@@ -287,13 +287,13 @@ class GPParts(Module):
 
 
 def structure(module: Module) -> list[str]:
-    """Describes means and kernels: their classes, and settings such as ``nu``, but no parameters.
+    """Describes the means and kernels in a module, without their parameters.
 
     Args:
         module: The module that contains the means and kernels.
 
     Returns:
-        A line for each mean and kernel, without private attributes.
+        One line for each mean and kernel: its class, and public settings such as ``nu``.
     """
     lines = []
     for name, part in module.named_modules():
@@ -306,7 +306,7 @@ def structure(module: Module) -> list[str]:
 
 
 def spread(module: Module, batch_shape: torch.Size) -> None:
-    """Copies the parameters for each member of a batched model.
+    """Gives each member of a batched model its own copy of the parameters.
 
     Args:
         module: The module, changed in place; its parameters have no batch shape yet.
@@ -337,7 +337,7 @@ def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -
 
 
 def scaled_linear(dim: int) -> ScaleKernel:
-    """Builds ``σ_0² + zᵀz' / λ²``, Bayesian linear regression with an intercept.
+    """Builds ``σ_0² + zᵀz' / λ²``, the kernel of Bayesian linear regression with an intercept.
 
     Args:
         dim: The number of features. ``σ_0²`` starts at one, and ``1 / λ²`` at ``1 / dim``.

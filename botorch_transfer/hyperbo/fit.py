@@ -1,7 +1,7 @@
 """Pre-training runs: options, optimization, early stopping, held-out tasks.
 
-Pre-training uses BoTorch's optimizers: Adam on sub-samples, or L-BFGS on all points. Validation
-tasks may stop a run early. An interrupted run starts from the beginning.
+Pre-training uses BoTorch's optimizers: Adam on sub-samples, or L-BFGS on all points. With held-out
+tasks, a run stops early if their loss no longer falls. An interrupted run cannot be resumed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
 
-#: Number of consecutive steps without a finite loss after which a run of Adam fails.
+#: A run of Adam fails after this number of consecutive steps without a finite loss.
 _MAX_SKIPPED = 20
 
 
@@ -45,7 +45,7 @@ class PretrainingOptions:
 
     Args:
         optimizer: ``"adam"`` or ``"lbfgs"``. By default, as in the paper, Adam on sub-samples if
-            the objective contains the NLL, and L-BFGS if it is the EKL alone.
+            the objective contains the NLL, and L-BFGS if the objective is the EKL alone.
         steps: The number of steps of Adam (3,000 by default) or iterations of L-BFGS (100 by
             default).
         learning_rate: Adam's initial learning rate.
@@ -56,8 +56,8 @@ class PretrainingOptions:
         task_batch_size: The number of tasks in a step of Adam, also drawn uniformly for each step.
         validation_every: The number of steps between evaluations of the validation loss; by
             default a fiftieth of all steps.
-        patience: The number of evaluations of the validation loss without improvement after which
-            the run stops.
+        patience: The run stops after this number of evaluations of the validation loss without
+            improvement.
         seed: The seed of the samples.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
             of more than three seconds has a bar on a terminal, and logs its expected duration.
@@ -98,7 +98,8 @@ class LearningCurve:
     """The losses of a run of pre-training.
 
     Args:
-        loss: The training loss before each step, with Adam on a sub-sample. NaN for a skipped step.
+        loss: The training loss before each step. For Adam, it is the loss on the step's sub-sample.
+            A step without a finite loss was skipped.
         validation_steps: The numbers of steps after which the validation loss was computed.
         validation_loss: The mean NLL of the validation tasks after these steps.
         best_step: The number of steps with the lowest validation loss. Without validation tasks,
@@ -118,7 +119,7 @@ class LearningCurve:
 
 
 class GradientFit:
-    """One run of pre-training; it is also the run's stopping criterion for BoTorch's optimizers.
+    """One run of pre-training, which BoTorch's optimizers also call as stopping criterion.
 
     Args:
         parts: The GP, changed in place.
@@ -149,7 +150,7 @@ class GradientFit:
         self.bar = track(range(self.stop), "pre-training", self.stop, options.progress)
 
     def run(self) -> LearningCurve:
-        """Runs to the end, or until the validation loss no longer falls.
+        """Trains until the last step, or until the validation loss no longer falls.
 
         Returns:
             The losses.
@@ -207,10 +208,10 @@ class GradientFit:
         )
         closure.state = theta[0].numpy()
         if not is_over:
-            self.curve.loss.pop()  # the loss after the last iteration: the curve has losses before
+            self.curve.loss.pop()  # the loss after the last iteration, which precedes no iteration
 
     def reset(self) -> None:
-        """Does nothing, because a run happens only once."""
+        """Does nothing, because each object is used for a single run."""
 
     def __call__(self, fvals: Tensor) -> bool:
         """Records the loss before a step, and evaluates the validation loss at regular steps.
@@ -274,7 +275,7 @@ def fit_with_early_stopping(
         options: How to optimize.
 
     Returns:
-        The training losses of the second run, and the validation losses of the first one.
+        The training losses of the second run, and the validation losses of the first run.
 
     Raises:
         InputDataError: If there are too few tasks to hold one out.

@@ -33,7 +33,7 @@ from botorch_transfer.modular import ModularTransferGP, resolve_prior
 #: Prior standard deviation of a network weight's change in fine-tuning.
 WEIGHT_STD = 0.1
 
-#: Prior standard deviation of other parameters' changes, before a positive parameter's softplus.
+#: Prior standard deviation of the change of any other raw parameter (before softplus).
 HYPERPARAMETER_STD = 0.3
 
 
@@ -46,9 +46,9 @@ class PretrainedGP(ModularTransferGP):
 
     Args:
         prior: The :class:`PretrainedPrior`, or source data: a sequence or mapping of
-            ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. Source data are pre-trained on
-            by :meth:`PretrainedPrior.fit_once`, which takes a while. Fits are cached: equal data
-            are not refitted.
+            ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. From source data,
+            :meth:`PretrainedPrior.fit_once` pre-trains a prior, which takes a while. Priors are
+            cached: equal data are not pre-trained again.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances. If omitted, the
             pre-trained noise variance is used.
         likelihood: A likelihood; by default Gaussian with the pre-trained noise.
@@ -59,10 +59,10 @@ class PretrainedGP(ModularTransferGP):
             ``None`` if the outcomes are in the prior's units already. ``Log``, ``Bilog`` and
             ``Power``, alone or first in a chain, also apply to source data.
         input_transform: A frozen transform of the inputs; by default the prior's.
-        finetune: Whether a fit trains mean, kernel and noise further, including the network, by the
-            target's likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty
+        finetune: Whether a fit changes mean, network, kernel and noise to maximize the target's
+            marginal likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty
             keeps the parameters close to these values. Without the penalty, a network would overfit
-            and leave no variance.
+            and the predicted variances would vanish.
         unbiased: Whether to multiply the posterior covariance, noise included, by
             ``N / (N - 1 - n)`` for ``N`` source tasks. The covariance is then an unbiased estimate
             if all tasks were fully observed at the same inputs (Theorem 5).
@@ -104,7 +104,7 @@ class PretrainedGP(ModularTransferGP):
         parts = pretrained.gp(train_X.shape[:-2], fit=finetune)
         kernel = parts.covar_module
         if covar_module is not None:
-            # Not `+`, which would flatten kernels that are sums themselves.
+            # The operator `+` would flatten a pre-trained kernel that is itself a sum.
             kernel = AdditiveKernel(covar_module, kernel)
         if likelihood is None and train_Yvar is None:
             likelihood = parts.likelihood
@@ -128,7 +128,7 @@ class PretrainedGP(ModularTransferGP):
         self._residual_kernel = (covar_module,)
         fitted = [name for name, fit in pretrained.trainable.items() if fit and finetune]
         if likelihood is not parts.likelihood and not isinstance(likelihood, AddedNoiseLikelihood):
-            # Known noise and the user's own likelihood were not pre-trained.
+            # Known noise and the user's own likelihood were not pre-trained, so no penalty applies.
             fitted = [name for name in fitted if not name.startswith("likelihood.")]
         self._fitted = fitted
         self._covariance_factor(self.num_target_points)
@@ -141,13 +141,13 @@ class PretrainedGP(ModularTransferGP):
         )
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the prior at transformed inputs, and in a fit also sets the penalty."""
+        """Evaluates the prior at transformed inputs. During a fit, it also sets the penalty."""
         if self.training and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
-        """Returns the log density of the parameters' changes, up to a constant."""
+        """Returns the log prior density of the changes in fine-tuning, up to a constant."""
         parts = self.prior.parts
         modules = parts.named_modules(remove_duplicate=False)
         networks = tuple(f"{name}." for name, part in modules if isinstance(part, FeatureNetwork))
@@ -163,7 +163,7 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """Returns the factor of the posterior covariance given ``num_points`` target points."""
+        """Returns the factor that makes the covariance given ``num_points`` points unbiased."""
         if not self.unbiased:
             return 1.0
         num_tasks = self.prior.num_tasks
@@ -188,8 +188,8 @@ class PretrainedGP(ModularTransferGP):
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
         noisy = super()._apply_noise(X, mvn, observation_noise)
-        # The model's own noise is an estimate too, so it is scaled. The caller's noise variances
-        # are not.
+        # The model's own noise variance is an estimate too, so it is scaled. Noise variances that
+        # the caller gives are not scaled.
         if observation_noise is False or isinstance(observation_noise, Tensor) or not self.unbiased:
             return noisy
         factor = self._covariance_factor(self.num_target_points)

@@ -34,7 +34,7 @@ from botorch_transfer.hyperbo.features import GPParts
 
 logger = logging.getLogger(__name__)
 
-#: Number of random numbers per draw. One draw serves several steps, because a draw is costly.
+#: Number of random numbers that are drawn at once, for several steps. Single draws would be slow.
 RANDOM_NUMBERS = 2**17
 
 # --------------------------------------------------------------------------------------- EKL
@@ -42,15 +42,16 @@ RANDOM_NUMBERS = 2**17
 
 @dataclass(frozen=True)
 class EmpiricalGaussian:
-    r"""The mean and covariance of tasks' outcomes at their shared inputs, for a batch of groups.
+    r"""Empirical mean and covariance of the outcomes of each group of tasks with shared inputs.
 
     The covariance ``Σ̃ = A Aᵀ`` of ``N`` tasks has a rank ``r < N``, often less than the number of
-    inputs. The comparison with the GP is then restricted to the support of ``Σ̃``. Groups with
+    inputs. The GP is then compared only in the range (the column space) of ``Σ̃``. Groups with
     fewer inputs or a lower rank are padded by zeros.
 
     Args:
         mean: A ``G x P`` tensor of means over tasks ``μ̃``.
-        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``, zero rows beyond the rank.
+        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``. Rows beyond a group's rank are
+            zero.
     """
 
     mean: Tensor
@@ -96,9 +97,10 @@ def _whiten(Y: Tensor) -> Tensor:
 
 
 def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
-    r"""Computes the EKL of the GP and the empirical Gaussians (Eq. 5 and 9 of [Wang2024hyperbo]_).
+    r"""Computes the EKL between the GP and each group's empirical Gaussian.
 
-    On the support of the empirical Gaussian, with ``μ_p = A⁺ (μ - μ̃)``, ``Σ_p = A⁺ Σ A⁺ᵀ``,
+    The formula is Eq. 5 and 9 of [Wang2024hyperbo]_. In the range of the empirical covariance, with
+    ``μ_p = A⁺ (μ - μ̃)`` and ``Σ_p = A⁺ Σ A⁺ᵀ``,
 
     .. code-block:: text
 
@@ -169,7 +171,8 @@ def find_matching_groups(
         The groups, each of two tasks or more, ordered by their tasks.
 
     Raises:
-        InputDataError: If no two tasks share an input, or if the tasks of a given group share none.
+        InputDataError: If no two tasks share an input, or if the tasks of a given group share no
+            input.
         ValueError: If ``groups`` is empty.
 
     Example:
@@ -179,7 +182,7 @@ def find_matching_groups(
         (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
     """
     if groups is not None and len(groups) == 0:
-        raise ValueError("groups= is empty: leave it out, so that all matching inputs are found.")
+        raise ValueError("groups= is empty: leave out groups= to use all matching inputs.")
     first_row = _first_rows(inputs, tolerance)
     visited = first_row >= 0
     found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
@@ -193,7 +196,7 @@ def find_matching_groups(
 
 
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
-    """Returns each task's first row at each distinct input, or -1 if it was not evaluated there."""
+    """Returns each task's first row at each distinct input; -1 if the task has no such row."""
     stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
     codes = [_codes(column, tolerance) for column in stacked.T]
     task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
@@ -203,7 +206,7 @@ def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
 
 def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
     """Numbers the distinct values of a column, up to a tolerance."""
-    # Not by rounding, which would separate close values on both sides of a rounding limit.
+    # Rounding would separate two close values on different sides of a rounding boundary.
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
     codes = np.empty(len(values), dtype=np.intp)
@@ -232,8 +235,8 @@ def _given_groups(
         points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist() if is_group else []
         if not points:
             raise InputDataError(
-                f"groups= has the group {list(members)}: give the indices of two or more source "
-                f"tasks, from 0 to {visited.shape[1] - 1}, that share an input."
+                f"The group {list(members)} of groups= is invalid: give the indices of two or more "
+                f"source tasks, from 0 to {visited.shape[1] - 1}, that share an input."
             )
         found.append((tasks, points))
     return found
@@ -243,9 +246,10 @@ def _given_groups(
 
 
 class RandomBatches:
-    """Uniform sub-samples of tasks and of their points, without replacement, one for each step.
+    """Random sub-samples of tasks and points, one for each step of Adam.
 
-    A step's sub-sample depends only on the seed and the number of the step.
+    Tasks and points are drawn uniformly without replacement. A step's sub-sample depends only on
+    the seed and the number of the step.
 
     Args:
         tasks: The padded tasks.
@@ -316,7 +320,7 @@ class TaskNLL:
 
     Args:
         tasks: The padded tasks, in the prior's units.
-        batches: The sub-samples; by default, each is all points.
+        batches: The sub-samples; by default, each sub-sample contains all points of all tasks.
     """
 
     def __init__(self, tasks: PaddedTasks, batches: RandomBatches | None = None) -> None:
@@ -343,8 +347,8 @@ class TaskNLL:
             parts: The GP.
 
         Yields:
-            Differentiable tensors, one for each chunk of tasks of similar size, with a value for
-            each task.
+            For each chunk of tasks of similar size, a differentiable tensor with a value for each
+            task of the chunk.
         """
         every = torch.arange(len(self.sizes), device=self.sizes.device)
         for chunk in groups_of_like_size(self.sizes, every, CHUNK_ELEMENTS):
@@ -381,20 +385,21 @@ class GroupEKL:
             groups: The groups of matching inputs.
 
         Returns:
-            The loss, without groups whose tasks have equal outcomes.
+            The loss, without groups in which all tasks have the same outcomes.
 
         Raises:
-            InputDataError: If the tasks of all groups have equal outcomes.
+            InputDataError: If in every group all tasks have the same outcomes.
         """
         kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
         if len(kept) < len(groups):
             logger.info(
-                "The EKL ignores %d groups of tasks with equal outcomes.", len(groups) - len(kept)
+                "The EKL ignores %d groups in which all tasks have the same outcomes.",
+                len(groups) - len(kept),
             )
         if not kept:
             raise InputDataError(
-                "All source tasks with matching inputs have equal outcomes at these inputs, so the "
-                "EKL is undefined: use objective='nll'."
+                "Source tasks with matching inputs do not differ in their outcomes at these "
+                "inputs, so the EKL is undefined: use objective='nll'."
             )
         inputs = [tasks.X[group.tasks[0], group.rows[:, 0]] for group in kept]
         size = max(map(len, inputs))
@@ -423,8 +428,8 @@ class SourceLoss:
     """The weighted sum of NLL and EKL that pre-training minimizes.
 
     Args:
-        task_nll: The NLL; ``None`` if the objective has none.
-        group_ekl: The EKL; ``None`` if the objective has none.
+        task_nll: The NLL; ``None`` if the objective does not contain the NLL.
+        group_ekl: The EKL; ``None`` if the objective does not contain the EKL.
         nll_weight: The weight of the NLL.
     """
 
@@ -456,7 +461,7 @@ class SourceLoss:
             seed: The seed of the sub-samples.
             groups: As for :func:`find_matching_groups`.
             tolerance: As for :func:`find_matching_groups`.
-            max_points: The largest number of inputs of a group; larger groups are subsampled.
+            max_points: The maximum number of inputs of a group; larger groups are subsampled.
 
         Returns:
             The loss.
@@ -467,7 +472,9 @@ class SourceLoss:
         """
         check_choice("objective", objective, Objective)
         if not nll_weight > 0:
-            raise ValueError(f"nll_weight={nll_weight} must be positive. Or use objective='ekl'.")
+            raise ValueError(
+                f"nll_weight={nll_weight} must be positive. For no NLL, use objective='ekl'."
+            )
         task_nll = None
         if "nll" in objective:
             task_nll = TaskNLL(tasks, RandomBatches(tasks, batch_size, task_batch_size, seed))
@@ -483,11 +490,11 @@ class SourceLoss:
         return cls(task_nll, GroupEKL.of(tasks, found), nll_weight)
 
     def evaluate(self, parts: GPParts, step: int | None = None) -> Tensor:
-        """Adds the loss's gradient to the gradients of the parameters.
+        """Evaluates the loss, and adds its gradient to ``grad`` of the parameters.
 
         Args:
             parts: The GP.
-            step: The number of the step whose sub-sample is used; by default all points.
+            step: The number of the step whose sub-sample is used; by default, all points are used.
 
         Returns:
             The loss, a tensor without dimensions.

@@ -66,10 +66,11 @@ from botorch_transfer.input_transforms import (
 from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import TransferPrior
 
-#: Least number of source tasks of which :meth:`PretrainedPrior.fit_once` holds out a quarter.
+#: From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter.
 _ENOUGH_TO_HOLD_OUT = 8
 
-#: Raw outcomes give a warning if their mean, or their scale's factor from one, exceeds it.
+#: Raw outcomes cause a warning if their absolute mean exceeds this value, or if their standard
+#: deviation lies outside ``(1 / _FAR, _FAR)``.
 _FAR = 30.0
 
 
@@ -83,8 +84,8 @@ class PretrainedPrior(TransferPrior):
     tasks. A saved file contains the learned parameters, but no source observations.
 
     Build a prior by a preset, :meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` or :meth:`stationary`, or
-    by the constructor from your own mean and kernel. Then call :meth:`fit`. An unfitted prior is
-    the initial GP, for raw outcomes.
+    by the constructor from your own mean and kernel. Then call :meth:`fit`. An unfitted prior has
+    the initial hyperparameters, and its units are raw outcomes.
 
     Args:
         mean_module: The mean; it may share modules with the kernel.
@@ -114,7 +115,7 @@ class PretrainedPrior(TransferPrior):
         if dim < 1:
             raise ValueError(f"dim={dim} must be positive.")
         if not MIN_NOISE < noise < math.inf:
-            raise ValueError(f"noise={noise} must be a variance of more than {MIN_NOISE}.")
+            raise ValueError(f"noise={noise} must be finite and greater than {MIN_NOISE}.")
         self.parts = GPParts(*deepcopy((mean_module, covar_module)), noise).eval()
         self.trainable = freeze(self.parts)
         self._dim = dim
@@ -272,28 +273,28 @@ class PretrainedPrior(TransferPrior):
             source_data: The source tasks, a sequence or a mapping from names: each a
                 ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
                 maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
-                in the unit cube, or are raw and ``input_transform`` maps them there.
+                in the unit cube, unless ``input_transform`` maps them to the unit cube.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
                 inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1``
-                directions. With fewer tasks than inputs, the EKL leaves most of the GP
+                directions. With fewer tasks than shared inputs, the EKL leaves most of the GP
                 undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
             nll_weight: The weight of the NLL in ``"nll+ekl"``.
             outcome_scale: How to standardize the outcomes. ``"pooled"``: all tasks together, which
-                keeps the tasks' levels. ``"per_task"``: each task by itself, if levels and scales
-                are not comparable. ``"raw"``: not at all, if the outcomes are roughly standardized
-                already.
+                keeps the differences between the tasks' means. ``"per_task"``: each task by itself,
+                if the tasks' means and scales are not comparable. ``"raw"``: not at all, if the
+                outcomes are roughly standardized already.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             groups: For the EKL, sets of task indices; the common inputs of each set are a group. By
                 default all matching inputs are found.
             tolerance: Values of one input count as equal if they differ by no more than
                 ``tolerance``. The default is 1e-8, or 1e-6 in single precision.
-            max_points: The largest number of inputs of a group; larger groups are subsampled.
-            hold_out: A share of the source tasks, for instance 0.25, for early stopping. A first
-                run holds out these tasks and finds the number of steps with the lowest NLL of the
-                held-out tasks. A second run takes this number of steps on all tasks. Use it with
-                networks, which overfit a dozen tasks after some hundred steps. Not together with
-                ``groups``.
+            max_points: The maximum number of inputs of a group; larger groups are subsampled.
+            hold_out: The share of source tasks to hold out for early stopping, for instance 0.25. A
+                first run trains without these tasks, and finds the number of steps with the lowest
+                NLL of the held-out tasks. A second run takes this number of steps on all tasks. Use
+                early stopping with networks, which overfit a dozen tasks after some hundred steps.
+                It cannot be combined with ``groups``.
             **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
                 ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
                 ``validation_every``, ``patience``, ``seed`` and ``progress``.
@@ -428,9 +429,9 @@ class PretrainedPrior(TransferPrior):
             fit: Whether a fit may change the parameters of the copy.
 
         Returns:
-            Mean, kernel and likelihood with parameters of their own. Each member of a batched model
-            has its own copy, except that all members share a frozen mean and kernel that the user
-            gave.
+            A copy of mean, kernel and likelihood. Each member of a batched model has its own
+            parameters. Exception: if ``fit`` is false and the user gave the mean and the kernel,
+            all members share these two.
         """
         parts = self._thawed(fit)
         if batch_shape:
@@ -452,7 +453,10 @@ class PretrainedPrior(TransferPrior):
         return x
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns outcomes within two standard deviations of the mean, as one task."""
+        """Returns outcomes within two standard deviations of the mean, and their task index 0.
+
+        An unfitted prior returns ``None``.
+        """
         if self.num_tasks == 0:
             return None
         steps = torch.linspace(-2.0, 2.0, 40).to(self.outcome_mean)
@@ -465,9 +469,9 @@ class PretrainedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior's units are raw, as before training. Otherwise a standardization
-            by the outcomes of the source tasks. If each source task was standardized by itself, the
-            target's outcomes contribute too.
+            ``None`` if the prior's units are raw; an unfitted prior has raw units. Otherwise a
+            standardization by the outcomes of the source tasks. If each source task was
+            standardized by itself, the target's outcomes contribute too.
         """
         moments = OutcomeMoments(self.num_points, self.outcome_mean, self.outcome_spread)
         return target_transform(self.outcome_scale, moments, batch_shape)
@@ -519,7 +523,8 @@ class PretrainedPrior(TransferPrior):
         if not is_equal or (preset is not None and given):
             raise ValueError(
                 "mean_module= and covar_module= differ from the saved mean and kernel, or have "
-                "other parameters: build them as for the saved prior, and omit them for a preset."
+                "other parameters: build the same mean and kernel as for the saved prior. If the "
+                "saved prior is a preset, leave out both arguments."
             )
         for name, tensor in state.items():
             own[name].copy_(tensor)
@@ -536,6 +541,6 @@ def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warn_of_data(
             f"The raw outcomes have mean {mean:.3g} and standard deviation {spread:.3g}, but step "
-            "sizes and noise are made for outcomes of order one: standardize the outcomes, or "
+            "sizes and initial noise suit outcomes of order one: standardize the outcomes, or "
             "leave out outcome_scale='raw'."
         )

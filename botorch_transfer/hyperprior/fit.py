@@ -1,19 +1,20 @@
 """Pre-training of a hyperprior: a GP for each domain, then MPHD's network.
 
-Step 1 estimates one GP for each domain. All tasks of a domain are assumed to be draws of this GP,
-which has a constant mean. Its hyperparameters are estimated by maximum likelihood (Section 4 of
-[Fan2022hyperboplus]_). Large tasks are represented by some well-spread points.
+A domain is a search space with its source tasks. Step 1 estimates one GP for each domain. All tasks
+of a domain are assumed to be draws of this GP, which has a constant mean. The hyperparameters of
+the GP are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). Large tasks are
+represented by some well-spread points.
 
 Each domain's outcomes are scaled to mean zero and variance one before the fit, and the estimates
 are scaled back afterwards. Maximum likelihood does not depend on units, but an optimizer does.
 
-Step 2 of MPHD [Fan2024mphd]_ trains a network that maps the context of an input to the Gamma
-distribution of its lengthscale. Training minimizes ``-Σ_j log Gamma(ℓ_j | network(s_j))`` for the
-lengthscales ``ℓ_j`` of step 1 and their contexts ``s_j``. This sum alone is unbounded: the
-distribution of a context with a single lengthscale could become arbitrarily narrow. Two priors,
-which are not in the paper, prevent this. A standard normal prior on the weights shrinks contexts
-towards a common distribution. A log-normal prior on the shape of each context keeps distributions
-broad if a few estimates are close together by chance.
+Step 2 of MPHD [Fan2024mphd]_ trains a network that maps the context of an input (a vector that
+describes the input) to the Gamma distribution of the input's lengthscale. Training minimizes
+``-Σ_j log Gamma(ℓ_j | network(s_j))`` for the lengthscales ``ℓ_j`` of step 1 and their contexts
+``s_j``. This sum alone is unbounded: the distribution for a context with a single lengthscale could
+become arbitrarily narrow. Two priors, which are not in the paper, prevent this. A standard normal
+prior on the weights shrinks all distributions towards a common distribution. A log-normal prior on
+each distribution's shape keeps a distribution broad if a few estimates are close by chance.
 
 The module also contains the classes of estimates and draws of hyperparameters, the likelihoods of
 draws, and the fits of distributions to estimates.
@@ -56,10 +57,12 @@ from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
 
-#: Largest shape of a Gamma that is not degenerate: a standard deviation of 3 % of the mean.
+#: A Gamma with a larger shape counts as degenerate: its standard deviation is below 3 % of the
+#: mean.
 MAX_SHAPE = 1e3
 
-#: The shape of the broad Gamma: a standard deviation of 70 % of the mean, zero density at zero.
+#: Shape of the broad Gamma that replaces a degenerate Gamma. Its standard deviation is 70 % of its
+#: mean, and its density at zero is zero.
 BROAD_SHAPE = 2.0
 
 
@@ -79,7 +82,7 @@ class HyperparameterDraws(NamedTuple):
     noise: Tensor
 
     def to(self, other: Tensor) -> HyperparameterDraws:
-        """Moves the draws to the dtype and the device of a tensor."""
+        """Converts the draws to the dtype and the device of a tensor."""
         return HyperparameterDraws(*(part.to(other) for part in self))
 
 
@@ -88,7 +91,7 @@ class HyperparameterDraws(NamedTuple):
 class DomainEstimates:
     """Penalized maximum likelihood estimates for ``N`` domains with ``D`` inputs in total.
 
-    Means and variances are in the units in which the domains were fitted.
+    Means and variances have the units of the fit: standardized or raw outcomes.
 
     Args:
         names: The domains' names.
@@ -98,10 +101,12 @@ class DomainEstimates:
         noise: An ``N`` tensor of noise variances.
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: the context of each input.
-        log_likelihood: An ``N`` tensor of log likelihoods, summed over tasks. They are evaluated
-            before the noise is raised to its lower bound.
-        outcome_mean: An ``N`` tensor: the mean of the tasks' mean outcomes, in the user's units.
-        outcome_std: An ``N`` tensor: the root mean square of the tasks' standard deviations.
+        log_likelihood: An ``N`` tensor of log likelihoods, summed over a domain's tasks. They are
+            evaluated before the noise variance is raised to its lower bound.
+        outcome_mean: An ``N`` tensor: for each domain, the mean of its tasks' mean outcomes, in the
+            user's units.
+        outcome_std: An ``N`` tensor: for each domain, the root mean square of its tasks' standard
+            deviations.
     """
 
     names: tuple[str, ...]
@@ -116,7 +121,7 @@ class DomainEstimates:
     outcome_std: Tensor
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns all fields but the names, by name."""
+        """Returns a dictionary of all fields except ``names``."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
 
 
@@ -154,7 +159,7 @@ def log_likelihoods(
     return torch.cat(values).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
-#: Starts and bounds for outcomes of mean zero and variance one.
+#: Starting values and bounds of the hyperparameters, for outcomes of mean zero and variance one.
 DOMAIN_HYPERPARAMETERS = GPHyperparameters(
     # In the unit cube, a function of lengthscale 30 hardly varies.
     lengthscale=Hyperparameter(None, start=0.5, lower=1e-3, upper=30.0),
@@ -178,13 +183,13 @@ class DomainFitOptions(MAPOptions):
     Args:
         fit_points: The maximum number of points of a task. A larger task is reduced to this number
             of points, spread over inputs and outcomes.
-        num_restarts: The number of further starts of L-BFGS-B, drawn at random.
+        num_restarts: The number of random starts of L-BFGS-B. One more start uses fixed values.
         max_iter: The maximum number of L-BFGS-B iterations of each start.
-        lengthscale_spread: The standard deviation of a log-normal hyperprior of lengthscales with
-            median 0.5, a weak penalty. Infinity gives maximum likelihood.
+        lengthscale_spread: The standard deviation of the log lengthscale in a weak log-normal
+            hyperprior with median 0.5. Infinity removes the hyperprior.
         seed: The seed of the starts.
-        chunk_elements: The number of covariance matrix elements in memory at once, at 90 bytes
-            each.
+        chunk_elements: The maximum number of covariance matrix elements in memory at once. Each
+            element needs 90 bytes.
         max_bytes: The maximum memory of a domain's fit. A larger domain raises an error.
         n_jobs: The number of domains that joblib fits in parallel. ``None`` follows
             ``joblib.parallel_config``, for instance to fit them on a dask cluster.
@@ -208,7 +213,7 @@ class DomainFitOptions(MAPOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.lengthscale_spread > 0:
-            raise ValueError("lengthscale_spread must be positive.")
+            raise ValueError("lengthscale_spread= must be positive.")
 
 
 def fit_domains(
@@ -243,7 +248,7 @@ def fit_domains(
     names = [domain.name or f"domain {number}" for number, domain in enumerate(domains)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputDataError(f"Two domains have the name {twice!r}: rename one.")
+        raise InputDataError(f"Two domains have the name {twice!r}: rename one of them.")
     prepared = [
         _prepare(name, domain, outcome_scale, options)
         for name, domain in zip(names, domains, strict=True)
@@ -271,7 +276,11 @@ def fit_domains(
 def _prepare(
     name: str, domain: Domain, outcome_scale: OutcomeScale, options: DomainFitOptions
 ) -> tuple[PaddedTasks, float, float]:
-    """Pads a domain's tasks in the hyperprior's units; also returns a typical mean and std."""
+    """Returns a domain's padded tasks in the hyperprior's units, and their typical raw moments.
+
+    The moments are the mean of the tasks' means, and the root mean square of the tasks' standard
+    deviations.
+    """
     sizes = [len(data.X) for data in domain.datasets]
     labels = [f"{name}: {task}" for task in domain.task_names]
     check_padded_size(labels, sizes, options.max_bytes)
@@ -292,7 +301,7 @@ def _prepare(
 def _fit_domain(
     tasks: PaddedTasks, kernel: str, options: DomainFitOptions
 ) -> tuple[Tensor, float, float, float, float]:
-    """Fits one domain: lengthscales, constant, outputscale, noise and log likelihood."""
+    """Fits one domain; returns lengthscales, constant, outputscale, noise and log likelihood."""
     tasks = tasks.typical(options.fit_points)
     outcomes = tasks.Y[tasks.mask]
     moments = torch.stack([outcomes.mean(), outcomes.std(correction=0)])
@@ -307,11 +316,11 @@ def _fit_domain(
 
 
 def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> TaskObjective:
-    """Returns the likelihood of all tasks together, with a weak hyperprior of the lengthscales.
+    """Returns the objective of a domain's fit, with hyperparameters that all tasks share.
 
-    If one lengthscale is very short, the function looks like noise, and the likelihood does not
-    depend on the other lengthscales. Without the hyperprior, these lengthscales would end at a
-    bound.
+    The objective includes a weak hyperprior of the lengthscales. If one lengthscale is very short,
+    the function looks like noise, and the likelihood does not depend on the other lengthscales.
+    Without the hyperprior, the other lengthscales would end at a bound.
     """
     hyperparameters = DOMAIN_HYPERPARAMETERS
     if math.isfinite(options.lengthscale_spread):
@@ -324,7 +333,7 @@ def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> Ta
 
 
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
-    """Runs L-BFGS-B from all starts at once, and keeps the best optimum."""
+    """Runs L-BFGS-B from all starts; returns the best optimum and its negative log likelihood."""
     objective, dim = _objective(tasks, kernel, options), tasks.X.shape[-1]
     # In all starts the constant is zero, the mean of the outcomes.
     starts = pad(draw_starts(DOMAIN_HYPERPARAMETERS, dim, options), (0, 1)).to(tasks.X.device)
@@ -362,7 +371,7 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
 
     values = sample.detach().double().cpu()
     if len(values) == 0 or not bool((values > 0).all()):
-        raise ValueError(f"A Gamma distribution of the {name} needs values, all positive.")
+        raise ValueError(f"A Gamma distribution of the {name} needs one or more positive values.")
     mean = float(values.mean())
     # The maximum likelihood shape is about 0.5 / (mean / geometric mean - 1).
     if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
@@ -392,7 +401,7 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
         tensor([2., 1.])
     """
     if len(sample) == 0:
-        raise ValueError(f"A Normal distribution of the {name} needs values.")
+        raise ValueError(f"A Normal distribution of the {name} needs one or more values.")
     values = sample.detach().double()
     mean, std = values.mean(), values.std(correction=0)
     if float(std) < 1e-3 * broad:
@@ -404,7 +413,7 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     logger.warning(
         f"The {len(values)} estimate(s) of the {name} are almost equal, so maximum likelihood "
-        f"would be degenerate: the hyperprior is a broad {family} distribution with their mean."
+        f"would be degenerate: the hyperprior is a broad {family} distribution with the same mean."
     )
 
 
@@ -485,8 +494,8 @@ class ContextNetwork(Module):
 class ContextGammaPrior(GammaPrior):
     r"""A Gamma hyperprior of ARD lengthscales whose shape and rate depend on each input's context.
 
-    It is an ordinary GPyTorch prior of ``d`` independent Gamma distributions. The network is
-    evaluated only once, and a model's fit does not change it.
+    It is an ordinary GPyTorch prior of ``d`` independent Gamma distributions. The constructor
+    evaluates the network once, and a model's fit does not change the network.
 
     Args:
         network: MPHD's network.
@@ -519,9 +528,10 @@ class NetworkOptions:
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
         weight_penalty: The factor of half the sum of squared weights in the objective.
-        shape_spread: The prior standard deviation of each context's log shape around the log shape
-            of ``base``; without effect if ``bounded_head``. The paper's objective, which overfits
-            few domains, is ``weight_penalty=0, shape_spread=math.inf``.
+        shape_spread: The prior standard deviation of each context's log shape, whose prior mean is
+            the log shape of one Gamma for all contexts. It has no effect if ``bounded_head``. The
+            paper's objective, which overfits few domains, is ``weight_penalty=0,
+            shape_spread=math.inf``.
         seed: The seed of the initial weights.
 
     Raises:
@@ -550,7 +560,7 @@ class NetworkOptions:
 
 
 def context_shares(context: Tensor) -> Tensor:
-    """Computes equal weights of the lengthscales of each context, which sum to one.
+    """Computes a weight for each lengthscale; the weights for equal contexts sum to one.
 
     Args:
         context: A ``D x s`` tensor.
@@ -579,7 +589,7 @@ def network_objective(
         network: The network.
         context: A ``D x s`` tensor.
         lengthscale: A ``D`` tensor of estimates.
-        share: The result of :func:`context_shares`, so that each context's shape has one prior.
+        share: The result of :func:`context_shares`. It counts each context's prior only once.
         options: The options of the priors. The network's biases have no prior.
 
     Returns:

@@ -53,7 +53,7 @@ from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import Hyperprior, hyperprior_noise
 from botorch_transfer.modular import ModularTransferGP, outcome_transform_for, resolve_prior
 
-#: A hyperprior, or the data to pre-train it from: domains, or the source data of one domain.
+#: A hyperprior, or data to pre-train a hyperprior: domains, or the source data of one domain.
 HyperpriorOrData = PriorOrData | Sequence[Domain]
 
 
@@ -108,10 +108,10 @@ class HyperpriorGP(ModularTransferGP):
     for each input. It depends on the source domains only through the hyperpriors: a Normal for the
     mean, and Gammas for the other hyperparameters. The hyperpriors are registered in the usual way
     of GPyTorch, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq. 6). The MAP uses
-    the Gamma's density of the logarithm, see
+    the density of a hyperparameter's logarithm, see
     :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`. So a hyperparameter that the
-    data do not determine stays at its hyperprior's mean. Use the model if the search space of the
-    target differs from the search spaces of all earlier tasks, even in its dimension.
+    data do not determine stays at its hyperprior's mean. Use the model if the target has a new
+    search space, which may even have a new number of inputs.
 
     Args:
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
@@ -120,14 +120,15 @@ class HyperpriorGP(ModularTransferGP):
         likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
         covar_module: A kernel to use instead of the hyperprior's kernel.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
-            moments if the target has fewer than two outcomes; none if ``outcome_scale="raw"``. Pass
-            ``None`` if the outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and
-            ``Power``, alone or first in a chain, also apply to source data.
+            moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
+            no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
+            already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to
+            source data.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
-        context: A ``d x s`` tensor that describes the inputs in the way of the source domains; by
-            default ``default_context(d)``: continuous inputs. Pass
+        context: A ``d x s`` tensor that describes each input by the same ``s`` features as in the
+            source domains. The default is ``default_context(d)``, for continuous inputs. Pass
             ``default_context(d, discrete_dims)`` if some inputs are discrete.
 
     Raises:
@@ -186,13 +187,13 @@ class HyperpriorGP(ModularTransferGP):
         )
 
 
-#: Least effective sample size without a warning.
+#: A smaller effective sample size causes a warning.
 MIN_EFFECTIVE_SAMPLES = 5.0
 
 #: Lower bound of a draw's noise variance, relative to the draw's signal variance.
 _LEAST_DRAWN_NOISE = 1e-8
 
-#: Lower bound of a draw's variances. Draws have no other bounds.
+#: This value and its inverse bound the members' hyperparameters, so wide that all draws fit.
 _TINY = 1e-18
 
 _DRAWN = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
@@ -218,26 +219,28 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
             source tasks of a single domain. Pre-training is cached: equal data are not pre-trained
             again.
-        train_Yvar: An ``n x 1`` tensor of known noise variances; inferred if omitted.
+        train_Yvar: An ``n x 1`` tensor of known noise variances; drawn like the other
+            hyperparameters if omitted.
         likelihood: Must be omitted, because the noise is drawn from the hyperprior.
         covar_module: Must be omitted, because the kernel is drawn from the hyperprior.
         outcome_transform: By default standardizes by the target's outcomes, or by typical source
-            moments if the target has fewer than two outcomes; none if ``outcome_scale="raw"``. Pass
-            ``None`` if the outcomes are in the hyperprior's units already. ``Log``, ``Bilog`` and
-            ``Power``, alone or first in a chain, also apply to source data.
+            moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
+            no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
+            already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to
+            source data.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
-        context: A ``d x s`` tensor that describes the inputs in the way of the source domains; by
-            default ``default_context(d)``: continuous inputs.
-        num_samples: The number of draws, 4,096 or more. The paper uses 100 draws, but with a dozen
-            points only a few of 100 draws have a weight; see ``effective_sample_size``.
+        context: A ``d x s`` tensor that describes each input by the same ``s`` features as in the
+            source domains. The default is ``default_context(d)``, for continuous inputs.
+        num_samples: The number of draws. Use 4,096 or more: the paper uses 100 draws, but with a
+            dozen points nearly all weight is on a few of 100 draws. See ``effective_sample_size``.
         num_members: The number of members of the ensemble.
         seed: The seed of the draws.
 
     Raises:
-        ValueError: If a likelihood or kernel is given, a number is not positive, or the input
-            transform is not frozen.
+        ValueError: If a likelihood or kernel is given, if ``num_samples`` or ``num_members`` is not
+            positive, or if the input transform is not frozen.
 
     Example:
         >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -279,8 +282,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     ) -> None:
         if train_X.dim() != 2:
             raise InputDataError(
-                f"train_X has shape {tuple(train_X.shape)}, but an ensemble has no batches of "
-                "targets: give an n x d tensor."
+                f"train_X has shape {tuple(train_X.shape)}, but this ensemble does not support "
+                "batches of targets: give an n x d tensor."
             )
         for name, part in {"likelihood": likelihood, "covar_module": covar_module}.items():
             if part is not None:
@@ -289,7 +292,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
                     f"HyperpriorGP, which takes a {name}."
                 )
         if num_samples < 1 or num_members < 1:
-            raise ValueError("num_samples and num_members must be positive.")
+            raise ValueError("num_samples= and num_members= must be positive.")
         hyperprior = resolve_prior(Hyperprior, prior, input_transform, outcome_transform)
         dim = train_X.shape[-1] - (task_feature is not None)
         # Drawn in the hyperprior's precision, so that the draws do not depend on the data's
@@ -309,8 +312,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             mean_module=ConstantMean(batch_shape=members),
             covar_module=residual_kernel(dim, members, _DRAWN, hyperprior.kernel),
             train_Yvar=None if Yvar is None else Yvar.expand(*members, *Yvar.shape),
-            # Outcomes are transformed already: the transform belongs to the target, not to each
-            # member.
+            # The outcomes are transformed above, by one transform for all members.
             outcome_transform=None,
             input_transform=input_transform,
             task_feature=task_feature,
@@ -395,8 +397,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             **kwargs: See BoTorch.
 
         Returns:
-            A batch of models; the last batch dimension is the members. It is not marked as an
-            ensemble, because knowledge gradients average over the members themselves.
+            A batch of models; the last batch dimension is the members. The batch is not marked as
+            an ensemble, because BoTorch's knowledge gradients average over the members explicitly.
         """
         fantasies = super().fantasize(X, *args, **kwargs)
         fantasies._is_ensemble = False
@@ -449,7 +451,7 @@ def _for_members(values: Tensor, members: torch.Size) -> Tensor:
 
 
 def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
-    """Replaces draws below their lower bounds, so that covariances can be factorized."""
+    """Raises draws to their lower bounds, so that covariance matrices can be factorized."""
     outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)

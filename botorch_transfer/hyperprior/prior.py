@@ -2,8 +2,8 @@
 
 It is the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 :class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. The pre-training, including MPHD's
-network, is in ``hyperprior.fit``. A function at the end evaluates how well a hyperprior predicts
-whole tasks.
+network, is in ``hyperprior.fit``. :func:`hierarchical_negative_log_likelihood` evaluates how well a
+hyperprior predicts whole tasks.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -74,16 +74,16 @@ class Hyperprior(TransferPrior):
     this. It learns typical lengthscales, signal variances and noise variances. The tasks of a
     domain (a search space) are assumed to be draws of one GP, with a constant mean and a stationary
     kernel with a lengthscale for each input. Step 1 estimates these hyperparameters for each
-    domain. Step 2 fits distributions to the estimates: a Normal to the means, and Gammas to the
-    other hyperparameters. Use half a dozen domains or more. The source observations are not kept,
-    and a saved file does not contain them.
+    domain. Step 2 fits distributions to the estimates: a Normal to the constant means, and Gammas
+    to the other hyperparameters. Use half a dozen domains or more. Neither the hyperprior nor its
+    saved file contains source observations.
 
     Build a hyperprior by :meth:`fit` or :meth:`specified`, not by the constructor.
 
     Args:
         kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
             lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
-            ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
+            ``"empirical"``: the set of estimates itself, without distributions (\*HyperBO+).
         kernel: The stationary kernel's name.
         priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
             network, ``"lengthscale"``. Their parameters are copied.
@@ -91,8 +91,9 @@ class Hyperprior(TransferPrior):
         estimates: The estimates of step 1.
         default_contexts: Whether the network was trained on default contexts.
         outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
-        input_transform: The input transform that all domains share; ``None`` if they differ.
-        outcome_steps: The element-wise transforms of all outcomes.
+        input_transform: The common input transform of all domains; ``None`` if their input
+            transforms differ.
+        outcome_steps: The element-wise transforms, such as ``Log``, of all outcomes.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -155,9 +156,10 @@ class Hyperprior(TransferPrior):
 
         Args:
             domains: The domains, each with its source tasks.
-            kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
-                lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
-                ``"empirical"``: no distributions, but the set of estimates itself (\*HyperBO+).
+            kind: ``"mphd"``: a network maps each input's context (a vector that describes the
+                input) to the Gamma distribution of its lengthscale; ``"universal"``: one Gamma for
+                all lengthscales (HyperBO+); ``"empirical"``: the set of estimates itself, without
+                distributions (\*HyperBO+).
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default the
                 kernel of the paper: Matérn 5/2 for MPHD and Matérn 3/2 for the other methods.
             outcome_scale: Whether to standardize the outcomes of each task by itself
@@ -228,9 +230,9 @@ class Hyperprior(TransferPrior):
             The hyperprior, for any number of inputs.
 
         Raises:
-            ValueError: If a distribution has another family, allows negative values of a positive
-                hyperparameter or only positive values of the constant, or if kernel or units are
-                unknown.
+            ValueError: If a distribution is not supported, if a positive hyperparameter could be
+                negative, if the constant could only be positive, or if ``kernel`` or
+                ``outcome_scale`` is unknown.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -308,7 +310,8 @@ class Hyperprior(TransferPrior):
             of all ``d`` lengthscales.
 
         Raises:
-            InputDataError: If the context is of another shape, or needed and not given.
+            InputDataError: If the context has the wrong shape, or if MPHD needs a context but none
+                is given.
         """
         network = self.network
         if context is not None:
@@ -323,8 +326,8 @@ class Hyperprior(TransferPrior):
         if context is None:
             if not self.default_contexts:
                 raise InputDataError(
-                    "The hyperprior was trained on contexts that the domains gave: give the "
-                    "target's context as context=, a d x s tensor."
+                    "The hyperprior was trained on the domains' own contexts, so it needs the "
+                    "target's context: give context=, a d x s tensor."
                 )
             context = default_context(dim)
         return ContextGammaPrior(network, context)
@@ -339,10 +342,11 @@ class Hyperprior(TransferPrior):
             context: As in :meth:`lengthscale_prior`.
 
         Returns:
-            Hyperpriors, starts and bounds.
+            Hyperpriors, starting values and bounds.
 
         Raises:
-            InputDataError: If the context is of another shape, or needed and not given.
+            InputDataError: If the context has the wrong shape, or if MPHD needs a context but none
+                is given.
             ValueError: If the hyperprior is empirical.
 
         Example:
@@ -386,7 +390,8 @@ class Hyperprior(TransferPrior):
 
         Returns:
             The draws, in double precision. For an empirical hyperprior, mean and variances of a
-            draw come from one random domain, and each lengthscale from any random domain.
+            draw come from one random domain. Each lengthscale comes from a random input among the
+            inputs of all domains.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -451,8 +456,8 @@ class Hyperprior(TransferPrior):
             given: The model's own ``input_transform``, which takes precedence.
 
         Returns:
-            ``given``; if it is ``None``, the domains' common transform, if this transform has
-            ``dim`` inputs.
+            ``given``, if it is not ``None``. Otherwise a copy of the domains' common transform;
+            ``None`` if the domains have no common transform, or if it does not fit ``dim`` inputs.
 
         Raises:
             ValueError: If ``given`` is not frozen.
@@ -492,12 +497,12 @@ class Hyperprior(TransferPrior):
 
 
 def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
-    """Builds a hyperparameter from its hyperprior, with the density of the logarithm.
+    """Builds a hyperparameter whose hyperprior is a density of the hyperparameter's logarithm.
 
     Args:
-        prior: A Gamma or uniform hyperprior, univariate or of ``d`` independent hyperparameters.
-            The ``d`` hyperparameters share start and bounds.
-        least: The lower limit of start and bounds.
+        prior: A Gamma or uniform hyperprior of one or of ``d`` independent hyperparameters. The
+            ``d`` hyperparameters share the starting value and the bounds.
+        least: The minimum of the starting value and of the bounds.
 
     Returns:
         The hyperparameter, which starts at the hyperprior's mean.
@@ -513,7 +518,7 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 
 
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
-    """Builds the noise variance; its lower bound is at least a share of the signal variance."""
+    """Builds the noise variance, at least ``LEAST_NOISE`` times the mean signal variance."""
     least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
     return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least)
 
@@ -525,7 +530,7 @@ def _copy_for_fit(prior: Prior) -> Prior:
 def _check_units(outcome_scale: str) -> None:
     if outcome_scale == "pooled":
         raise ValueError(
-            "outcome_scale='pooled' does not work for a Hyperprior, because domains of different "
+            "outcome_scale='pooled' does not work for a Hyperprior, because domains with different "
             "units have no common scale: use 'per_task' or 'raw'."
         )
 
@@ -564,17 +569,18 @@ def hierarchical_negative_log_likelihood(
     num_samples: int = 500,
     seed: int = 0,
 ) -> Tensor:
-    r"""Estimates ``-log p(D)`` of whole tasks under a hyperprior: the papers' second metric.
+    r"""Estimates ``-log p(D)`` of the outcomes of each whole task ``D`` under a hyperprior.
 
     Use it to compare hyperpriors on tasks that were not used for learning; lower is better. The
-    estimate is ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` of the hyperprior: Eq. 2 of
-    [Fan2022hyperboplus]_ without its factor ``p(θ_q)``, which would count the hyperprior twice.
+    papers use it as their second metric. The estimate is ``-log mean_q p(D | θ_q)`` over draws
+    ``θ_q`` from the hyperprior. It is Eq. 2 of [Fan2022hyperboplus]_ without the factor ``p(θ_q)``,
+    which would count the hyperprior twice.
 
     Args:
         hyperprior: The hyperprior.
-        tasks: The tasks, each ``D`` a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the
-            unit cube), ``Y`` (``n x 1``) and optionally ``Yvar``; outcomes in the hyperprior's
-            units: standardized, unless the hyperprior's ``outcome_scale`` is ``"raw"``.
+        tasks: The tasks, each a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the unit
+            cube), ``Y`` (``n x 1``) and optionally ``Yvar``. The outcomes must be standardized,
+            unless the hyperprior's ``outcome_scale`` is ``"raw"``.
         context: A ``d x s`` tensor that describes the inputs.
         num_samples: The number of draws, the same for all tasks.
         seed: The seed of the draws.

@@ -7,16 +7,18 @@ With the joint kernel ``k``, source data ``(X_s, y_s)`` and ``K = k(X_s, X_s) + 
     m_t(x)     = k(x, X_s) K⁻¹ y_s
     k_t(x, x') = k(x, x') - k(x, X_s) K⁻¹ k(X_s, x')
 
-and ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. These are the mean and the kernel of the
-joint models. Target points only add rows to the Cholesky factor of ``K``; its source part does not
-change. If the sources are independent of each other (weighted sources, ScaML's kernel), ``K`` and
-its factor are block diagonal, and the factor of all data has the shape of an arrow.
+are the mean and the kernel of the target in the joint models. The joint likelihood splits:
+``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. If target points are added, the Cholesky factor
+of ``K`` gets more rows, and the rows of the source points do not change. If the sources are
+independent of each other (weighted sources, ScaML's kernel), ``K`` and its factor are block
+diagonal.
 
-A fit evaluates the likelihood of all tasks from the hyperparameters, for all starts at once, and
-differentiates it automatically. Stationary kernels and the last factorization have closed-form
-gradients (:meth:`.Stationary.covariance`, :func:`~.gp.likelihood.nll`). Each independent
-source task ``m`` has a block ``D_m``, and the whole matrix is never formed. With the covariances
-``C_m`` of source and target points and the covariances ``T`` of target points,
+A fit evaluates the likelihood of all tasks for all starts at once, with automatic differentiation.
+Stationary kernels and the last factorization have closed-form gradients
+(:meth:`.Stationary.covariance`, :func:`~.gp.likelihood.nll`). Each independent source task ``m``
+has its own covariance matrix ``D_m``, including noise, and the joint matrix is never formed. With
+the covariances ``C_m`` between the points of source task ``m`` and the target points, and the
+covariances ``T`` of the target points,
 
 .. code-block:: text
 
@@ -81,7 +83,7 @@ class SourcePoints(NamedState):
     Y: Tensor
     Yvar: Tensor
     task_sizes: Tensor
-    _facts = (("task_sizes", ()),)  # a state with other sizes does not load
+    _facts = (("task_sizes", ()),)  # a state_dict with other sizes does not load
 
     def __init__(
         self, X: Tensor, Y: Tensor, Yvar: Tensor, sizes: Sequence[int], names: Sequence[str]
@@ -106,7 +108,7 @@ class SourcePoints(NamedState):
         """Splits the points into groups, each with its own Cholesky factor.
 
         Args:
-            one_a_task: Whether each task is a group of its own; otherwise there is one group.
+            one_a_task: Whether each task is a group of its own; otherwise all tasks form one group.
 
         Returns:
             Each group's points, and the rows of these points among all points.
@@ -123,7 +125,7 @@ class SourceNoise(MultitaskHomoskedasticNoise):
     ``noise`` contains the inferred noise variances, one for each task without known noise.
 
     Args:
-        known: A flag for each task: whether its noise is known.
+        known: A flag for each task: whether the task's noise variances are known.
         own: Hyperprior, start and bounds of an inferred noise variance.
         batch_shape: The batch shape of the model.
     """
@@ -161,8 +163,8 @@ class SourceFactor:
     """The factorized covariance of the source data.
 
     Args:
-        roots: The Cholesky factors of the independent groups of source points, ``batch_shape x N_g
-            x N_g`` in double precision.
+        roots: The Cholesky factor of each independent group of source points, a
+            ``batch_shape x N_g x N_g`` tensor in double precision.
         alpha: ``K⁻¹ y_s``, a ``batch_shape x N_s`` tensor.
         log_likelihood: ``log p(y_s)``, a ``batch_shape`` tensor.
     """
@@ -175,9 +177,10 @@ class SourceFactor:
 class SourceConditional(Conditioned, GPyTorchModule):
     """The target task of a joint GP, conditioned on the data of the source tasks.
 
-    In evaluation mode, the factorized covariance of the source data is cached, without graph, until
-    a hyperparameter or the data change; copies share the cache. In training mode, the covariance is
-    factorized at each use, with its graph, except inside :meth:`sharing`.
+    In evaluation mode, the Cholesky factor of the source covariance is cached without its autograd
+    graph. Copies share the cache. It is computed again if a hyperparameter or the data change. In
+    training mode, the covariance is factorized at each use, with its graph, except inside
+    :meth:`sharing`.
 
     Args:
         kernel: The kernel over inputs and tasks.
@@ -231,14 +234,15 @@ class SourceConditional(Conditioned, GPyTorchModule):
         """Factorizes the covariance of the source data, or returns the cached factor.
 
         Raises:
-            InputDataError: If the covariance is not positive definite; the message names the
-                tasks. In training mode it raises the original error, from which a fit recovers.
+            InputDataError: If the covariance is not positive definite; the message names the tasks.
+                In training mode, the original error is raised instead, because a fit handles the
+                original error.
         """
         if self._factor is not None:
             return self._factor
         if self._has_graph:
             return self._factorize()
-        # Cached by value, because GPyTorch sets hyperparameters without changing version counters.
+        # The cache compares values, because GPyTorch does not change version counters.
         modules = self.kernel, self.noise
         tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
         hyperparameters = torch.cat([tensor.detach().flatten() for tensor in tensors])
@@ -246,7 +250,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
-        """Factorizes only once, and evaluates the covariances of inputs and data only once.
+        """Shares the factor, and the covariances of ``x`` and data, while the context is active.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs, see :meth:`.Conditioned.sharing`.
@@ -291,13 +295,13 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return TaskPoints(x, (self.kernel.num_tasks - 1,), (x.shape[-2],))
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X_s)`` for flat inputs: ``batch_shape x P x N_s``."""
+        """Evaluates ``k(x, X_s)`` for ``P x d`` inputs, a ``batch_shape x P x N_s`` tensor."""
         target = self._target(x)
         blocks = [self.kernel.covariance(points, target) for points, _ in self.groups]
         return torch.cat(blocks, dim=-2).mT
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens flat inputs: ``batch_shape x N_s x P``."""
+        """Whitens ``P x d`` inputs to a ``batch_shape x N_s x P`` tensor."""
         cross = self._once(self.flat_cross, x).mT.double()
         whitened = [
             torch.linalg.solve_triangular(root, cross[..., rows, :], upper=False)
@@ -324,7 +328,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
             x2: A ``batch_shape x n2 x d`` tensor of inputs, often the target's training inputs;
                 ``x1`` if omitted. Its whitened values are cached.
-            whitened2: ``whiten(x2)``, if it is computed already.
+            whitened2: The result of ``whiten(x2)``; computed if omitted.
 
         Returns:
             A ``batch_shape x n1 x n2`` tensor.
@@ -378,7 +382,7 @@ class SourceConditionalKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> JointPath:
-        """Draws paths, see :class:`.PriorKernel`; ``map_generator`` is as for JointPath."""
+        """Draws paths, see :class:`.PriorKernel`; :class:`JointPath` uses ``map_generator``."""
         number = len(self.conditional.kernel.data_kernels)
         share = max(num_features // number // 2 * 2, MIN_FEATURES)
         return JointPath(self.conditional, sample_shape, share, **kwargs)
@@ -415,7 +419,8 @@ class JointPath(ModelPath):
     r"""Draws of the target's function in a joint GP, given the source data, minus the mean.
 
     A function of all tasks is drawn with random features of each data kernel,
-    ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i``, and corrected for the source data by Matheron's rule.
+    ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i``, where ``F_ν`` are the task factors of ``joint.kernels``.
+    Matheron's rule then conditions the function on the source data.
 
     Args:
         conditional: The joint GP's target task, given the source data.
@@ -500,7 +505,7 @@ class JointObjective(ClosedFormObjective):
         sizes = *points.sizes, self._Y.shape[-1]
         if sizes[-1] == 0:
             self._num_points = sum(sizes)
-        # Each member's own data follow the data of the sources.
+        # Each member of the batch has the source data first, then the member's target data.
         of_sources = (
             part.double().expand(self.num_members, *part.shape)
             for part in (points.X, points.Y, points.Yvar)
@@ -511,7 +516,7 @@ class JointObjective(ClosedFormObjective):
         )
         self._points = TaskPoints(self._X[0], tuple(range(kernel.num_tasks)), sizes)
         self._one_hot = self._points.one_hot(kernel.num_tasks)
-        # Indicators of each point's inferred noise variance, one for each task without known noise.
+        # One row for each inferred noise variance: 1 at the points with this noise variance.
         is_known = *model.conditional.noise.known, "noise" not in self._sizes
         inferred = [task for task, known in enumerate(is_known) if not known]
         self._noise_of = self._one_hot[:, inferred].mT
@@ -536,11 +541,11 @@ class JointObjective(ClosedFormObjective):
         return parts
 
     def minimize(self, starts: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Minimizes the objective from all starts; announces the expected time if it is long."""
+        """Minimizes the objective from all starts, and logs the expected time of a long fit."""
         start = perf_counter()
         self(starts, torch.arange(len(starts), device=starts.device))
         seconds = TYPICAL_EVALUATIONS * (perf_counter() - start)
-        announce(f"one GP of {len(self._one_hot)} points; max_points= limits them", seconds)
+        announce(f"one GP of {len(self._one_hot)} points; lower max_points= for fewer", seconds)
         return super().minimize(starts, *args, **kwargs)
 
     @torch.enable_grad()
@@ -574,7 +579,7 @@ class JointObjective(ClosedFormObjective):
         return value.detach(), slope
 
     def _of_blocks(self, part: Callable[[int, Tensor], Tensor], Y: Tensor, noise: Tensor) -> Tensor:
-        """Evaluates the negative log likelihood, source by source; NaN if a block fails."""
+        """Evaluates the negative log likelihood; NaN if a matrix is not positive definite."""
         every = torch.arange(Y.shape[-1], device=Y.device)
         *groups, target = every.split(self._points.sizes)
         mean, schur = torch.zeros_like(Y[:, target]), part(len(groups), target)

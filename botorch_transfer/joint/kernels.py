@@ -10,6 +10,10 @@ The joint models of [Tighineanu2022hierarchical]_ (Section 4) differ only in the
 free task covariances (MTGP, MTKGP), a hierarchy of tasks (HGP), and independent sources that are
 weighted in the target (WSGP, ScaML).
 
+A *data kernel* ``k_ν`` is a kernel over the inputs only. A task *shares* the data kernel ``k_ν`` if
+the task's row of ``F_ν`` is not zero. The flags ``support`` list which tasks share which data
+kernels.
+
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
     Learning with Gaussian Processes for Bayesian Optimization. AISTATS 2022. arXiv:2111.11223.
@@ -37,13 +41,13 @@ from botorch_transfer.gp.stationary import evaluate
 
 
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
-    """Returns the rows of each task, given the numbers of points of consecutive tasks."""
+    """Returns each task's slice of rows, if the points of all tasks are stacked."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 @dataclass(frozen=True)
 class TaskPoints:
-    """Points of known tasks, sorted by task.
+    """Points of which the tasks are known, sorted by task.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of inputs.
@@ -56,7 +60,7 @@ class TaskPoints:
     sizes: tuple[int, ...]
 
     def rows(self, support: Sequence[bool]) -> slice:
-        """Returns the rows from the first to the last point whose task is in the support."""
+        """Returns the rows from the first to the last point of the tasks with a true flag."""
         rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
         inside = [own for task, own in rows if support[task]]
         return slice(inside[0].start, inside[-1].stop) if inside else slice(0, 0)
@@ -71,14 +75,14 @@ class TaskPoints:
 class CoregionalizationKernel(Kernel):
     r"""``Σ_ν [F_ν F_νᵀ]_ij k_ν(x, x')``, a kernel over inputs and tasks.
 
-    The last column of its inputs is the index of a task: ``0, ..., M - 1`` are the source tasks,
-    ``M`` is the target. Subclasses provide the factors.
+    The last input column is the task index: ``0, ..., M - 1`` are the source tasks, and ``M`` is
+    the target. Subclasses provide the factors.
 
     Args:
         data_kernels: The ``Q`` kernels ``k_ν`` over the inputs, without the task column.
         num_tasks: The number of tasks ``T``, target included.
         **kwargs: ``batch_shape``, the batch shape of the factors and of the data kernels; and
-            ``active_dims``, the columns that the kernel looks at, task column last.
+            ``active_dims``, the input columns that the kernel uses, with the task column last.
 
     Example:
         >>> class SharedKernel(CoregionalizationKernel):
@@ -103,13 +107,13 @@ class CoregionalizationKernel(Kernel):
 
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
-        """The batch shape. GPyTorch's property visits all modules, which slows small fits."""
+        """The batch shape. GPyTorch's property would visit all modules, which slows small fits."""
         return self._batch_shape
 
     @property
     @abstractmethod
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: whether a task's function has a part with kernel ``k_ν``."""
+        """``Q x T`` flags: whether task ``i`` shares the data kernel ``k_ν``."""
 
     @property
     def fitted_part(self) -> tuple[Module, str] | None:
@@ -121,7 +125,7 @@ class CoregionalizationKernel(Kernel):
         """Computes the factors ``F_ν``.
 
         Args:
-            *fitted: A value to use in place of the fitted one, see :attr:`fitted_part`.
+            *fitted: A value that replaces the fitted value, see :attr:`fitted_part`.
 
         Returns:
             A ``batch_shape x Q x T x R`` tensor.
@@ -131,7 +135,7 @@ class CoregionalizationKernel(Kernel):
         """Computes the coregionalization matrices ``W_ν``.
 
         Args:
-            *fitted: A value to use in place of the fitted one, see :attr:`fitted_part`.
+            *fitted: A value that replaces the fitted value, see :attr:`fitted_part`.
 
         Returns:
             A ``batch_shape x Q x T x T`` tensor.
@@ -145,7 +149,7 @@ class CoregionalizationKernel(Kernel):
         return all(sum(tasks[:-1]) <= 1 for tasks in self.support)
 
     def covariance(self, points1: TaskPoints, points2: TaskPoints) -> Tensor:
-        """Evaluates the kernel between points of known tasks.
+        """Evaluates the kernel between points that are sorted by task.
 
         Each data kernel is evaluated only for the tasks that share it.
 
@@ -166,7 +170,7 @@ class CoregionalizationKernel(Kernel):
             rows, columns = points1.rows(support), points2.rows(support)
             if rows.start == rows.stop or columns.start == columns.stop:
                 continue
-            # The same object for the same points, so that zero distances are exact.
+            # The same tensor is passed twice for the same points, so that zero distances are exact.
             x1 = points1.X[..., rows, :]
             x2 = x1 if points1 is points2 else points2.X[..., columns, :]
             weights = tasks1[rows] @ matrix @ tasks2[columns].mT
@@ -174,7 +178,7 @@ class CoregionalizationKernel(Kernel):
         return total
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Evaluates the kernel between points of any tasks.
+        """Evaluates the kernel between points whose last column is the task index.
 
         Args:
             x1: A ``batch_shape x n1 x (d + 1)`` tensor of inputs and, in the last column, tasks.
@@ -215,7 +219,7 @@ class CoregionalizationKernel(Kernel):
             *sizes: The new batch shape.
 
         Returns:
-            A copy with that batch shape.
+            A copy with the new batch shape.
         """
         shape = torch.Size(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
         kernels = [cast(Kernel, kernel).expand_batch(shape) for kernel in self.data_kernels]
@@ -225,7 +229,7 @@ class CoregionalizationKernel(Kernel):
         )
 
     def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
-        """Copies the kernel with new data kernels; ``change`` maps each of its own parameters."""
+        """Copies this kernel with new data kernels; applies ``change`` to all other parameters."""
         twin = deepcopy(self)
         twin.data_kernels = ModuleList(kernels)
         for name, parameter in self.named_parameters():
@@ -235,7 +239,7 @@ class CoregionalizationKernel(Kernel):
         return twin
 
 
-#: The ``ε`` of the initial matrix ``11ᵀ + εI``: the variance of each task that is not shared.
+#: The ``ε`` of the initial matrix ``11ᵀ + εI``: the variance of a task that no other task shares.
 INDEPENDENCE = 0.1
 
 
@@ -244,15 +248,15 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     This is the kernel of MTGP, the most flexible kernel of the family, with ``O(T³)``
     hyperparameters. With a single data kernel, it is the kernel of MTKGP and of BoTorch's
-    ``MultiTaskGP``. The matrices start at ``(11ᵀ + εI) / Q``: all tasks are similar, and have about
-    unit variance.
+    ``MultiTaskGP``. The initial matrices are ``(11ᵀ + εI) / Q``, so that all tasks are similar and
+    have about unit variance.
 
     Args:
         data_kernels: ``Q`` kernels of unit variance.
         num_tasks: The number of tasks ``T``, target included.
         rank: The number of columns of each factor; ``T`` if omitted.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
+        **kwargs: ``batch_shape``; and ``active_dims``, the input columns that the kernel uses, with
+            the task column last.
 
     Raises:
         ValueError: If the rank is not between 1 and the number of tasks.
@@ -293,7 +297,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def fitted_part(self) -> tuple[Module, str]:
-        """The factors themselves."""
+        """This kernel and its property ``factors``."""
         return self, "factors"
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
@@ -302,7 +306,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
-    """Returns a factor of ``11ᵀ + εI``, approximate for a lower rank.
+    """Returns a factor of ``11ᵀ + εI``; the factor is approximate if ``rank < T``.
 
     The factor of full rank is the symmetric root, so that fits treat all tasks alike. A factor of
     lower rank consists of the first columns of the Cholesky factor.
@@ -331,15 +335,15 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
 
 
 class HierarchicalKernel(CoregionalizationKernel):
-    r"""``Σ_{ν ≤ min(i, j)} k_ν(x, x')``: every task is the task before plus a function.
+    r"""``Σ_{ν ≤ min(i, j)} k_ν(x, x')``: each task is the previous task plus a function.
 
     This is the kernel of HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Its
     only hyperparameters are the hyperparameters of the data kernels.
 
     Args:
         data_kernels: A kernel for each task, in the order of the tasks, target last.
-        **kwargs: ``batch_shape``; and ``active_dims``, the columns that the kernel looks at, task
-            column last.
+        **kwargs: ``batch_shape``; and ``active_dims``, the input columns that the kernel uses, with
+            the task column last.
 
     Example:
         >>> kernel = HierarchicalKernel([RBFKernel(), RBFKernel()])
@@ -369,7 +373,8 @@ class IndependentSourcesKernel(CoregionalizationKernel):
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
-        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
+        **kwargs: ``active_dims``, the input columns that the kernel uses, with the task column
+            last.
     """
 
     def __init__(
@@ -422,7 +427,8 @@ class WeightedSourceKernel(IndependentSourcesKernel):
         task_weights: A weight for each source task.
         normalize: Whether to divide ``k_ν`` by ``1 + w_ν``, so that ``k_ν`` is the source task's
             covariance for any weight.
-        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
+        **kwargs: ``active_dims``, the input columns that the kernel uses, with the task column
+            last.
 
     Example:
         >>> kernel = WeightedSourceKernel([RBFKernel(), RBFKernel()], TaskWeights(1))
@@ -460,7 +466,8 @@ class ScaMLKernel(IndependentSourcesKernel):
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
-        **kwargs: ``active_dims``, the columns that the kernel looks at, task column last.
+        **kwargs: ``active_dims``, the input columns that the kernel uses, with the task column
+            last.
 
     Example:
         >>> kernel = ScaMLKernel([RBFKernel() for _ in range(3)], TaskWeights(2))

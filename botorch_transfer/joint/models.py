@@ -2,8 +2,8 @@ r"""Joint models: one GP over source and target tasks, used as a model of the ta
 
 The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
 an exact GP on the target's data. Its mean and kernel are the mean and kernel of the joint GP given
-the source data (``joint.conditional``). The likelihood of this GP is the first term, and the second
-term is an added loss term.
+the source data (``joint.conditional``). The likelihood of this GP is ``log p(y_t | y_s)``. A fit
+adds ``log p(y_s)`` as GPyTorch's added loss term.
 
 All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
 ``i`` and ``x'`` of task ``j``; the five models differ in the matrices ``W_ν`` (see
@@ -77,12 +77,13 @@ from botorch_transfer.model import TargetGP
 from botorch_transfer.outcome_transforms import OutcomeMoments, resolve_transform, split_transform
 from botorch_transfer.prior import TransferPrior
 
-#: Default number of further starts of a fit. Fewer starts are used if memory is short.
+#: Default number of draws of the hyperpriors from which a fit starts, besides the present values. A
+#: fit uses fewer draws if memory is short.
 MAX_RESTARTS = 2
 
 
 class JointTransferGP(TargetGP):
-    r"""The target's part of an exact GP over source and target tasks.
+    r"""Base class of the joint models: the target's part of an exact GP over all tasks.
 
     The joint GP's kernel is a coregionalization kernel over inputs and tasks, which subclasses
     build in :meth:`_coregionalization`. A fit maximizes the joint likelihood
@@ -95,8 +96,8 @@ class JointTransferGP(TargetGP):
             ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the transform that
             matches ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` also apply to the source
-            tasks. Pass ``None`` if the target's outcomes are in the units of the scaled sources
-            already.
+            tasks. ``None`` if the target's outcomes already have the units of the scaled source
+            outcomes.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
@@ -128,7 +129,7 @@ class JointTransferGP(TargetGP):
         if isinstance(prior, TransferPrior):
             raise TypeError(
                 f"{type(self).__name__} is fitted together with its source tasks, but prior= is a "
-                f"{type(prior).__name__}: give the source data."
+                f"{type(prior).__name__}: give the source data as prior=."
             )
         steps, _ = split_transform(outcome_transform)
         datasets = list(transform_outcomes(prior, steps).values())
@@ -205,7 +206,8 @@ class JointTransferGP(TargetGP):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            The prior. In training mode, it also sets ``log p(y_s)`` as the added loss term.
+            The prior. In training mode, this method also sets ``log p(y_s)`` as the added loss
+            term.
         """
         if not self.training:
             return super().forward(x)
@@ -222,9 +224,9 @@ class JointTransferGP(TargetGP):
     ) -> ExactMarginalLogLikelihood:
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
 
-        By default a fit draws two further starts, or fewer if the joint models of all starts need
-        more memory than ``max_bytes``. The expected duration of a long fit is logged
-        (``logging.INFO``).
+        By default, a fit starts from the present values and from two draws of the hyperpriors. A
+        fit has fewer draws if the joint models of all starts need more memory than ``max_bytes``.
+        The expected duration of a long fit is logged (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -246,14 +248,14 @@ class JointTransferGP(TargetGP):
         return True
 
     def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
-        """Returns a fit's objective in closed form, without GPyTorch.
+        """Returns the objective of a fit in closed form, which does not call GPyTorch.
 
         Args:
             mll: The marginal log likelihood of this model, in training mode.
 
         Returns:
-            The objective. ``None`` unless all data kernels are RBF or Matérn, and the target's
-            noise is Gaussian or known.
+            The objective. ``None`` if a data kernel is neither RBF nor Matérn, or if the target's
+            likelihood has neither Gaussian nor known noise.
         """
         has_closed_form = (
             type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
@@ -292,9 +294,9 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     """Lets a fit change only the sources' data kernels and noise.
 
     Without target data, the target's hyperparameters would move to the modes of their hyperpriors,
-    and the residual would vanish. Weights and coregionalization matrices are frozen as well,
-    because they describe the relation of target and sources: source data alone would move WSGP's
-    weights to zero.
+    and the residual would vanish. Weights and coregionalization matrices are also frozen, because
+    they relate the target to the sources. For instance, source data alone would move the weights of
+    WSGP to zero.
 
     Args:
         mll: The likelihood that is maximized inside the ``with`` block.
@@ -323,13 +325,13 @@ def _check_number(given: int, needed: int) -> None:
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
-    """Computes the maximum number of points of a task, so that all tasks keep ``max_points``."""
+    """Computes how many points each task may keep, if all tasks keep at most ``max_points``."""
     if max_points is None or sum(sizes) <= max_points:
         return max(sizes)
     if max_points < len(sizes):
         raise ValueError(
-            f"max_points={max_points} is less than the number of source tasks, {len(sizes)}: allow "
-            "at least one point of each task, or leave tasks out."
+            f"max_points={max_points} is less than the number of source tasks, {len(sizes)}: give "
+            f"max_points={len(sizes)} or more, or leave tasks out."
         )
     limits = range(1, max(sizes))
     return max(n for n in limits if sum(min(n, size) for size in sizes) <= max_points)
@@ -338,7 +340,7 @@ def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
 def _affordable_restarts(
     sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
-    """Computes how many further starts fit into memory; raises an error for too large data."""
+    """Computes how many further starts fit into memory; raises an error if not even one fits."""
     *batch_shape, num_target_points, _ = train_X.shape
     num_points = dense = sum(sizes)
     if kernel.sources_are_independent:
@@ -394,19 +396,19 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
 
     The model has ``M + 1`` kernels of unit variance, each with a free positive semi-definite matrix
     ``W_ν``. It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters.
-    Use it for one or two source tasks with many evaluations, and a target with a few dozen. The
-    cost is the cost of one GP on the evaluations of all tasks.
+    Use it for one or two source tasks with many evaluations, and a target with a few dozen
+    evaluations. The model costs as much as one GP on the evaluations of all tasks.
 
     Args:
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
-            each input. Initial lengthscales range from 0.25 to 1, so that the kernels differ in a
-            fit.
+            each input. Initial lengthscales range from 0.25 to 1, because equal kernels would stay
+            equal in a fit.
         rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the scale unknown, the rank out of range or the
-            number of kernels wrong.
+        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, ``rank`` is
+            out of range, or the number of kernels is wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -443,8 +445,8 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
     The model has one kernel of unit variance and one free positive semi-definite matrix. It is the
     same model as BoTorch's ``MultiTaskGP``, but predicts the target only. Use it for a few source
-    tasks with the same lengthscales as the target, but different scales or signs. The cost is the
-    cost of one GP on the evaluations of all tasks.
+    tasks with the same lengthscales as the target, but different scales or signs. The model costs
+    as much as one GP on the evaluations of all tasks.
 
     Args:
         covar_modules: A list with one kernel of unit variance for all tasks; by default RBF with a
@@ -453,8 +455,8 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the scale unknown, the rank out of range, or
-            there is more than one kernel.
+        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, ``rank`` is
+            out of range, or there is more than one kernel.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -492,9 +494,9 @@ class JointHierarchicalGP(JointTransferGP):
         f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
 
     with independent ``g_n ~ GP(0, k_n)``. Use it for a few tasks in a natural order, each a
-    revision of the previous task, with too few evaluations to fit each task separately. The cost is
-    the cost of one GP on the evaluations of all tasks. ``SequentialHierarchicalGP`` is the same
-    model, fitted task after task.
+    revision of the previous task, with too few evaluations to fit each task separately. The model
+    costs as much as one GP on the evaluations of all tasks. ``SequentialHierarchicalGP`` is the
+    same model, but its hyperparameters are fitted task after task.
 
     Args:
         prior: The source tasks, in order, a sequence or a mapping from names: each a
@@ -503,8 +505,8 @@ class JointHierarchicalGP(JointTransferGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
-            wrong.
+        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+            number of kernels is wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -553,8 +555,9 @@ class WeightedSourceGP(_IndependentSourcesGP):
     Source task ``m`` is the sum of a private function and a function that it shares with the
     target. ``w_m`` is the variance of the shared function divided by the variance of the private
     function. The sources' covariance is block diagonal, so the cost grows linearly with the number
-    of tasks. Use it for a few source tasks, some of which may not help, with so few evaluations
-    that a joint fit of target and sources is better. ``ScaMLGP`` is a faster, modular alternative.
+    of tasks. Use it for a few source tasks with few evaluations, which a joint fit of all tasks
+    uses best. Some source tasks may be irrelevant to the target. ``ScaMLGP`` is a faster, modular
+    alternative.
 
     Args:
         normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that ``k_m`` is the source task's
@@ -562,8 +565,8 @@ class WeightedSourceGP(_IndependentSourcesGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
-            wrong.
+        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+            number of kernels is wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -626,8 +629,8 @@ class JointScaMLGP(_IndependentSourcesGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the transform is not frozen, the scale unknown, or the number of kernels
-            wrong.
+        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+            number of kernels is wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)

@@ -1,4 +1,4 @@
-"""Kernels and means of transferred priors, and the conditioned GPs behind them."""
+"""Kernels and means of transferred priors, and the conditioned source GPs that they use."""
 
 from botorch_transfer.gp.combine import (
     EnsembleWeights,

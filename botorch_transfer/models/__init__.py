@@ -1,4 +1,4 @@
-"""BoTorch models whose prior comes from source tasks."""
+"""BoTorch models with a prior that is learned from source tasks."""
 
 from botorch_transfer.average.guarded import GuardedTransferGP
 from botorch_transfer.average.transfer import TransferGP

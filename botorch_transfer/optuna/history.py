@@ -1,8 +1,8 @@
 """Conversion of Optuna studies to a table of runs with a search space.
 
-:func:`rows_of` has the rules by which trials count, in old studies and in the current study.
-:func:`parameter_of` encodes distributions, including distributions with a step. :func:`label`
-replaces choices that a cell of a table cannot hold.
+:func:`rows_of` defines the outcome and the state of each trial, in old studies and in the current
+study. :func:`parameter_of` converts distributions, including distributions with a step.
+:func:`label` converts choices that a table cannot hold to text.
 """
 
 from __future__ import annotations
@@ -45,26 +45,27 @@ from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
 
-#: Columns of the task and the trial's state; parameters hardly ever have the second name.
+#: Columns of the task and of the trial's state. Parameters hardly ever have the name of the state.
 TASK, STATUS = "task", "optuna: state"
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 class OptunaHistory(NamedTuple):
-    """Old studies as tables.
+    """Old studies as a table of runs with a search space.
 
-    Use it as the history of :class:`TransferSampler`, or use its parts elsewhere.
+    Use it as ``history=`` of :class:`TransferSampler`, or pass ``runs`` and ``space`` to
+    :func:`botorch_transfer.suggest`.
 
     Args:
-        runs: A table with one row per finished trial: ``"task"`` (the study), the parameters, the
-            outcomes (:func:`outcome_signs`), and for each constraint a column
-            ``"constraint_<name>"``. Failed trials have no outcome.
-        space: The search space of the studies; ``None`` if no parameter is usable. A usable
-            parameter is in all trials of a study, or depends on another parameter.
+        runs: A table with one row per finished trial. Its columns are ``"task"`` (the study), the
+            parameters, the outcomes, and for each constraint ``"constraint_<name>"``.
+            :func:`outcome_signs` names the outcomes. Failed trials have no outcome.
+        space: The search space of the studies; ``None`` if no parameter is usable. A parameter is
+            usable if its studies have it in all complete trials, or if it is conditional.
         distributions: Optuna's distributions of the parameters of ``space``.
-        directions: Whether each outcome is minimized or maximized.
-        curves: The intermediate values of the trials, with signs for maximization.
+        directions: The direction of each objective, in the order of the outcomes.
+        curves: The learning curves of the trials, with signs for maximization.
 
     Example:
         >>> import optuna
@@ -86,18 +87,26 @@ class OptunaHistory(NamedTuple):
 
     @property
     def parameters(self) -> list[str]:
-        """Names of all parameters of the table, including parameters that some studies lack."""
+        """Names of all parameters in ``runs``, including parameters that some studies lack."""
         columns: list[Any] = list(self.runs)
         first_outcome, *_ = outcome_signs(self.directions)
         return columns[1 : columns.index(first_outcome)]
 
     @property
     def constraints(self) -> list[str]:
-        """Names of the columns of constraints, which come last."""
+        """Names of the columns of constraints: the last columns of ``runs``."""
         return list[Any](self.runs)[1 + len(self.parameters) + len(self.directions) :]
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
-        """Fits a prior to the curves of the other studies; ``None`` without a complete curve."""
+        """Fits a prior to the learning curves of all studies except one.
+
+        Args:
+            without: The name of the study to leave out.
+            log: Whether to fit the prior to the logarithms of the outcomes.
+
+        Returns:
+            The prior; ``None`` if no curve is complete.
+        """
         curves = [curve for curve in self.curves if curve.task != without]
         return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
 
@@ -107,33 +116,36 @@ def history_from_optuna(
 ) -> OptunaHistory:
     """Reads old studies from an Optuna storage.
 
-    A complete trial counts with its values. A pruned trial of a study with one objective counts
-    with a predicted final value. A :class:`~botorch_transfer.curves.CurvePrior` of all studies
-    predicts this value from the trial's intermediate values. The pruned trial is left out if no
-    complete trial has intermediate values. A failed trial has no outcome, and neither has a pruned
-    trial without an intermediate value. Unfinished trials are left out.
+    The outcomes of a complete trial are its values. The outcome of a pruned trial is a prediction
+    of its final value, for studies with one objective. A
+    :class:`~botorch_transfer.curves.CurvePrior` of all studies predicts the final value from the
+    trial's intermediate values. Pruned trials are left out if no complete trial has intermediate
+    values. Failed trials, and pruned trials without an intermediate value, have no outcome.
+    Unfinished trials are left out.
 
-    If the direction of a study differs from the first study's direction, its values change their
-    sign.
+    All outcomes have the direction of the first study. The values of a study with the opposite
+    direction change their sign.
 
     The search space contains the parameters of all studies. A range spans the ranges of all
-    studies, and a choice has the values of all studies. The newest study sets the scale. A
-    parameter that is a number in some studies and a choice in other studies is left out. If some
-    trials of a study lack a parameter, it is conditional on another parameter whose value predicts
-    where it is missing. If there is no such parameter, the parameter is left out.
+    studies, and a choice has the values of all studies. The newest distribution determines whether
+    the scale is logarithmic. A parameter that is a number in some studies and a choice in other
+    studies is left out. If some complete trials of a study lack a parameter, the parameter becomes
+    conditional: its parent is a parameter whose values determine which trials lack it. Without such
+    a parent, the parameter is left out.
 
     Args:
         storage: The storage, or its URL.
-        study_names: The names of the old studies, without the current study.
+        study_names: The names of the old studies, without the name of the current study.
         rename: New names of parameters by old name.
 
     Returns:
-        The table of runs, its search space, and Optuna's distributions. Pass this history to
-        :class:`TransferSampler`, or pass its first two parts to :func:`botorch_transfer.suggest`.
+        The old studies as a table with a search space. Pass this history to
+        :class:`TransferSampler`, or pass ``runs`` and ``space`` to
+        :func:`botorch_transfer.suggest`.
 
     Raises:
-        ValueError: If the storage or a study does not exist, the list of studies is empty, or the
-            studies differ in their number of objectives. Also if no parameter is usable, or a
+        ValueError: If the storage or a study does not exist, or ``study_names`` is empty. Also if
+            the studies have different numbers of objectives, no parameter is usable, or a
             parameter has the name of another column.
 
     Example:
@@ -147,14 +159,14 @@ def history_from_optuna(
     history = history_of(load(storage, study_names), rename)
     if history.space is None:
         raise ValueError(
-            "The old studies have no parameter that all complete trials of a study have: make a "
-            "table of the runs yourself, and give its search space."
+            "The old studies have no usable parameter, because no parameter is in all complete "
+            "trials of a study: make a table of the runs yourself, and give its search space."
         )
     return history
 
 
 def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
-    """Loads studies; a file that does not exist is not created.
+    """Loads studies, and does not create a database that does not exist.
 
     Args:
         storage: The storage, or its URL.
@@ -164,11 +176,11 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
         The studies.
 
     Raises:
-        TypeError: If ``study_names`` is a text instead of a list.
+        TypeError: If ``study_names`` is a string instead of a list.
         ValueError: If the storage or a study does not exist.
     """
     if isinstance(study_names, str):
-        raise TypeError(f"study_names is the text {study_names!r}: give a list of names.")
+        raise TypeError(f"study_names is the string {study_names!r}: give a list of names.")
     if isinstance(storage, str):
         kind, _, path = storage.partition(":///")
         if kind.startswith("sqlite") and path and not Path(path.partition("?")[0]).exists():
@@ -181,13 +193,13 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
         raise ValueError(f"Optuna cannot open the storage {storage!r} ({reason}).") from error
     if unknown := [name for name in study_names if name not in known]:
         raise ValueError(
-            f"The storage has no study {unknown[0]!r}: give names of {', '.join(map(repr, known))}."
+            f"The storage has no study {unknown[0]!r}: choose from {', '.join(map(repr, known))}."
         )
     return [load_study(study_name=name, storage=opened) for name in study_names]
 
 
 def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) -> OptunaHistory:
-    """Converts loaded studies; see :func:`history_from_optuna` for the rules.
+    """Converts loaded studies to a table; see :func:`history_from_optuna` for the rules.
 
     Args:
         studies: Optuna studies and Ax experiments.
@@ -219,8 +231,8 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
             for key, value in trial.params.items():
                 if (name := rename.get(key, key)) in row:
                     raise ValueError(
-                        f"The study {study.name!r} has a parameter {name!r}, which is the name of "
-                        "another column: give it another name by rename=."
+                        f"The study {study.name!r} has a parameter {name!r}, and another column "
+                        "has this name: give the parameter another name by rename=."
                     )
                 row[name] = label(value)
                 if trial.distributions[key] not in (known := found.setdefault(name, [])):
@@ -229,7 +241,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
     known_names = {name for study in old_studies for t in study.trials for name in t.params}
     if unknown := rename.keys() - known_names:
         raise ValueError(
-            f"rename has the parameter {min(unknown)!r}, which no old study has: correct the name."
+            f"rename= has the parameter {min(unknown)!r}, which no old study has: correct the name."
         )
     others = {TASK, STATUS, variance_column(names[0]), *found, *names}
     limits = sorted({key for row in rows for key in row} - others)
@@ -246,11 +258,11 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Warns if a history lacks a parameter, but has a spare column with a similar name."""
+    """Warns if a history lacks a parameter, and one of the spare columns has a similar name."""
     if likely := likely_column(name, spare):
         logger.warning(
-            f"{where} lacks the parameter {name!r}, but has {likely!r}: if they are the same, pass "
-            f"rename={{{likely!r}: {name!r}}}"
+            f"{where} lacks the parameter {name!r} and has the parameter {likely!r}: if both are "
+            f"the same parameter, pass rename={{{likely!r}: {name!r}}}"
         )
 
 
@@ -265,10 +277,10 @@ def direction_signs(
         new: The directions of the new study.
 
     Returns:
-        For each column of outcomes, 1 if the directions agree and -1 if they are opposite.
+        For each column of outcomes: 1 if both studies have the same direction, else -1.
 
     Raises:
-        ValueError: If the numbers of objectives differ.
+        ValueError: If the studies have different numbers of objectives.
     """
     if len(old) != len(new):
         raise ValueError(
@@ -280,14 +292,14 @@ def direction_signs(
 
 
 class _Finished(NamedTuple):
-    """Finished trials of an Optuna study or of an Ax experiment."""
+    """Name, directions and finished trials of an Optuna study or of an Ax experiment."""
 
     name: str
     directions: Sequence[StudyDirection]
     trials: Sequence[FrozenTrial]
 
 
-#: Optuna's trial states by the names of Ax's trial statuses; other trials are left out.
+#: Optuna's trial state for each name of Ax's trial statuses; trials without a state are left out.
 AX_STATES = {
     "COMPLETED": TrialState.COMPLETE,
     "EARLY_STOPPED": TrialState.PRUNED,
@@ -312,7 +324,7 @@ def _finished(study: Any) -> _Finished:
 
 
 def _of_ax(client: Any) -> _Finished:
-    """Reads the finished arms of an Ax experiment as trials."""
+    """Converts the arms of an Ax experiment's finished trials to Optuna's trials."""
     from botorch_transfer.ax.experiments import curves_of, directions, experiment_of
     from botorch_transfer.ax.history import own_space
 
@@ -350,23 +362,26 @@ def _of_ax(client: Any) -> _Finished:
 
 
 def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
-    """Reads studies and Ax experiments; returns tables, priors and read histories unchanged.
+    """Reads studies and Ax experiments; returns a prior or an ``OptunaHistory`` unchanged.
 
     Args:
         history: The history, in any form that :class:`TransferSampler` takes.
         rename: New names of parameters, or of columns of a table, by old name.
 
     Returns:
-        The history of studies, or the argument. If no study has a finished trial, logs a warning
-        and returns an empty table.
+        The old studies as an ``OptunaHistory``, the table with renamed columns, or the unchanged
+        argument. If no study has a finished trial, logs a warning and returns an empty table.
 
     Raises:
-        TypeError: If the history is of another type.
-        ValueError: If a study was deleted, or ``rename`` is given with a prior or a read history.
+        TypeError: If the history has none of the forms that :class:`TransferSampler` takes.
+        ValueError: If a study was deleted. Also if ``rename`` is given, and the history is a prior
+            or an ``OptunaHistory``.
     """
     if isinstance(history, OptunaHistory | TransferPrior | Mapping):
         if rename:
-            raise ValueError("rename is for studies and tables: rename the parameters before.")
+            raise ValueError(
+                "rename= only applies to studies and tables: rename the parameters in advance."
+            )
         return history
     if isinstance(history, Study) or _is_of_ax(history):
         history = [history]
@@ -389,7 +404,7 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
 
 
 def sign_of(direction: StudyDirection) -> float:
-    """Returns the sign by which an objective is multiplied for maximization."""
+    """Returns 1 for an objective to maximize, and -1 for an objective to minimize."""
     return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
 
 
@@ -398,12 +413,12 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
 
     Args:
         trials: The trials.
-        sign: The sign by which the objective is multiplied for maximization.
+        sign: 1 to maximize the objective, -1 to minimize it. Values are multiplied by this sign.
         task: The name of the study.
 
     Returns:
-        The curves of trials with at least one value; ``row`` is the index of the trial. The curve
-        of a complete trial ends with the value of the trial.
+        The curves of trials with at least one value; ``row`` is the index of the trial in
+        ``trials``. The curve of a complete trial ends with the value of the trial.
     """
     curves = []
     for row, trial in enumerate(trials):
@@ -417,7 +432,7 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
 
 
 def outcome_signs(directions: Sequence[StudyDirection]) -> dict[str, float]:
-    """Returns the signs of outcomes by their columns, named as in ``Study.trials_dataframe``."""
+    """Returns the sign of each outcome, by column name as in ``Study.trials_dataframe``."""
     names = ["value"] if len(directions) == 1 else [f"values_{i}" for i in range(len(directions))]
     return dict(zip(names, map(sign_of, directions), strict=True))
 
@@ -436,19 +451,20 @@ def rows_of(
         trials: The trials.
         directions: The directions of the study.
         names: The names of the columns of the objectives.
-        prior: The prior of learning curves; by default fitted to the study's complete trials.
-        log: Whether the prior and the variances are for the logarithm of the value.
+        prior: The prior of learning curves; by default it is fitted to the study's complete trials.
+        log: Whether the prior and the variances refer to the logarithm of the value.
         status: The name of the column of the state.
 
     Returns:
-        One row per trial: the constraints; the outcomes, NaN if unknown; the variance of a
-        predicted outcome, or zero; and the state. Pruned trials without a value have failed.
+        One row per trial with its constraints, its outcomes (NaN if unknown), the variance of the
+        outcome (zero unless the outcome is predicted) and its state. The state of a pruned trial
+        without an intermediate value is failed.
     """
     rows, variance = list[dict[str, Any]](), variance_column(names[0])
     for trial in trials:
         is_pruned = trial.state == TrialState.PRUNED
         state = TrialState.FAIL if is_pruned and not trial.intermediate_values else trial.state
-        # Optuna gives a pruned trial its last intermediate value.
+        # Ignore a pruned trial's value, because Optuna sets it to the last intermediate value.
         values = (None if is_pruned else trial.values) or [np.nan] * len(names)
         row = {f"constraint_{key}": value for key, value in trial.constraints.items()}
         row |= dict(zip(names, values, strict=True))
@@ -466,15 +482,26 @@ def rows_of(
 def _space(
     frame: DataFrame, found: Mapping[str, list[BaseDistribution]]
 ) -> tuple[SearchSpace | None, dict[str, BaseDistribution]]:
-    """Returns the search space of complete trials, or ``None``, and its distributions."""
+    """Returns the search space of the usable parameters, and the distributions by parameter.
+
+    Args:
+        frame: The table of complete trials.
+        found: All distributions of each parameter, from the oldest to the newest study.
+
+    Returns:
+        The search space, or ``None`` if no parameter is usable; and the merged distributions.
+    """
     parameters: dict[str, Parameter] = {}
     distributions: dict[str, BaseDistribution] = {}
-    # Parents of conditional parameters come first.
+    # Sort parameters without missing values first, so that conditional parameters find a parent.
     complete = {name: frame[name].notna().groupby(frame[TASK]).mean() for name in found}
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
         distribution = merged(found[name])
         if distribution is None:
-            logger.warning(f"Left out {name!r}: a number in some old studies, a choice in others")
+            logger.warning(
+                f"Left out the parameter {name!r}: it is a number in some old studies and a choice "
+                "in other old studies"
+            )
             continue
         recorded = complete[name].index[complete[name] > 0]
         if distribution.single() or recorded.empty:
@@ -484,7 +511,10 @@ def _space(
             rows = frame[frame[TASK].isin(recorded)]
             condition = find_condition(rows, name, list(parameters.values()))
             if condition is None:
-                logger.info(f"Left out {name!r}: some trials lack it, which no parameter predicts")
+                logger.info(
+                    f"Left out the parameter {name!r}: some trials lack it, and no other parameter "
+                    "determines which trials"
+                )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
         distributions[name] = distribution
@@ -500,8 +530,8 @@ def parameter_of(
 ) -> Parameter:
     """Converts an Optuna distribution to a parameter.
 
-    Numbers with a step become equally spaced ordinal values. If there are more than
-    ``MAX_LISTED_VALUES`` values, the encoding is continuous, and :func:`value_of` rounds.
+    Numbers with a step become ordinal values. If there are more than ``MAX_LISTED_VALUES`` values,
+    the parameter is a range without a step, and :func:`value_of` rounds numbers to the steps.
 
     Args:
         name: The name of the parameter.
@@ -531,16 +561,17 @@ def parameter_of(
 
 
 def distribution_of(parameter: Parameter) -> BaseDistribution:
-    """Converts a parameter to the distribution that the objective function has to use.
+    """Converts a parameter to the Optuna distribution that the objective function has to use.
 
     Args:
         parameter: The parameter.
 
     Returns:
-        Optuna's distribution. Ordered values that are not equally spaced numbers become choices.
+        Optuna's distribution. An ordinal parameter whose values are not equally spaced numbers
+        becomes a ``CategoricalDistribution``.
 
     Raises:
-        TypeError: If the parameter is of a custom class without an Optuna distribution.
+        TypeError: If the parameter is of a class without an Optuna distribution.
 
     Example:
         >>> from botorch_transfer import OrdinalParameter
@@ -569,16 +600,16 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
 
 
 def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None:
-    """Merges all distributions of a parameter into a distribution that contains them.
+    """Merges all distributions of a parameter into one distribution.
 
     Args:
         distributions: At least one distribution; the newest distribution is last.
 
     Returns:
-        For numbers, the range from the lowest to the highest bound, on the newest scale. A common
-        step is kept. Integers and floats together become floats. For choices, the choices of all
-        distributions, in order of first appearance. ``None`` if some distributions are numbers and
-        others are choices.
+        For numbers, the range from the lowest to the highest bound. The newest distribution sets
+        the scale. A step that all distributions share is kept. A mix of integers and floats becomes
+        floats. For choices, the choices of all distributions, in order of first appearance.
+        ``None`` if some distributions are numbers and other distributions are choices.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -603,20 +634,20 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
 
 def label(choice: Any) -> Any:
-    """Returns a choice if a cell of a table can hold it, else its text, as for ``None``."""
+    """Returns a choice that a cell of a table can hold, else its text, such as ``"None"``."""
     plain = isinstance(choice, str | bool | int | float) and choice == choice  # not NaN
     return choice if plain else str(choice)
 
 
 def value_of(distribution: BaseDistribution, cell: Any) -> Any:
-    """Converts a cell of a table to a value of a distribution; rounds numbers to its grid.
+    """Converts a cell of a table to a value of a distribution.
 
     Args:
         distribution: The distribution.
-        cell: A number near the range, or the label of a choice.
+        cell: A number, or the label of a choice.
 
     Returns:
-        A value of the distribution, of a built-in type.
+        The choice; or the number, clipped to the range and rounded to the distribution's steps.
     """
     if isinstance(distribution, CategoricalDistribution):
         return next(choice for choice in distribution.choices if label(choice) == cell)
@@ -630,16 +661,16 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
 
 
 def converted(distribution: BaseDistribution, cell: Any) -> Any:
-    """Converts a cell of an old table to a cell for a distribution that may have changed.
+    """Converts a cell of an old table to a cell for the current distribution.
 
     Args:
-        distribution: The distribution.
-        cell: A number or the label of a choice.
+        distribution: The current distribution.
+        cell: A number or the label of a choice, from an old distribution.
 
     Returns:
-        The label of a choice, or a number that may be out of range. ``None`` if the distribution
-        lacks the choice, or the cell has no place on its scale. The choice ``"3"`` equals the
-        number 3.
+        The label of a choice, or a number that may be out of range. The choice ``"3"`` equals the
+        number 3. ``None`` if the distribution lacks the choice, if the cell is not a number, or if
+        it is not positive and the scale is logarithmic.
     """
     number = _number_in(cell)
     if isinstance(distribution, CategoricalDistribution):
@@ -651,7 +682,7 @@ def converted(distribution: BaseDistribution, cell: Any) -> Any:
 
 
 def _number_in(cell: Any) -> float:
-    """Converts a cell to a number; returns NaN for a boolean and for other text."""
+    """Converts a cell to a number; returns NaN for a boolean, and for text that is not a number."""
     return float("nan" if isinstance(cell, bool) else to_numeric(cell, errors="coerce"))
 
 

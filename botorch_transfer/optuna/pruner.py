@@ -19,12 +19,12 @@ from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read
 class TransferPruner(BasePruner):
     """Pruner for Optuna that learns from the learning curves of earlier studies.
 
-    Use it with any sampler for a study with one objective. The pruner prunes a trial if its
-    predicted final value is worse than the incumbent with a given probability. The incumbent is the
-    best complete trial. Before the first complete trial, it is the best predicted final value of
-    the other trials. A trial that is better than the incumbent was at the same step is not pruned.
-    The only trial of a study is not pruned. If the history has no complete curve, the pruner learns
-    from the complete trials of the current study.
+    Use it with any sampler for a study with one objective. The pruner prunes a trial if its final
+    value is worse than the incumbent's final value with a given probability. The incumbent is the
+    best complete trial. Before the first complete trial, the incumbent is the other trial with the
+    best predicted final value. A trial is not pruned if it is better than the incumbent was at the
+    same step, or if it is the only trial of the study. If the history has no complete curve, the
+    pruner learns from the complete trials of the current study.
 
     Args:
         history: Old runs with intermediate values: studies, in any form that
@@ -32,18 +32,19 @@ class TransferPruner(BasePruner):
             :class:`~botorch_transfer.curves.CurvePrior`. An old study with the name of the current
             study is left out.
         step: The column of the steps in a table.
-        outcome: The column of the outcomes in a table; ``"value"`` by default. The direction of the
-            study applies to it.
-        probability: A trial is pruned if it ends worse than the incumbent with this probability.
+        outcome: The column of the outcomes in a table; ``"value"`` by default. Its direction is the
+            direction of the study.
+        probability: A trial is pruned if the probability of a final value worse than the incumbent
+            exceeds this number.
         task: The column of the task names in a table.
         rename: New names of old parameters, or of columns of a table, by old name.
         run: The columns of a table whose values identify a run. By default, the rows of a run are
             consecutive, and a new run starts where the step does not increase.
 
     Raises:
-        TypeError: If the history is of another type.
-        ValueError: If the probability is not between a half and one, or ``step`` is missing for a
-            table.
+        TypeError: If the history has none of these forms.
+        ValueError: If the probability is less than 0.5 or not less than 1, or if the history is a
+            table and ``step`` is missing.
 
     Example:
         >>> import optuna
@@ -78,7 +79,7 @@ class TransferPruner(BasePruner):
             history if isinstance(history, CurvePrior) else read_studies(history, rename)
         )
         if isinstance(self._history, DataFrame) and len(self._history) and step is None:
-            raise ValueError("The history is a table: name its column of steps by step=.")
+            raise ValueError("The history is a table: give its column of steps by step=.")
         self._probability, self._columns = probability, (outcome or "value", step, task, run)
         self._priors = Memo(size=4)  # by the study's name and direction
 
@@ -96,7 +97,10 @@ class TransferPruner(BasePruner):
             ValueError: If the study has several objectives.
         """
         if len(study.directions) > 1:
-            raise ValueError("TransferPruner takes one objective: use another pruner.")
+            raise ValueError(
+                "TransferPruner takes one objective, and the study has several objectives: use "
+                "another pruner."
+            )
         sign = sign_of(study.direction)
         own = curves_of([trial], sign)
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
@@ -107,7 +111,10 @@ class TransferPruner(BasePruner):
         return prior.is_hopeless(own[0], curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
-        """Fits the prior to the history without this study; ``None`` without a complete curve."""
+        """Fits the prior to the old curves, except the curves of a study with this study's name.
+
+        Returns ``None`` if the history has no complete curve.
+        """
         if isinstance(self._history, CurvePrior):
             return self._history
 
@@ -116,7 +123,7 @@ class TransferPruner(BasePruner):
             if isinstance(history, OptunaHistory):
                 return history.curve_prior(study.study_name)
             if not isinstance(history, DataFrame) or step is None or history.empty:
-                return None  # a prior of final outcomes, or nothing
+                return None  # a prior without curves, or an empty history
             goal: Any = "max" if sign > 0 else "min"
             return CurvePrior.of_curves(read_curves(history, outcome, step, goal, task, run))
 

@@ -1,7 +1,8 @@
 """``TransferSampler``: converts trials to a table of runs, and the next row to a trial.
 
-The sampler decides which parameters are sampled together and how each trial counts. A worker
-avoids the rows of other workers. Models and search come from :func:`botorch_transfer.suggest`.
+The sampler decides which parameters are sampled together, and it converts trials to outcomes. A
+worker avoids the rows that other workers have chosen. Models and the optimization of the
+acquisition function come from :func:`botorch_transfer.suggest`.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of objectives; the hypervolume of more objectives takes too long.
+#: Maximum number of objectives: with more objectives, the hypervolume takes too long to compute.
 MAX_OBJECTIVES = 3
 
-#: Maximum number of attempts while other workers choose the same row.
+#: Maximum number of attempts to choose a row that no other worker has chosen.
 MAX_ATTEMPTS = 5
 
 _PARAMS = "transfer:params"
@@ -72,63 +73,69 @@ _one_at_a_time = Lock()  # not an attribute, because samplers are pickled
 class TransferSampler(BaseSampler):
     """Sampler for Optuna that starts from earlier studies.
 
-    Use it when old studies have the same parameters as the new study, or some of them. The sampler
-    suggests by a transfer model from the first trial on. All state is in the study: an interrupted
-    study continues from its storage. Pre-training runs at the first trial, once per process.
+    Use it when old studies share parameters with the new study. The sampler suggests by a transfer
+    model from the first trial on. All state is in the study: an interrupted study continues from
+    its storage. Pre-training runs at the first trial, once per process.
 
-    **Parameters.** The parameters that occur in all complete trials of the study are sampled
-    together, from the distributions of the study. The history may lack some of these parameters.
-    With ``space=``, only the parameters of this space are sampled together. Before the first
-    complete trial, the parameters of the history are sampled together. Their values are moved into
-    the distributions that the objective function asks for. ``independent_sampler`` samples all
-    other parameters, and conditional parameters while they are inactive. Ranges, scales, kinds and
-    choices may differ from the history: the sampler converts old values. It leaves out values that
-    cannot be converted, and logs a warning.
+    **Parameters.** The model suggests values for the parameters that occur in all complete trials
+    of the study, within the distributions of the study. The history may lack some of these
+    parameters. With ``space=``, the model only suggests parameters of this space. Before the first
+    complete trial, the model suggests the parameters of the history. If a suggested value is
+    outside the distribution in the objective function, the sampler uses the nearest value inside.
+    ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
+    the objective function suggests the parameter while it is inactive. Ranges, scales, kinds and
+    choices may differ from the history: the sampler converts old values. An old run with a value
+    that cannot be converted is left out with a warning. If no old value of a parameter can be
+    converted, the runs are kept, and the parameter's old values count as unknown.
 
-    **Trials.** Running trials are pending: a new trial is chosen to improve on them, too. From
-    failed trials, and from trials with infinite values, the sampler learns where trials fail
-    (:class:`~botorch_transfer.feasibility.FeasibilityModel`). Pruned trials count by the rules of
-    :func:`history_from_optuna`. Pruned trials without an intermediate value count as failed. A
-    trial counts for each objective and constraint for which it has a value.
+    **Trials.** Running trials are pending: a new trial is chosen to improve on the running trials,
+    too. A trial counts as failed if its state is failed, if a value is infinite, or if it is pruned
+    without an intermediate value. A :class:`~botorch_transfer.feasibility.FeasibilityModel` learns
+    where trials fail. The outcome of a pruned trial with intermediate values is its predicted final
+    value, as in :func:`history_from_optuna`. A trial that lacks the value of an objective or
+    constraint still counts for the objectives and constraints whose values it has.
 
     **Several objectives.** The sampler maximizes the expected hypervolume improvement of up to
     three objectives. The history must contain at least one objective. Objectives and constraints
     that the history lacks have a plain GP.
 
-    When all configurations have been tried, the sampler repeats configurations at random.
+    If all configurations have been tried, the sampler repeats a random configuration.
 
     Args:
         history: Old runs: the result of :func:`history_from_optuna`; Optuna studies or Ax
             experiments; a storage or its URL with the names of studies; a table with one row per
             run; or a saved prior, such as ``SourceGPs.load(path)``, or a mapping from outcomes to
-            priors. An old study with the name of the current study is left out. If the direction
-            of an old study is opposite, its values change their sign. Without any run, the study
-            starts with a space-filling design and a plain GP.
-        model: The model, a class of this package; by default the default of
+            priors. An old study with the name of the current study is left out. The values of an
+            old study with the opposite direction change their sign. If the history has no run, the
+            study starts with a space-filling design and a plain GP.
+        model: The class of the model; by default the same model as in
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. It is
-            needed for a table and for a prior. A prior holds for exactly this space.
+            needed if the history is a table or a prior. It must be the space on which the prior was
+            fitted.
         seed: The random seed.
-        independent_sampler: The sampler of other parameters; by default a ``RandomSampler``.
+        independent_sampler: The sampler of the parameters that the model does not suggest; by
+            default a ``RandomSampler``.
         constraints_func: Function that returns the constraints of a trial, as in Optuna's samplers.
             A constraint is satisfied if it is not positive. Not needed with
             ``trial.set_constraint``.
         task: The column of the task names in a table.
         rename: New names of old parameters, or of columns of a table, by old name.
-        missing: Values of parameters that old runs do not record, by name. A parameter that is not
-            named here is unknown.
-        outcome: The column of the objective in a table, or a list for several objectives. By
-            default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The directions of the
-            study apply.
+        missing: Values of parameters that old runs do not record, by name. If a parameter is not
+            named here, its old values are unknown.
+        outcome: The column of the objective in a table, or a list of columns for several
+            objectives. By default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The
+            columns have the directions of the study.
         log: Names of positive objectives to model by their logarithm; ``True`` for all objectives.
             Use it for losses whose best values are many times smaller than typical values. A prior
             must then be fitted to the logarithm.
-        robust: Whether to limit values far worse than the median, as in
+        robust: Whether values far worse than the median are replaced by a limit, as in
             :func:`botorch_transfer.suggest`.
 
     Raises:
-        TypeError: If the history is of another type.
-        ValueError: If ``space`` is missing, or old studies differ in their number of objectives.
+        TypeError: If the history has none of these forms.
+        ValueError: If ``space`` is missing for a table or a prior, or if old studies have different
+            numbers of objectives.
 
     Example:
         >>> import optuna
@@ -174,7 +181,7 @@ class TransferSampler(BaseSampler):
             self._initial, own = self._history.distributions, self._history.space
             parameters = () if own is None else own.parameters
         elif not isinstance(self._history, DataFrame) or len(self._history):
-            raise ValueError("Give the search space of the table or prior by space=.")
+            raise ValueError("A table or a prior needs a search space: give it by space=.")
         self._known = {parameter.name: parameter for parameter in parameters}
         self._is_settled = space is not None
         self._model = model
@@ -186,11 +193,11 @@ class TransferSampler(BaseSampler):
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
         self._log, self._robust, self._missing = log, robust, dict(missing or {})
         self._logged = set[str]()
-        self._priors = Memo(size=8)  # of learning curves, by study
-        self._encoded = Memo(size=8)  # old runs, by content
+        self._priors = Memo(size=8)  # priors of learning curves, by the name of the study
+        self._encoded = Memo(size=8)  # encoded old runs, by content
 
     def reseed_rng(self) -> None:
-        """Draws a new seed for a worker with a copy of the sampler."""
+        """Draws a new seed, so that workers with copies of the sampler differ."""
         self._rng = np.random.default_rng()
         self._independent.reseed_rng()
 
@@ -213,7 +220,7 @@ class TransferSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Samples a parameter that is not sampled together with other parameters.
+        """Samples a parameter that ``sample_relative`` has not sampled.
 
         Args:
             study: The study.
@@ -222,8 +229,8 @@ class TransferSampler(BaseSampler):
             param_distribution: The distribution of the parameter.
 
         Returns:
-            Before the first complete trial, the parameter's value in the row that the transfer
-            model suggests, moved into the distribution. Later, a value of ``independent_sampler``.
+            Before the first complete trial, the value that the transfer model suggests, or the
+            nearest value in the distribution. Later, a value from ``independent_sampler``.
         """
         is_known = param_name in self._initial and self._is_first(study)
         if is_known and len(self._history.directions) == len(study.directions):
@@ -235,13 +242,13 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Returns whether the distributions of the study are still unknown."""
+        """Returns whether the distributions are unknown: no ``space``, and no complete trial."""
         return not self._is_settled and not _complete(study)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Finds the parameters that are sampled together; see :class:`TransferSampler`.
+        """Finds the parameters that the model suggests; see :class:`TransferSampler`.
 
         Args:
             study: The study.
@@ -251,7 +258,8 @@ class TransferSampler(BaseSampler):
             The distributions of these parameters.
 
         Raises:
-            ValueError: If a prior has another search space.
+            ValueError: If the prior has another search space than the study. Also if a parameter
+                has the name of a column, or the study has an unsupported number of objectives.
         """
         self._check_objectives(study)
         if self._is_first(study):
@@ -275,7 +283,7 @@ class TransferSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Suggests values of the parameters that are sampled together.
+        """Suggests values of parameters by the model.
 
         Args:
             study: The study.
@@ -294,8 +302,8 @@ class TransferSampler(BaseSampler):
                 with logged_once(self._logged, *_ROOMS):
                     params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
-                # Other workers must see the row before the objective function asks for its values.
-                # If two workers choose a row at once, the worker that stores it last sees both.
+                # Store the row at once, so that other workers see it. If two workers choose the
+                # same row, the worker that stores it last finds the other worker's row.
                 study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, own)
                 known = {other.number for other in others if _params(other)}
                 news = [t for t in _others(study, trial) if t.number not in known]
@@ -357,7 +365,7 @@ class TransferSampler(BaseSampler):
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
 
     def _check_names(self, study: Study, names: Collection[str]) -> None:
-        """Refuses a parameter with the name of a column; warns of unknown names in missing=."""
+        """Raises an error if a parameter has a column's name; warns of unknown names in missing."""
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
             raise ValueError(
@@ -368,7 +376,7 @@ class TransferSampler(BaseSampler):
             known = {*names, *self._history.parameters}
             with logged_once(self._logged, *_ROOMS):
                 for name in sorted(self._missing.keys() - known):
-                    logger.warning(f"missing has the parameter {name!r}, which no trial has")
+                    logger.warning(f"missing= has the parameter {name!r}, which no trial has")
 
     def _check_objectives(self, study: Study) -> None:
         count = len(study.directions)
@@ -379,28 +387,35 @@ class TransferSampler(BaseSampler):
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
                 f"outcome names {len(self._outcome)} columns, and the study has {count} "
-                "objectives: name one column for each."
+                "objectives: give one column per objective."
             )
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
-        """Returns the only distribution of a parameter in the complete trials, or ``None``."""
+        """Returns the distribution of a parameter in all complete trials.
+
+        Returns ``None`` if the distributions differ, or if a trial lacks the parameter where it is
+        active or has it where it is inactive.
+        """
         condition = self._condition(name, complete)
         if any((name in t.params) != _is_active(condition, t.params) for t in complete):
             return None
         found = [trial.distributions[name] for trial in complete if name in trial.params]
-        # If the condition was never met, the distribution of the history applies.
+        # If no trial has the parameter, use the distribution of the history.
         only = found[0] if found else self._initial.get(name)
         return only if all(distribution == only for distribution in found) else None
 
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
-        """Returns the history's condition on a parameter; empty if all trials have it."""
+        """Returns the condition of a parameter; empty if all trials have the parameter."""
         is_always = bool(complete) and all(name in trial.params for trial in complete)
         return {} if is_always or name not in self._known else self._known[name].active_if or {}
 
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
     ) -> SearchSpace | None:
-        """Makes a search space of distributions. The history has the activity conditions."""
+        """Makes a search space of distributions, with the activity conditions of the history.
+
+        Returns ``None`` if no parameter is left. Leaves out a parameter if its parent is left out.
+        """
         known, kept = self._known, dict[str, Parameter]()
         for name in dict.fromkeys([*known, *distributions]):
             distribution = distributions.get(name)
@@ -420,7 +435,10 @@ class TransferSampler(BaseSampler):
         return SearchSpace(list(kept.values())) if kept else None
 
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
-        """Returns the objectives, and the constraints of complete trials or of the history."""
+        """Returns the objectives and the constraints of the study.
+
+        Before the first complete trial, the constraints are the constraints of the history.
+        """
         signs = outcome_signs(study.directions)
         named = zip(self._outcome or signs, signs.values(), strict=True)
         outcomes = with_logarithms([Outcome(*part) for part in named], self._log)
@@ -433,9 +451,11 @@ class TransferSampler(BaseSampler):
     def _old_runs(
         self, study: Study, space: SearchSpace, search_space: Mapping[str, BaseDistribution]
     ) -> tuple[DataFrame | None, dict[str, Any]]:
-        """Returns the history without this study, in its directions and distributions.
+        """Returns the old runs, converted to the directions and distributions of the study.
 
-        The second part has the values of parameters that the history lacks; ``None`` if unknown.
+        Leaves out an old study with the name of the study. The table is ``None`` for a prior. The
+        second result has the values of ``missing``, and ``None`` for other parameters without a
+        column.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
@@ -447,11 +467,11 @@ class TransferSampler(BaseSampler):
                 continue
             cells = old[name].map(partial(converted, search_space[name]), na_action="ignore")
             lost = old[name][old[name].notna() & cells.isna()]
-            treatment = "the parameter counts as not recorded" if cells.isna().all() else "left out"
+            treatment = "all count as unknown" if cells.isna().all() else "these runs are left out"
             if len(lost):
                 logger.warning(
-                    f"{len(lost)} old values of {name!r}, such as {plain(lost.iloc[0])!r}, do not "
-                    f"fit its new distribution {search_space[name]}: {treatment}"
+                    f"{len(lost)} old values of {name!r}, such as {plain(lost.iloc[0])!r}, cannot "
+                    f"be converted to its new distribution {search_space[name]}: {treatment}"
                 )
             if cells.isna().all():
                 old = old.drop(columns=name)
@@ -462,13 +482,13 @@ class TransferSampler(BaseSampler):
             if name not in self._history.runs and name not in self._missing:
                 warn_of_rename("The history", name, spare)
         if len(old) and not any(name in old for name in space.columns):
-            logger.warning("Old runs have none of the study's parameters: they are left out")
+            logger.warning("Left out all old runs: they have none of the study's parameters")
             old = old[:0]
         known = {name: value for name, value in self._missing.items() if name in space.columns}
         return old, dict.fromkeys(name for name in space.columns if name not in old) | known
 
     def _curves(self, study: Study) -> CurvePrior | None:
-        """Returns the prior of the learning curves of old studies, if any."""
+        """Returns the prior of the old learning curves; ``None`` if no old curve is complete."""
         if not isinstance(self._history, OptunaHistory):
             return None
         learn = partial(self._history.curve_prior, study.study_name, bool(self._log))
@@ -484,12 +504,15 @@ def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
 def _cells(
     space: SearchSpace, search_space: Mapping[str, BaseDistribution], trial: FrozenTrial
 ) -> dict[str, Any] | None:
-    """Returns a trial's active parameters as cells; ``None`` if one is absent or out of range."""
+    """Returns the values of a trial's active parameters, as cells of a table.
+
+    Returns ``None`` if the trial lacks a parameter, or if a value is outside the distribution.
+    """
     params = _params(trial)
     cells: dict[str, Any] = {}
     for parameter in space.parameters:
         name = parameter.name
-        # Reads parents from the cells, which lack inactive parents.
+        # Look up parents in the cells, because inactive parents are not in the cells.
         if not _is_active(parameter.active_if or {}, cells):
             continue
         if name not in params or not has_value(search_space[name], params[name]):
@@ -499,7 +522,7 @@ def _cells(
 
 
 def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
-    """Returns the other finished and running trials, from all brackets under Hyperband."""
+    """Returns the other finished and running trials; with Hyperband, from all brackets."""
     trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
 
@@ -509,7 +532,7 @@ def _complete(study: Study) -> list[FrozenTrial]:
 
 
 def _params(trial: FrozenTrial) -> dict[str, Any]:
-    """Returns the parameters of a trial, including parameters that it is about to suggest."""
+    """Returns the parameters of a trial; of a running trial, also suggested and enqueued values."""
     if trial.state.is_finished():
         return trial.params
     attributes = trial.system_attrs

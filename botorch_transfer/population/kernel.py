@@ -1,20 +1,23 @@
 r"""Posterior of the function that all source tasks share, and the kernel of a further task.
 
-Outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise: a level ``a_m``, a function ``c``
-that all tasks share, and the task's own function ``h_m``, whose mean over reference points is zero,
+The further task is the target.
+
+Outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise. The *level* ``a_m`` is a constant,
+all tasks share the function ``c``, and the task's own function ``h_m`` has mean zero over the
+*reference points*:
 
 .. code-block:: text
 
     a_m ~ N(0, v_a)     c ~ GP(0, s_c k_c)     h_m = g_m - mean of g_m,  g_m ~ GP(0, s_h k_h)
 
-The posterior of ``c`` given all tasks is the prior mean of a further task. The scale and the level
-of this task are random, and enter the kernel of the task. The rows of all tasks are stacked. The
-covariance of two rows is the covariance of ``c``. Two rows of the same task also have the
-covariance of level, own function and noise.
+The posterior of ``c`` given all tasks is the prior mean of a further task. The further task also
+has a random *scale*, a factor of its functions. The random scale and level enter its kernel. The
+rows of all tasks are stacked. The covariance of two rows is the covariance of ``c``. The covariance
+of two rows of the same task also includes level, own function and noise.
 
-The reference points are some of the inputs of all tasks. Without subtracting the mean, smooth own
-functions would be almost arbitrary constants: after three smooth tasks, the level of a further task
-would be uncertain by ten times the range of their outcomes.
+The reference points are at most 64 of the inputs of all tasks. If the mean were not subtracted,
+smooth own functions would be almost arbitrary constants: after three smooth tasks, the level of a
+further task would be uncertain by ten times the range of their outcomes.
 """
 
 from __future__ import annotations
@@ -78,11 +81,11 @@ class PopulationHyperparameters(NamedTuple):
 
 
 def centred(covariance: Tensor, rows: Tensor) -> Tensor:
-    """Subtracts each function's mean over some inputs, in the covariance of random functions.
+    """Computes the covariance of random functions minus their means over some inputs.
 
     Args:
         covariance: The ``N x N`` covariance matrix of the random functions.
-        rows: The indices of the inputs over which the mean is taken.
+        rows: The rows of the inputs over which the mean of each function is taken.
 
     Returns:
         The covariance matrix of the functions minus their means.
@@ -250,11 +253,11 @@ class ConditionedPopulation(ConditionedBatch):
         return type(self)(**tensors, kernel=self.kernel, task_names=self.task_names)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the covariances of ``P x d`` inputs with the points: ``1 x P x N``."""
+        """Evaluates the covariances of ``P x d`` inputs with the points, a ``1 x P x N`` tensor."""
         return self.flat_kernels(x, self.points)
 
 
-#: Maximum number of a task's rows that are not condensed to the task's own inducing points.
+#: Maximum number of rows of a task; more rows are condensed to the task's own inducing points.
 MAX_ROWS_OF_TASK = 1500
 
 _MAX_OWN_INDUCING = 512
@@ -292,10 +295,10 @@ class _OwnPart(NamedTuple):
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
         """Returns one task's rows as observations of the common function.
 
-        Many rows are first condensed to inducing inputs: to a precision ``Λ`` of the task's
-        function, and ``Λ y``. Then ``R = G + Λ⁻¹``, with the covariance ``G`` of level and own
-        function at the inducing inputs. So rows between inducing inputs do not count as independent
-        observations of the common function.
+        More than ``MAX_ROWS_OF_TASK`` rows are first condensed to inducing inputs, with a precision
+        matrix ``Λ`` of the task's function values and the vector ``Λ y``. Then ``R = G + Λ⁻¹``,
+        with the covariance ``G`` of level and own function at the inducing inputs. Rows between
+        inducing inputs then do not count as independent observations of the common function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -320,10 +323,10 @@ class _OwnPart(NamedTuple):
 
 
 class TargetScale(Module):
-    r"""Four moments of a task's scale ``b`` and level.
+    r"""Four moments of a further task's scale ``b`` and level.
 
-    The moments are computed, not fitted. They are a parameter without gradient, so that a copy of
-    the hyperparameters includes them.
+    The moments are computed, not fitted. A parameter without gradient stores the moments, so that
+    copies of the hyperparameters include the moments.
 
     Args:
         batch_shape: The batch shape of the target model.
@@ -479,11 +482,11 @@ class PopulationKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> PathDict:
-        """See :class:`.PriorKernel`."""
+        """Draws paths, see :class:`.PriorKernel`."""
         scale, gps = self.scale, cast(ConditionedPopulation, self.common.gps)
         factor, variances = scale.mean_square.sqrt(), (scale.variance, scale.level_variance)
         z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()
-        # Random scale and level: two normal numbers for each function.
+        # The random deviations of scale and level: two normal numbers for each function.
         slope, level = (number * v.sqrt() for number, v in zip(z, variances, strict=True))
         kwargs |= {"sample_shape": sample_shape, "num_features": num_features}
         own = draw_kernel_feature_paths_fallback(
@@ -499,7 +502,7 @@ class PopulationKernel(PriorKernel):
         return PathDict(paths, sum)  # type: ignore[arg-type]
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands the common and the own function, times the random scale, and the level."""
+        """Expands the kernel: common and own function times the random scale, plus the level."""
         residual, gps = Stationary.of(self.residual), cast(ConditionedPopulation, self.common.gps)
         is_ours = isinstance(mean, PopulationMean) and mean.common is self.common
         if residual is None or rest.parts or not is_ours:

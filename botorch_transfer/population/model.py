@@ -1,9 +1,9 @@
 r"""PopulationGP: a further task of a hierarchical GP over the sources, without a fit to the target.
 
 The source tasks determine the common function, and the typical distance of a task from it. Only the
-scale and the level of a new task are unknown. The model averages over both, so nothing can overfit.
-The posterior of the common function is in ``population.kernel``, and the fit to the source tasks in
-``population.prior``.
+scale (a factor) and the level (a constant) of a new task are unknown. The model averages over
+scales and levels, and fits nothing to the target, so it cannot overfit. The posterior of the common
+function is in ``population.kernel``, and the fit to the source tasks in ``population.prior``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from botorch_transfer.population.kernel import PopulationKernel, PopulationMean,
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.prior import ConditionedPrior
 
-#: Number of scales to average over, and their range from the mean in standard deviations.
+#: Number of positive scales to average over, and the maximum distance of a log scale from the mean
+#: log scale, in standard deviations.
 NUM_SCALES, WIDTH = 9, 2.5
 
-#: Prior probability that the target's scale is negative: the target is the sources' opposite.
+#: Prior probability that the target's scale is negative: the target is good where sources are bad.
 INVERTED = 0.05
 
 #: Prior probability that the target's level is unrelated to the sources' levels, and the factor of
@@ -54,27 +55,28 @@ class PopulationGP(SourcePosteriorGP):
     The target is ``a + b (c(x) + h(x))``, with the common function ``c ~ GP(μ, Σ)`` given all
     source tasks, and the target's own function ``h ~ GP(0, k)``, whose mean over reference points
     is zero. Level ``a`` and scale ``b`` have the distribution of the sources' levels and scales,
-    with two exceptions of small probability: the target is the sources' opposite, ``b < 0``, or the
-    target's level is far from the sources' levels. The posterior of the scale has nine positive and
-    nine negative values. The moments of this posterior make the target one exact GP:
+    with two exceptions of small probability: the target may be good where the sources are bad,
+    ``b < 0``, or the target's level may be far from the sources' levels. The posterior of the scale
+    is discrete, with nine positive and nine negative values. The moments of this posterior make the
+    target one exact GP:
 
     .. code-block:: text
 
         m_t(x) = E[b] μ(x)
         k_t(x, x') = E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
-    The constructor and each fit compute the moments; conditioning and fantasies keep them. All
-    hyperparameters are the sources' hyperparameters. Use the model for the first evaluations, even
-    with few and small source tasks, and whenever you do not trust a fit to a handful of points.
-    Outcomes of the target and of the sources should have the same units, up to a small factor. If
-    three or more target outcomes spread far more widely than the sources' outcomes, the model
-    rescales them.
+    The constructor and each fit compute the moments; conditioning and fantasies keep the moments.
+    All hyperparameters are the sources' hyperparameters. Use the model for the first evaluations,
+    even with few and small source tasks, and whenever you do not trust a fit to a handful of
+    points. Outcomes of the target and of the sources should have the same units, up to a small
+    factor. If there are three or more target outcomes, and they vary far more than the sources'
+    outcomes, the model rescales the target outcomes.
 
     Args:
         prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` from.
         covar_module: The kernel ``k`` of the target's own function, in units of a standardized
             task. By default the sources' kernel with the sources' hyperparameters, which are not
-            fitted. The parameters of a kernel that you give are fitted.
+            fitted. If you give a kernel, its parameters are fitted.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
@@ -136,8 +138,8 @@ class PopulationGP(SourcePosteriorGP):
     def update_scale(self) -> None:
         """Recomputes the moments of scale and level from the target's data.
 
-        The constructor and each fit call it. Call it yourself after changing hyperparameters by
-        hand.
+        The constructor and each fit call this method. Call this method yourself after you change
+        hyperparameters.
         """
         steps = torch.linspace(-WIDTH, WIDTH, NUM_SCALES, dtype=torch.double)
         steps = steps.to(self.train_targets.device)
@@ -152,8 +154,8 @@ class PopulationGP(SourcePosteriorGP):
         joint = log_weights.flatten(-2).softmax(dim=-1).unflatten(-1, log_weights.shape[-2:])
         weights, elsewhere = joint.sum(dim=-2), joint[..., 1, :].sum(dim=-1) > 0.5
         mean, square = unit * (weights @ scales), unit.square() * (weights @ scales.square())
-        # Use the variance of the likelier level. In a mean of both variances, the larger variance
-        # would dominate.
+        # Uses the likelier of the two level variances. In their mean, the larger variance would
+        # dominate.
         level = unit.square() * torch.where(elsewhere, levels[1], levels[0])
         # Rounding can make the variance slightly negative.
         self.scale.set(mean, (square - mean.square()).clamp_min(0.0), square, level)
@@ -165,8 +167,9 @@ class PopulationGP(SourcePosteriorGP):
     def _unit(self) -> Tensor:
         """Returns the unit of scales and levels, a ``batch_shape`` tensor.
 
-        The unit is one, unless three or more outcomes spread further than the largest scale. The
-        target then has different units, and the unit scales the largest scale up to this spread.
+        The unit is usually one. If the standard deviation of three or more outcomes exceeds the
+        largest scale, the target has different units than the sources. The unit is then the
+        standard deviation divided by the largest scale.
         """
         Y, steps = self.train_targets.double(), self.prior.scale_log_std * WIDTH
         if self.num_target_points < ENOUGH_POINTS:
@@ -176,7 +179,7 @@ class PopulationGP(SourcePosteriorGP):
     def _evidence(self, scales: Tensor, levels: Tensor, unit: Tensor) -> Tensor:
         """Evaluates the target's log density for ``L`` level variances and ``S`` scales.
 
-        It is the lowest finite number if a covariance matrix is not positive definite.
+        The log density is the lowest finite number if a covariance matrix is not positive definite.
         """
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
         X = self.transform_inputs(X) if self.training else X  # evaluation mode has transformed them

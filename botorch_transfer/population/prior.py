@@ -17,7 +17,7 @@ at once. Their logarithms are optimized, with normal hyperpriors:
     log σ²          ~ N(log .01, 1.5²)        noise variance
     log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
 
-for outcomes that are standardized task by task. The hyperpriors were chosen by experiment.
+The hyperpriors apply to outcomes that are standardized task by task, and were chosen by experiment.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class PopulationOptions:
         max_iter: The maximum number of L-BFGS-B iterations.
         fit_points: The maximum number of points of all tasks together to which hyperparameters are
             fitted. Each task contributes the same share of its points, from its worst to its best
-            outcome, but at least five. If five points of each task are too many, tasks are left out
-            evenly.
+            outcome, but at least five points. If five points of each task exceed the maximum, some
+            tasks are left out.
         max_inducing: The maximum number of inducing points. The GP is conditioned on all points;
             more points than ``max_inducing`` are condensed to inducing points.
 
@@ -100,10 +100,11 @@ class PopulationOptions:
 
 
 def thinned(tasks: Observations, max_points: int) -> Observations:
-    """Keeps about the same share of each task's points, but at least five.
+    """Selects about the same share of each task's points, but at least five points.
 
-    If five points of each task are too many, tasks are left out evenly, in the order of their mean
-    absolute outcomes. The result does not depend on the order of the tasks.
+    If five points of each task exceed ``max_points``, some tasks are left out. The remaining tasks
+    are evenly spaced in the order of the tasks' mean absolute outcomes. The result does not depend
+    on the order of the tasks.
 
     Args:
         tasks: The rows of all tasks.
@@ -125,14 +126,15 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
     kept = []
     for index, count in zip(chosen.tolist(), counts.tolist(), strict=True):
         (rows,) = (tasks.task == index).nonzero(as_tuple=True)
-        # Chosen by outcomes too, so that tasks with the same inputs keep different inputs.
+        # The choice also depends on outcomes, so that tasks with equal inputs keep different
+        # inputs.
         kept.append(rows[typical_rows(tasks.X[rows], tasks.Y[rows], count).sort().values])
     every = torch.cat(kept)
     return Observations(tasks.X[every], tasks.Y[every], tasks.noise[every], tasks.task[every])
 
 
 def _spread_out(tasks: Observations, most: int) -> Tensor:
-    """Returns at most ``most`` of the tasks with data, spread over their outcomes."""
+    """Selects at most ``most`` of the tasks with data, evenly spaced by mean absolute outcome."""
     indices, counts = tasks.task.unique(return_counts=True)
     if len(indices) <= most:
         return indices
@@ -143,11 +145,13 @@ def _spread_out(tasks: Observations, most: int) -> Tensor:
 
 
 class PopulationObjective:
-    """The negative log posterior of the hyperparameters per point, up to a constant.
+    """The negative log posterior of the hyperparameters, divided by the number of points.
+
+    A constant is left out.
 
     Args:
         tasks: The rows of all tasks, with tasks numbered without gaps and outcomes standardized
-            task by task. Inferred noise is NaN.
+            task by task. Noise variances to infer are NaN.
         kernel: The stationary kernel's name.
 
     Example:
@@ -192,8 +196,8 @@ class PopulationObjective:
         """Returns the lower and upper bounds of the parameters.
 
         If an input never varies, the data do not determine its lengthscale. The lengthscale is then
-        fixed to a short value, and signal variances are bounded by one. So predictions away from
-        the input's known value return to the prior.
+        fixed to a short value, and signal variances are at most one. Predictions for other values
+        of the input then return to the prior.
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d
@@ -249,15 +253,15 @@ def fit_population(
     """Fits the hyperparameters by maximum a posteriori.
 
     Args:
-        tasks: The rows of all tasks, standardized task by task. Noise that is inferred is NaN.
+        tasks: The rows of all tasks, standardized task by task. Noise variances to infer are NaN.
         kernel: The stationary kernel's name.
-        options: How to fit.
+        options: The options of the fit.
 
     Returns:
         The hyperparameters, and the log posterior of the fitted points up to a constant.
     """
     sample = thinned(tasks, options.fit_points)
-    # Only tasks that are kept have a noise variance of their own.
+    # Only the tasks in the sample get their own noise variance.
     kept, task = sample.task.unique(return_inverse=True)
     objective = PopulationObjective(Observations(sample.X, sample.Y, sample.noise, task), kernel)
     num_tasks = int(tasks.task.max()) + 1
@@ -289,11 +293,12 @@ def fit_population(
 class SourcePopulation(ConditionedPrior):
     r"""One hierarchical GP over all source tasks: a common function, and each task's own function.
 
-    Standardized outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise, with a level
-    ``a_m``, a function ``c`` that all tasks share, and the task's own function ``h_m``, whose mean
-    over the inputs of all tasks is zero. All tasks share the hyperparameters, so a few points of
-    each task suffice. Use it for one or more tasks. Predictions use all points: hyperparameters are
-    fitted to some points, and more points than ``max_inducing`` are condensed to inducing points.
+    Standardized outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise, with a constant
+    level ``a_m``, a function ``c`` that all tasks share, and the task's own function ``h_m``, which
+    has mean zero over reference inputs. All tasks share the hyperparameters, so a few points of
+    each task suffice. A single task is enough. Hyperparameters are fitted to at most ``fit_points``
+    points. Predictions use all points: more than ``max_inducing`` points are condensed to inducing
+    points.
 
     Build a prior by :meth:`fit`, not by the constructor.
 
@@ -328,8 +333,8 @@ class SourcePopulation(ConditionedPrior):
         Args:
             source_data: The source tasks, a sequence or a mapping from names: each a
                 ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
-                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
-                in the unit cube, or are raw and ``input_transform`` maps them there.
+                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs must
+                lie in the unit cube, or ``input_transform`` must map the inputs to the unit cube.
             kernel: ``"matern52"``, ``"matern32"``, ``"matern12"`` or ``"rbf"``.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
@@ -466,7 +471,7 @@ class SourcePopulation(ConditionedPrior):
         return squares / (_PSEUDO_TASKS + self.num_tasks)
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
-        """Builds the outcome transform of a target, which standardizes by typical level and scale.
+        """Builds the outcome transform of a target, with the sources' typical level and scale.
 
         Args:
             batch_shape: The batch shape of the target model.

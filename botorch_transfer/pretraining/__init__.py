@@ -1,4 +1,4 @@
-"""Pre-training: it turns source data into priors, the objects that models are built on."""
+"""Pre-training: fits priors to the data of source tasks. Models take a prior as an argument."""
 
 from botorch_transfer.gp.fit import MAPOptions
 from botorch_transfer.hierarchy.prior import SourceHierarchy

@@ -31,8 +31,8 @@ UNIT = r"(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 #: A number, optionally with a unit. A unit is one word that does not begin with a digit.
 NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
 
-#: A number with a decimal comma, optionally a bound or with a mark. The groups are the parts before
-#: and after the comma.
+#: A number with a decimal comma, optionally with a sign such as ``<`` before it, and a unit or a
+#: mark such as ``*`` after it. The groups are the parts before and after the comma.
 DECIMAL_COMMA = (
     rf"^(\s*(?:[<>≤≥~=]+\s*)?[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*[*†‡]*\s*)$"
 )
@@ -103,28 +103,28 @@ def separator(text: str) -> str:
     r"""Finds the separator of a text file: a comma, a semicolon or a tab.
 
     Args:
-        text: The text. The separator is the most frequent of these characters in the line of column
-            names.
+        text: The text of the file.
 
     Returns:
-        The separator.
+        The most frequent of these characters in the line of column names.
 
     Example:
         >>> separator("time (min);yield\n1,5;80\n")
         ';'
     """
     line = next((line for line in text.splitlines() if line.strip()), "")
-    if line.startswith("sep=") and len(line) == 5:  # as Excel writes it
+    if line.startswith("sep=") and len(line) == 5:  # Excel writes such a line
         return line[4]
     return max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
 
 
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
-    r"""Reads a table from a file, like the command line.
+    r"""Reads a table from a file, as the command line does.
 
     In columns of text and in ``choices``, "None" and "nan" are words, not empty cells. Cells of a
     text file are separated by commas, semicolons or tabs. With semicolons or tabs, numbers may have
-    a decimal comma. The index has the row numbers of a spreadsheet. Empty rows are left out.
+    a decimal comma. The index numbers the rows as a spreadsheet does: the row of column names is
+    row 1. Empty rows are left out.
 
     Args:
         path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
@@ -161,7 +161,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         if sep != "," and is_text(frame[name]):
             points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)
             numbers = pd.to_numeric(points, errors="coerce")
-            if name in choices:  # such as two layers' sizes
+            if name in choices:  # "64,32" may be the sizes of layers
                 frame[name] = points.where(numbers.isna(), frame[name])
             else:
                 frame[name] = numbers if numbers.notna().equals(points.notna()) else points
@@ -177,8 +177,8 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         sep: The separator.
 
     Returns:
-        Mapping from row numbers of a spreadsheet to cells. The first row has the column names.
-        Empty rows are left out.
+        Mapping from row numbers, counted from 1, to the cells of the row. The first row has the
+        column names. Empty rows are left out.
 
     Raises:
         ValueError: If the file is empty or is no table, if two columns have the same name, or if
@@ -196,7 +196,8 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         if len(line) < width or any(map(str.strip, line[width:])):
             raise ValueError(
                 f"{path} has {len(line)} cells in row {row} and {width} column names: put text "
-                f"that contains {sep!r} in quotation marks, and separate empty cells, too."
+                f"that contains {sep!r} in quotation marks, and write a separator for "
+                "each empty cell."
             )
         found[row] = line[:width]
     if not found:
@@ -245,7 +246,7 @@ def refuse_cell(
     Args:
         bad: An ``n`` array.
         column: A column with ``n`` cells.
-        reason: The rest of the sentence after the cell and the row.
+        reason: The end of the sentence, after the cell and the row.
         what: The first words of the sentence, before the name of the column.
         verb: The verb between the name and the value of the cell.
 
@@ -263,11 +264,11 @@ def refuse_cell(
 
 
 def check_same_units(tables: Mapping[str, DataFrame], columns: Collection[Any]) -> None:
-    """Refuses tables that have numbers of one column in different units.
+    """Raises an error if two tables have different units in the same column.
 
     Args:
-        tables: The tables by their name in the message. A table may lack some of the columns, and
-            cells without a unit agree with every unit.
+        tables: Mapping from a name for the message to a table. A table may lack some of the
+            columns, and cells without a unit agree with every unit.
         columns: Columns that hold numbers.
 
     Raises:
@@ -306,9 +307,9 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     Args:
         frame: A table; it may lack some of the columns.
         columns: Columns that hold numbers. Text without a number does not change.
-        whole: Whether to convert a column only if almost all cells are numbers in one unit. The few
-            other cells are then replaced by empty cells, which is logged. Any other column stays
-            text.
+        whole: Whether to convert a column only if almost all of its cells are numbers in one unit;
+            all other columns stay text. In a converted column, the few other cells are emptied, and
+            the log counts these cells.
 
     Returns:
         A table with the numbers.
@@ -335,7 +336,9 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             slips = frame[name][frame[name].notna() & ~found]
             if len(slips) > MAX_SLIPS * found.sum():
                 if len(first) in (2, 3) and words.sum() <= MAX_SLIPS * found.sum():
-                    logger.warning("%s: convert them to one unit, or they count as text", problem)
+                    logger.warning(
+                        "%s: convert them to one unit, or the column stays text", problem
+                    )
                 continue
             frame[name] = frame[name].where(found)
         elif len(first) > 1:

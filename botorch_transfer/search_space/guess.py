@@ -2,8 +2,9 @@
 
 A table does not determine the whole space, so some properties are guessed. A scale is logarithmic
 if the median of the values is nearer to the middle of a logarithmic scale than of a linear scale.
-A few distinct numbers are the levels of an ordinal parameter, many numbers are a range. A parameter
-with empty cells is conditional if the values of another parameter determine the empty cells.
+A column with few distinct numbers becomes an ordinal parameter; a column with many distinct numbers
+becomes a parameter with a range. A parameter with empty cells is conditional if the values of
+another parameter determine which cells are empty.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 #: Maximum number of distinct values in a column of text that holds choices.
 MAX_CHOICES = 100
 
-#: Least share of empty cells for which an empty cell counts as a choice. Half the mean share of the
-#: other choices also suffices.
+#: Empty cells count as the choice "none" if at least this share of the cells is empty, or at least
+#: half as many cells as other choices have on average.
 MANY_EMPTY = 0.05
 
-#: Names of columns that hold the place, time or number of a run: they consist of these words.
+#: Names of columns that hold the place, time or number of a run. Such names consist of these words.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
     r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
@@ -69,7 +70,7 @@ MEASURES = re.compile(
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
 
-#: Rank correlation with the outcome above which a column may be another measure.
+#: A column whose rank correlation with the outcome is above this may be another measure.
 ALMOST_THE_OUTCOME = 0.99
 
 DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"
@@ -90,12 +91,12 @@ def guess_space(
     reason:
 
     - columns with a single value, or with a single value in each task;
-    - text that hardly repeats, such as comments;
-    - numbers, places and dates of runs;
+    - columns of text that hardly repeats, such as comments;
+    - columns with the number, the place or the date of a run;
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
-    - columns of text with other names for the values of another column, such as CAS numbers. Of
-      these columns, the one with most letters is kept.
+    - columns of text that only rename the values of another column, such as the CAS numbers of
+      solvents. Of such columns, the column with the largest share of letters is kept.
 
     The range of a parameter is the range of its column.
 
@@ -103,15 +104,15 @@ def guess_space(
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
         leave_out: Columns that are no parameters, such as the task and the outcomes.
         task: The column that names the task.
-        outcome: The outcomes, which are no parameters. A column whose rank correlation with an
-            outcome is almost one in each task is kept, with a warning.
+        outcome: The outcomes, which are no parameters. If the rank correlation of a column with an
+            outcome is almost 1 or -1 in each task, the column is kept, with a warning.
         step: The column of the step, in a table with one row per step.
-        run: The column whose value is the same in all rows of a run. By default, a new run starts
-            where the step does not increase.
+        run: The column that identifies the run, in a table with one row per step. By default, a new
+            run starts where the step does not increase.
 
     Returns:
-        The space. Parents of conditional parameters come first. Otherwise parameters have the order
-        of the columns.
+        The space. Parameters without empty cells come first, because they may be the parents of
+        parameters with empty cells. Otherwise, parameters have the order of the columns.
 
     Raises:
         InputDataError: If no column is left.
@@ -146,7 +147,7 @@ def guess_space(
             logger.warning(message, name)
         for other in [other for other in outcomes if other in frame]:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "%r is ordered almost like %r: leave it out if it is a measure"
+                message = "%r is ordered almost like %r: leave the former out if it is a measure"
                 logger.warning(message, name, other)
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
@@ -159,7 +160,7 @@ def guess_space(
         if isinstance(guessed, CategoricalParameter) and condition is None and empty >= many:
             filled = column.where(column.notna(), next(filter(is_none, column), "none"))
             guessed = _guess(filled, len(column))
-            message = "%r is empty in %d of %d rows: it has the choice 'none'"
+            message = "%r is empty in %d of %d rows: these cells count as the choice 'none'"
             logger.info(message, name, empty, len(column))
         if isinstance(guessed, str):
             unused[name] = guessed
@@ -173,7 +174,9 @@ def guess_space(
                 logger.warning(message, name, other, value)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
-        logger.log(logging.WARNING if copies else logging.INFO, "No parameters: %s", listed)
+        logger.log(
+            logging.WARNING if copies else logging.INFO, "Columns that are left out: %s", listed
+        )
     if not found:
         raise InputDataError(
             f"The table has no column that varies besides {', '.join(map(repr, leave_out))}."
@@ -236,7 +239,7 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
 
 
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Finds columns of text that have other names for the values of another column."""
+    """Finds columns of text that only rename the values of another column, with a reason each."""
     distinct = frame[columns].drop_duplicates()  # counts replicates once
     same: dict[bytes, list[str]] = {}
     for name in columns:
@@ -253,7 +256,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses a parameter from the filled cells of a column, or returns why it is none."""
+    """Guesses a parameter from the filled cells; returns a reason if the column is no parameter."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"
@@ -261,7 +264,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         if to_numeric(column, errors="coerce").notna().any():
             # Next to numbers, text such as "9,5" is a number, not a choice such as "64,32".
             has_comma = column.astype(str).str.fullmatch(r"\s*[-+]?\d+,\d+\s*").to_numpy(np.bool_)
-            refuse_where(has_comma, column, "a decimal comma: write a point")
+            refuse_where(has_comma, column, "with a decimal comma: write a decimal point")
         choices = sorted((plain(value) for value in values), key=str)
         once = [text for text, number in Counter(map(str, column)).items() if number == 1]
         sentences = [text for text in once if text.count(" ") >= 2]

@@ -28,8 +28,8 @@ ActiveIf = Mapping[str, Any]
 class Parameter(ABC):
     """Base class of parameters: a column of a table of runs, and its encoding in the unit cube.
 
-    A parameter does not depend on other parameters. The search space passes only those rows in
-    which the parameter is active.
+    Subclass it to add a kind of parameter. Methods ignore ``active_if``: the search space passes
+    only rows in which the parameter is active.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Parameter(ABC):
             self._set(active_if={k: _as_tuple(v) for k, v in self.active_if.items()})
 
     def _problems(self) -> Iterator[str]:
-        """Yields the problems of the arguments; the first problem is raised."""
+        """Yields descriptions of invalid arguments; the constructor raises the first."""
         given = self.active_if
         is_full = isinstance(given, Mapping) and given and all(map(_as_tuple, given.values()))
         if given is not None and not is_full:
@@ -157,7 +157,7 @@ refuse_where = partial(refuse_cell, what="Parameter", verb="is")
 
 def read_values(column: Series) -> Series:
     """Returns a column; raises an error for missing values."""
-    problem = "but the parameter is active there: fill it in, drop the row, or give it an active_if"
+    problem = "but the parameter is active there: fill in the cell, drop the row, or set active_if"
     refuse_where(column.isna().to_numpy(), column, problem)
     return column
 
@@ -176,7 +176,7 @@ def relative_tolerance(column: Series) -> float:
 
 
 def is_none(value: Any) -> bool:
-    """Returns whether a value is "none" in any case; an empty cell of a choice means "none"."""
+    """Returns whether a value is "none" in upper or lower case, which an empty cell means."""
     return isinstance(value, str) and value.casefold() == "none"
 
 
@@ -273,14 +273,16 @@ class FloatParameter(_RangeParameter):
         upper: Largest value.
         log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, which
             suits parameters such as a momentum: 0.9, 0.99 and 0.999 are equally spaced.
-        active_if: Mapping from names of parent parameters to values. This parameter is active if
-            each parent has one of its values. Parents come earlier in the space.
-        step: Step size. Suggested values are multiples of the step, and so are the bounds after
-            construction. Other values in a table keep their place between the multiples.
+        active_if: Mapping from names of parent parameters to lists of values. This parameter is
+            active if the value of each parent is in the parent's list. Parents come earlier in the
+            space.
+        step: Step size. Suggested values are multiples of the step. The constructor moves the
+            bounds inward to multiples of the step. Values of old runs between two multiples are not
+            rounded.
 
     Raises:
-        ValueError: If the range is empty, is not finite, has no multiple of the step, or is not
-            positive on a logarithmic scale.
+        ValueError: If the range is empty, is not finite, has no multiple of the step, or has a
+            bound that is not on the logarithmic scale.
 
     Example:
         >>> FloatParameter("learning_rate", 1e-5, 1e-1, log=True).name
@@ -350,11 +352,11 @@ def _multiples(numbers: Array, step: float) -> Array:
 class IntegerParameter(_RangeParameter):
     r"""A whole number in a range.
 
-    Every integer ``k`` has a cell ``[b_k, b_{k+1})`` of the unit interval. All cells have the same
-    width. With ``log=True``, its width is proportional to the width of ``[k - 1/2, k + 1/2)`` on
-    the logarithmic scale. Decoding looks up the cell of a point, so uniform points are decoded to
-    each integer in proportion to its cell, including the bounds. Encoding places ``k`` in its cell
-    at
+    Every integer ``k`` has a cell ``[b_k, b_{k+1})`` of the unit interval. By default, all cells
+    have the same width. With ``log=True``, the width is proportional to the width of
+    ``[k - 1/2, k + 1/2)`` on the logarithmic scale. A point is decoded to the integer in whose cell
+    the point lies. So the share of uniform points that are decoded to ``k`` is the width of its
+    cell, also at the bounds. Encoding places ``k`` in its cell at
 
         u_k = b_k / (b_k + 1 - b_{k+1}),
 
@@ -411,7 +413,8 @@ class IntegerParameter(_RangeParameter):
         """Looks up the integers in whose cells the points lie; see ``Parameter.decode``."""
         u = unit[:, 0]
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
-        # A cell's integer may be within a rounding error of the cell's edge: snap to such integers.
+        # The encoding of an integer may be within a rounding error of the edge of its cell. Points
+        # that are so close to an encoding are decoded to its integer, whatever their cell.
         nearby = np.stack([integers - 1, integers, integers + 1]).clip(self.lower, self.upper)
         distances = np.abs(self._inside(nearby) - u)
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
@@ -606,7 +609,7 @@ class CategoricalParameter(_ListedParameter):
         active_if: See :class:`FloatParameter`.
         descriptors: A table of numbers, one row per value. The index has the values, or a column
             with the parameter's name has them. The table may have values of old runs that are no
-            longer choices.
+            longer in ``values``.
 
     Raises:
         ValueError: If the list of values is empty or repeats a value. If a value has no
@@ -658,7 +661,7 @@ class CategoricalParameter(_ListedParameter):
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:
-        """Looks up encodings; values that are no choices need descriptors; NaN otherwise."""
+        """Looks up encodings of choices and of values with descriptors; NaN for other values."""
         nowhere = np.full(len(self.feature_names), np.nan)
         return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
@@ -677,7 +680,7 @@ class CategoricalParameter(_ListedParameter):
 
     @cached_property
     def _points(self) -> dict[Any, Array]:
-        """Encodings by value, including other values that have descriptors."""
+        """Mapping from values to encodings, including old values that have descriptors."""
         if self.descriptors is None:
             return dict(zip(self.values, np.eye(self.size), strict=True))
         levels, *columns = {**self.descriptors}.values()

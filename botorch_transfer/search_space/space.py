@@ -215,7 +215,7 @@ class SearchSpace:
 
     @property
     def feature_indices(self) -> dict[str, list[int]]:
-        """Mapping from each parameter to its columns of the encoding."""
+        """Mapping from each parameter's name to the indices of its columns of the encoding."""
         return {p.name: list(range(s.start, s.stop)) for p, s in self._places}
 
     @property
@@ -230,7 +230,8 @@ class SearchSpace:
         Pass the mapping to ``optimize_acqf_mixed_alternating(discrete_dims=...)``. It has no
         one-hot columns, because this optimizer moves one column at a time: fix one-hot columns by
         ``fixed_features_list``. It has no parameters with more than ``MAX_LISTED_VALUES`` values.
-        Treat these as continuous, as BoTorch does from 20 values on, and ``round`` the candidates.
+        Treat such parameters as continuous, and ``round`` the candidates; BoTorch does so for
+        parameters with more than 20 values.
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
@@ -244,8 +245,8 @@ class SearchSpace:
 
         Args:
             frame: A table with ``n`` rows and a column for each parameter; other columns are
-                ignored. Values that are outside of a range by a rounding error are clipped: 1e-9,
-                or 1e-6 in single precision, relative.
+                ignored. Values that are outside of a range by a rounding error are clipped. The
+                largest relative rounding error is 1e-9, or 1e-6 in single precision.
 
         Returns:
             An ``n x d`` tensor in double precision.
@@ -302,7 +303,7 @@ class SearchSpace:
             frame: As in ``encode``.
 
         Returns:
-            The column and the value. Each row contributes its first value without a place.
+            Pairs of a column and a value: for each row, the first value without a place.
 
         Example:
             >>> from pandas import DataFrame
@@ -420,10 +421,11 @@ class SearchSpace:
     def fixed_features_list(self, max_rows: int = 10_000) -> list[dict[int, float]]:
         """Lists the combinations of unordered choices, for ``optimize_acqf_mixed``.
 
-        Each combination fixes the one-hot columns and the parents of conditional parameters. It
-        fixes the parameters that are inactive for these values at their neutral encoding. The
-        optimizer varies the remaining floats, integers and ordinals: round its candidates by
-        ``post_processing_func=space.round``. A space without unordered choices gives ``[{}]``.
+        Each combination fixes the one-hot columns and the parents of conditional parameters. If
+        these values make a parameter inactive, the combination also fixes this parameter at its
+        neutral encoding. The optimizer varies the remaining floats, integers and ordinals: round
+        its candidates by ``post_processing_func=space.round``. A space without unordered choices
+        gives ``[{}]``.
 
         Args:
             max_rows: Maximum number of combinations.
@@ -462,7 +464,7 @@ class SearchSpace:
 
     @property
     def _chosen(self) -> list[Parameter]:
-        """Parameters whose values are combined: categorical ones, parents, and constants."""
+        """Parameters in combinations: categorical parameters, parents, and constants."""
         parents = {name for p in self.parameters for name in p.active_if or ()}
         return [
             p
@@ -479,8 +481,8 @@ class SearchSpace:
     def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
         """Finds the rows of the encoding in which a parameter is active.
 
-        It reads only the columns of the parameter's ancestors, so the columns to their right may be
-        unset.
+        Only the columns of the parameter's parents, their parents, and so on are read. All other
+        columns of ``unit`` may be unset.
         """
         active = np.ones(len(unit), dtype=np.bool_)
         for name, values in (parameter.active_if or {}).items():
@@ -492,8 +494,8 @@ class SearchSpace:
     def _combinations(self, chosen: Sequence[Parameter], max_rows: int) -> Array:
         """Encodes all combinations of the values of the chosen parameters, ``m x d``.
 
-        All parents of conditional parameters must be chosen. Parameters that are not chosen are NaN
-        where they are active.
+        All parents of conditional parameters must be in ``chosen``. The columns of a parameter that
+        is not in ``chosen`` are NaN in the rows in which this parameter is active.
         """
         unit = np.full((1, self.dim), np.nan)
         for parameter, columns in self._places:
@@ -553,7 +555,7 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
             )
 
 
-#: Type of the fractions of a composition in files: numbers from 0 to 1.
+#: The ``"type"`` of a fraction of a composition in files: a number from 0 to 1.
 FRACTION = "simplex"
 
 #: Formats of dictionaries by ``"type"``: the class, required entries with the fields that they set,

@@ -1,9 +1,10 @@
 r"""RGPE and SGPT: ensembles of source posteriors and a GP on the target's data only.
 
-Both ensembles have the same members, and weight the sources by how well they rank the target's
-points. RGPE counts how often each member ranks the points best in posterior draws. SGPT, also known
-as TST-R, applies a kernel to the share of pairs of points that a source's mean misranks. To use
-other weights, write a subclass of :class:`EnsembleGP`.
+The *members* of an ensemble are the source posteriors and the target's own GP. Both ensembles
+weight a source by how well the source ranks the target's points. The weight in RGPE is the share of
+posterior draws in which a member ranks the points best. SGPT, also known as TST-R, applies a kernel
+to the share of pairs of points that a source's mean misranks. To use other weights, write a
+subclass of :class:`EnsembleGP`.
 
 .. [Feurer2018rgpe]
     M. Feurer, B. Letham, F. Hutter and E. Bakshy. Practical Transfer Learning for Bayesian
@@ -54,12 +55,12 @@ class EnsembleGP(SourcePosteriorGP):
     compute the weights, and set ``has_source_covariance`` if the ensemble's covariance includes the
     sources' covariances.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
-    ignores the sources: use ``qLogNoisyExpectedImprovement``.
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
+    ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
-            lengthscale for each input and source tasks' hyperpriors.
+            lengthscale for each input and the hyperpriors of source tasks.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
@@ -72,7 +73,7 @@ class EnsembleGP(SourcePosteriorGP):
     has_source_covariance: ClassVar[bool] = True
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns source tasks' hyperpriors: the target's own GP does not depend on sources."""
+        """Returns the hyperpriors of source tasks: the target's own GP ignores the sources."""
         return SOURCE_HYPERPARAMETERS
 
     def _mean_and_kernel(
@@ -99,7 +100,7 @@ class EnsembleGP(SourcePosteriorGP):
 
     @abstractmethod
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
-        """Computes unnormalized weights: ``batch_shape x (M + 1)``, the target's own last.
+        """Computes the unnormalized weights, a ``batch_shape x (M + 1)`` tensor, the target last.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of transformed inputs.
@@ -110,8 +111,8 @@ class EnsembleGP(SourcePosteriorGP):
     def update_weights(self) -> None:
         """Recomputes the weights from the target's data and the present hyperparameters.
 
-        The constructor and each fit call it. Call it yourself after changing hyperparameters by
-        hand.
+        The constructor and each fit call this method. Call this method yourself after you change
+        hyperparameters.
         """
         (X,) = self.train_inputs  # evaluation mode has transformed them
         X = self.transform_inputs(X) if self.training else X
@@ -140,12 +141,13 @@ class EnsembleGP(SourcePosteriorGP):
 
 
 def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
-    """Counts the pairs of points whose order differs between functions and outcomes.
+    """Counts the pairs of points that a function orders differently than the outcomes do.
 
     Pairs with equal outcomes are skipped. Pairs with equal function values count one half.
 
     Args:
-        values: A ``batch_shape x [M x] S x n`` tensor of the functions' values.
+        values: A ``batch_shape x [M x] S x n`` tensor: the values of ``S`` functions, for each of
+            ``M`` models if given.
         Y: A ``batch_shape x n`` tensor of outcomes.
 
     Returns:
@@ -168,11 +170,13 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
-    """Counts the pairs in which a function and the outcomes differ in opposite directions.
+    """Counts the pairs for which function values and outcomes differ in opposite directions.
 
     Args:
-        differences: A ``... x n`` tensor: differences of the function. Zero counts one half.
-        observed: A ``... x n`` tensor: differences of the outcomes. Zero counts nothing.
+        differences: A ``... x n`` tensor: differences of function values. A difference of zero
+            counts one half.
+        observed: A ``... x n`` tensor: differences of outcomes. A difference of zero is not
+            counted.
 
     Returns:
         A ``...`` tensor.
@@ -192,18 +196,18 @@ class RankWeightedGP(EnsembleGP):
         covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
 
     A model's weight is the share of ``NUM_SAMPLES`` posterior draws in which the model misranks the
-    fewest pairs of target points. Ties are split. The losses of the target's own model are computed
-    from leave-one-out draws. A source has weight zero if its median loss exceeds the 95th
-    percentile of the losses of the target's own model. Use the class if the sources resemble the
-    target up to a monotone transform of their outcomes, because ranks do not depend on offsets and
-    scales.
+    fewest pairs of target points. Models that tie in a draw share the draw equally. For the
+    target's own model, the draws are leave-one-out draws. The loss of a draw is the number of
+    misranked pairs. A source has weight zero if its median loss exceeds the 95th percentile of the
+    losses of the target's own model. Use the class if the sources resemble the target up to a
+    monotone transform of their outcomes, because ranks do not depend on offsets and scales.
 
-    Weights are computed when the model is built and again by each fit, and frozen in between:
-    conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
-    points there are no pairs to rank, so all models have the weight ``1 / (M + 1)``.
+    The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
+    predictions keep the weights. With fewer than two target points there are no pairs to rank, so
+    all models have the weight ``1 / (M + 1)``.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
-    ignores the sources: use ``qLogNoisyExpectedImprovement``.
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
+    ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
@@ -325,7 +329,7 @@ def leave_one_out_draws(
 
 
 def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
-    """Computes weights from the losses of draws, Sec. 4 of [Feurer2018rgpe]_.
+    """Computes weights from the losses of draws, as in Sec. 4 of [Feurer2018rgpe]_.
 
     Args:
         source_losses: A ``batch_shape x M x S`` tensor: the misranked pairs of the sources' draws.
@@ -348,7 +352,7 @@ def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
 
 
 class TwoStageTransferGP(EnsembleGP):
-    r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP, with a mean averaged with the sources.
+    r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP, with a weighted average of all means.
 
     With the means ``μ_m`` of the source posteriors, and the posterior ``(μ_t, Σ_t)`` of a GP on the
     target's data only, the prediction is
@@ -363,12 +367,12 @@ class TwoStageTransferGP(EnsembleGP):
     misranked pairs. Use the class if few of many sources resemble the target. Its uncertainty
     equals the uncertainty of the target's own GP.
 
-    Weights are computed when the model is built and again by each fit, and frozen in between:
-    conditioning, fantasies and leave-one-out predictions keep them. With fewer than two target
-    points there are no pairs to rank, so all models have the weight ``1 / (M + 1)``.
+    The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
+    predictions keep the weights. With fewer than two target points there are no pairs to rank, so
+    all models have the weight ``1 / (M + 1)``.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel, which
-    ignores the sources: use ``qLogNoisyExpectedImprovement``.
+    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
+    ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a

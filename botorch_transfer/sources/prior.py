@@ -1,7 +1,7 @@
 """Independent GPs of the source tasks, fitted and evaluated as one batch.
 
-It is the prior of :class:`~.models.ScaMLGP` and of the ensembles. Each source task has a GP of its
-own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``gp.fit``.
+The GPs are the prior of :class:`~.models.ScaMLGP` and of the ensembles. Each source task has a GP
+of its own, as in Section 4 of [Tighineanu2023scaml]_. The fits are in ``gp.fit``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class SourceGPs(ConditionedPrior):
     The GPs are independent, and have a scaled stationary kernel with a lengthscale for each input.
     They are fitted and evaluated as one batch. Use the prior if every source task has enough
     evaluations for a surrogate of its own, a few dozen or more. The cost grows linearly with the
-    number of tasks. For large tasks, hyperparameters are fitted to ``fit_points`` points only, but
-    predictions use all points: more points than ``max_inducing`` are condensed to inducing points.
+    number of tasks. The hyperparameters of a task are fitted to at most ``fit_points`` points.
+    Predictions use all points: more than ``max_inducing`` points of a task are condensed to
+    inducing points.
 
     Build a prior by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
@@ -44,7 +45,7 @@ class SourceGPs(ConditionedPrior):
         units: The transforms from the tasks' data to the prior's data.
         data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
-            density at its fitted hyperparameters; NaN for GPs that were not fitted here.
+            density at its fitted hyperparameters; NaN for GPs from :meth:`from_models`.
         statistics: Statistics of the source data, tensors by name; computed if omitted.
 
     Example:
@@ -77,8 +78,8 @@ class SourceGPs(ConditionedPrior):
         Args:
             source_data: The source tasks, a sequence or a mapping from names: each a
                 ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
-                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
-                in the unit cube, or are raw and ``input_transform`` maps them there.
+                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs must
+                lie in the unit cube, or ``input_transform`` must map the inputs to the unit cube.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. The defaults are
                 the values of ScaML-GP, with a higher upper bound of the noise. ``None`` gives
@@ -87,8 +88,8 @@ class SourceGPs(ConditionedPrior):
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            max_inducing: The maximum number of inducing points of a task. A task is conditioned on
-                all its points; more points than ``max_inducing`` are condensed to inducing points.
+            max_inducing: The maximum number of inducing points of a task. If a task has more
+                points, the points are condensed to this number of inducing points.
             **options: The fields of :class:`~.pretraining.MAPOptions`: ``num_restarts``,
                 ``max_iter``, ``seed``, ``fit_points``, ``chunk_elements``, ``max_bytes``,
                 ``n_jobs`` and ``progress``.
@@ -139,10 +140,10 @@ class SourceGPs(ConditionedPrior):
         Args:
             models: The source tasks' models, a sequence or a mapping from names. All models must
                 have the same kind of kernel (RBF or Matérn, scaled or not), a zero or constant
-                mean, and known or inferred noise. Their ``Standardize`` and ``Normalize``
-                transforms are folded into the prior.
-            input_transform: A frozen ``Normalize`` to the prior's input space; by default the
-                models' raw inputs.
+                mean, and known or inferred noise. The prior includes the models' ``Standardize``
+                and ``Normalize`` transforms.
+            input_transform: A frozen ``Normalize`` from the models' raw inputs to the prior's
+                inputs; by default, the prior's inputs are the raw inputs.
 
         Returns:
             The prior, in standardized units if the models have a ``Standardize``, else in raw
@@ -232,7 +233,7 @@ class SourceGPs(ConditionedPrior):
             return type(self)(gps, units, self.data.select(index), log_posterior)
         chosen = self.statistics
         for name in ("num_points", "task_noise", "agreement", "differences"):
-            if len(chosen[name]) == self.num_tasks:  # of many tasks, only some have these
+            if len(chosen[name]) == self.num_tasks:  # only some of many tasks have these
                 chosen[name] = chosen[name][index]
         return type(self)(gps, units, None, log_posterior, chosen)
 
@@ -268,8 +269,8 @@ class SourceGPs(ConditionedPrior):
         """Adds comparisons of each task's outcomes with the mean prediction of the other tasks.
 
         The mean squared differences estimate how far a target's outcomes are from the sources'
-        predictions. The outcomes of the left-out task are scaled like a target's outcomes. The
-        statistics are empty for a single task.
+        predictions. For each comparison, the outcomes of the left-out task are scaled like a
+        target's outcomes. The statistics are empty for a single task.
         """
         data, tasks, differences, agreement = self.observed, _compared(self.gps), [], []
         # On the CPU, because the following tensors are small, and a GPU would wait at each task.
@@ -294,7 +295,8 @@ class SourceGPs(ConditionedPrior):
         }
 
 
-#: Minimum number of tasks to judge agreement: with fewer tasks, one outlier is too much.
+#: Minimum number of tasks to judge agreement: with fewer tasks, one outlier dominates the mean
+#: correlation.
 MIN_TASKS = 5
 
 #: Maximum number of tasks to compare, and of points of each task.
@@ -302,7 +304,7 @@ MAX_COMPARED, MAX_POINTS = 32, 32
 
 
 def _compared(gps: ConditionedGPs) -> list[int]:
-    """Returns the tasks to compare, which do not depend on the order of the tasks."""
+    """Selects at most ``MAX_COMPARED`` tasks by their data, whatever the order of the tasks."""
     if gps.num_tasks <= MAX_COMPARED:
         return list(range(gps.num_tasks))
     by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
@@ -314,7 +316,7 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
 
     Args:
         correlations: The result of :attr:`SourceGPs.agreement`.
-        significance: The least z-score of the mean correlation at which tasks agree.
+        significance: The minimum z-score of the mean correlation for agreement.
 
     Returns:
         Whether the tasks agree; ``True`` for fewer than ``MIN_TASKS`` tasks.

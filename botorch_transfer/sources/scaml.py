@@ -1,9 +1,9 @@
 r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 
 The sum is implemented in ``gp.combine``. The cautious hyperpriors and the paper's hyperpriors, with
-starting values, are in ``gp.hyperpriors``. With thousands of source tasks, a step of Bayesian
-optimization must not evaluate all tasks: :func:`screened_tasks` selects tasks by the evidence of
-the target's outcomes for each task alone.
+starting values, are in ``gp.hyperpriors``. With thousands of source tasks, it would take too long
+to evaluate all tasks in each step of Bayesian optimization. :func:`screened_tasks` therefore
+selects the tasks that best explain the target's outcomes, each task by itself.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -56,11 +56,11 @@ class ScaMLGP(SourcePosteriorGP):
     points, a source with opposite sign had the weight .14, and a helpful source .77. If the history
     may mislead, use :class:`TransferGP` or :class:`GuardedTransferGP`.
 
-    If there are more than ``max_sources`` tasks, the model selects the tasks that alone explain the
-    target's outcomes best (:func:`screened_tasks`). The weights of all other tasks are exactly
-    zero, and these tasks cost no time. The constructor and each fit select tasks; conditioning,
-    fantasies and leave-one-out predictions keep the selection. Without target points all tasks are
-    used. All members of a batch of models use the same tasks.
+    If there are more than ``max_sources`` tasks, the model selects tasks by how well each task
+    alone explains the target's outcomes (:func:`screened_tasks`). All other tasks have weight zero
+    and cost no time. The constructor and each fit select tasks; conditioning, fantasies and
+    leave-one-out predictions keep the selection. Without target points all tasks are used. All
+    members of a batch of models use the same tasks.
 
     Args:
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a
@@ -127,7 +127,10 @@ class ScaMLGP(SourcePosteriorGP):
 
     @torch.no_grad()
     def _select_sources(self) -> None:
-        """Selects source tasks if there are too many tasks, and if there are target points."""
+        """Selects source tasks if there are more than ``max_sources`` tasks.
+
+        Without target points, the model uses all tasks.
+        """
         (X,), Y = self.train_inputs, self.train_targets
         if not self._has_too_many_sources or Y.numel() == 0:
             return
@@ -158,7 +161,7 @@ class ScaMLGP(SourcePosteriorGP):
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for tasks not selected."""
+        """The source tasks' weights, a ``batch_shape x M`` tensor; zero for unselected tasks."""
         return self.task_weights.all_weights
 
     @weights.setter
@@ -173,13 +176,13 @@ class ScaMLGP(SourcePosteriorGP):
 
 # --------------------------------------------------------------------------------- screening
 
-#: The weights over which the evidence for a task is averaged.
+#: The weights ``w`` over which the evidence of a task is averaged.
 SCREENING_WEIGHTS = (0.25, 0.5, 1.0, 2.0)
 
-#: Maximum number of target points in the evidence.
+#: Maximum number of target points that the evidence uses.
 MAX_SCREENING_POINTS = 32
 
-#: Number of decimals of evidence; tasks with equal rounded evidence tie.
+#: Number of decimals to which log evidence is rounded, so that nearly equal tasks tie.
 _DECIMALS = 6
 
 
@@ -187,7 +190,7 @@ _DECIMALS = 6
 def screened_tasks(
     gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor, number: int
 ) -> Tensor:
-    r"""Chooses the source tasks that alone explain the target's outcomes best.
+    r"""Selects the source tasks with the highest evidence for the target's outcomes.
 
     With a task's posterior ``(μ_m, Σ_m)`` at the target's points, a weight ``w`` and the covariance
     ``R`` of residual and noise, the log evidence of a task is
@@ -196,19 +199,21 @@ def screened_tasks(
 
         ln ¼ Σ_w N(y; w μ_m, w² Σ_m + R)        w ∈ {¼, ½, 1, 2}
 
-    averaged over the members of a batch of targets, which share their source tasks. Ties, for
-    instance of tasks with data far from the target's points, are broken by the tasks' data. So the
-    choice does not depend on the order of the tasks.
+    The log evidence is averaged over a batch of targets, because all targets of a batch use the
+    same source tasks. For instance, tasks with data far from the target's points have equal
+    evidence. The tasks' data break such ties, so that the selection does not depend on the order of
+    the tasks.
 
     Args:
         gps: The source GPs.
         X: A ``batch_shape x n x d`` tensor of target inputs, transformed.
         Y: A ``batch_shape x n`` tensor of target outcomes, in the units of the GPs.
         residual: The ``batch_shape x n x n`` covariance ``R``.
-        number: The number of tasks to choose.
+        number: The number of tasks to select.
 
     Returns:
-        The indices of the chosen tasks, ascending; all tasks if there are no more than ``number``.
+        The indices of the selected tasks, ascending; all tasks if there are no more than
+        ``number``.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2).double(), torch.ones(3, 10).double()

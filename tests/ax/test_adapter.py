@@ -72,7 +72,7 @@ def test_metrics_without_history_get_a_plain_model(make_client, runs, form):
 
 def test_a_history_of_other_metrics_is_refused(make_client, runs):
     renamed = TransferHistory.from_frame(runs.rename(columns={"loss": "Loss"}).drop(columns="cost"))
-    with pytest.raises(UserInputError, match="give the metrics of the history the same names"):
+    with pytest.raises(UserInputError, match="rename the metrics of the history to these names"):
         adapter_of(make_client(), history=renamed)
 
 
@@ -269,7 +269,7 @@ def test_trials_of_old_experiments_that_were_abandoned_or_are_inactive_are_left_
 
 
 def test_old_experiments_of_other_metrics_only_are_refused(make_client):
-    with pytest.raises(UserInputError, match="has none of them: give the metrics"):
+    with pytest.raises(UserInputError, match=r"has none of the experiment's metrics .*: rename"):
         with_history(make_client(), old_experiment([C, GAMMA], metric="other"))
 
 

@@ -89,7 +89,7 @@ def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
     with caplog.at_level(logging.INFO):
         data = encoded_runs(mixed_space(), runs)
     assert {name: len(task[0]) for name, task in data.items()} == {"monday": 1}
-    assert caplog.messages == ["2 old runs have no finite loss."]
+    assert caplog.messages == ["Left out 2 old runs without a finite loss."]
     data = encoded_runs(mixed_space(), runs, "cost", missing={"kind": "c"})
     assert {name: task[1].tolist() for name, task in data.items()} == {
         "monday": [[2.0]],
@@ -201,7 +201,7 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog)
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data = encoded_runs(mixed_space(), RUNS.assign(**changes))
     assert caplog.messages == [
-        f"1 runs have a value that has no place in the search space, as {cell} (1): left out "
+        f"1 runs are left out, because a value has no place in the search space: {cell} (1) "
         "(task 'monday' (1), from row 1 on)"
     ]
     assert sum(len(task[0]) for task in data.values()) == 2
@@ -220,7 +220,7 @@ def test_no_value_is_taken_for_another_choice(values, choices, kind, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         X = encode_choice(values, choices, kind, is_ordered=False)
     assert len(X) == 1
-    assert "1 runs have a value that has no place in the search space" in caplog.text
+    assert "1 runs are left out, because a value has no place in the search space" in caplog.text
 
 
 def test_rounded_numbers_are_the_choices_that_they_were():
@@ -263,7 +263,7 @@ def test_numbers_off_the_levels_switch_on_what_the_nearest_level_does():
 
 def test_old_runs_with_another_value_of_what_is_fixed_are_left_out(caplog):
     assert encode_choice(["adam", "sgd"], ["adam"], "str").shape == (1, 2)
-    assert "has no place in the search space, as 'p' is 'sgd' (1): left out" in caplog.text
+    assert "has no place in the search space: 'p' is 'sgd' (1)" in caplog.text
     assert encode_choice(["adam", None], ["adam"], "str").shape == (2, 2)
 
 

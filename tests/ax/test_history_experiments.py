@@ -44,7 +44,7 @@ def test_what_ax_maps_is_kept(make_client, complete, old, baseline):
     ("space", "message"),
     [
         ([C], r"no values of parameter 'gamma': give .* by missing=\{'gamma': ...\}"),
-        ([C, GAMMA, SHRINK], r"varied \['shrink'\], and the new experiment has no such parameters"),
+        ([C, GAMMA, SHRINK], r"parameters \['shrink'\], and the new experiment lacks them"),
     ],
     ids=["less", "more"],
 )
@@ -123,7 +123,7 @@ def test_optuna_studies_are_a_history(make_client, complete, tmp_path, direction
     two = make_client(objective="-loss, -cost", history=[study])
     with pytest.raises(UserInputError, match="have 1 objectives, and the experiment has 2: leave"):
         two.get_next_trials(1)
-    with pytest.raises(ValueError, match="The storage has no study 'sunday': give names of"):
+    with pytest.raises(ValueError, match="The storage has no study 'sunday': choose from"):
         make_client(history=(url, ["sunday"]))
     with pytest.raises(ValueError, match="There is no database"):
         make_client(history=(f"sqlite:///{tmp_path}/absent.db", ["monday"]))

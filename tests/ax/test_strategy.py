@@ -177,8 +177,8 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     [
         ({"model": SingleTaskGP, "history": FRAME}, "one of the classes of botorch_transfer"),
         ({"history": "runs.csv"}, "is a str"),
-        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "by metric and task"),
-        ({"history": [], "task": "day"}, "task is only for"),
+        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "the form {metric: {task: "),
+        ({"history": [], "task": "day"}, "task= only applies to a table"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
         ({"pretraining": {"steps": 3}}, "Without a history, no option has an effect"),
     ],
@@ -190,7 +190,7 @@ def test_unfit_arguments_are_refused_at_once(options, message):
 
 def test_a_history_of_another_objective_is_refused(make_client, runs):
     client = make_client(history=runs, constraints=["cost <= 2"], objective="accuracy")
-    with pytest.raises(UserInputError, match=r"no \['accuracy'\] of the objective"):
+    with pytest.raises(UserInputError, match=r"lacks the metrics \['accuracy'\] of the objective"):
         client.get_next_trials(1)
 
 

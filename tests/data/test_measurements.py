@@ -115,8 +115,8 @@ def test_each_kind_is_named_once_with_task_and_row(caplog):
     assert sorted(caplog.messages) == [
         "Bounds count as the number in them: 2 in 'y', as '>95' in row 11 of task 'a'; "
         "1 in 'z', as '>7' in row 13 of task 'b'",
-        "Cells without a number are no outcome, and the run has ended: 1 in 'y', as 'n.d.' in "
-        "row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
+        "Cells without a number count as a missing outcome of a run that has ended: 1 in 'y', as "
+        "'n.d.' in row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
         "Marks on numbers are ignored: 1 in 'y', as '29*' in row 12 of task 'b'; "
         "1 in 'z', as '~3' in row 12 of task 'b'",
         "Numbers after ± are standard errors: 1 in 'z', as '18 ± 2' in row 11 of task 'a'",
@@ -124,7 +124,7 @@ def test_each_kind_is_named_once_with_task_and_row(caplog):
     ]
     warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == 1
-    assert warned[0].startswith("Cells without a number are no outcome")
+    assert warned[0].startswith("Cells without a number count as a missing outcome")
     assert frame[FATE].tolist() == ["ended", "", "", "", "failed"]
     assert table["y"][11] == ">95"  # the argument isn't changed
 
@@ -281,7 +281,7 @@ def test_a_code_is_missing_and_on_the_bad_side_a_failure(sign, code, caplog):
     assert runs[FATE].tolist() == ["", *fates]
     first, second = caplog.messages
     assert f"The column 'y' has the code {code:g}, as {code} in row 20 of task 'a'" in first
-    assert f"The column 'z' has the code {code:g}, as {code} in row 2, far" in second
+    assert f"The column 'z' has the code {code:g}, as {code} in row 2, which is far" in second
     for message, fate in zip((first, second), fates, strict=True):
         assert ("of a failed run" in message) == (fate == "failed")
 

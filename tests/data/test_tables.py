@@ -129,7 +129,7 @@ def test_tasks_without_any_outcome_are_left_out_and_named(caplog, failed):
     assert list(read(frame, failed=failed)) == ["a"]
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("3 of 5 runs have no finite outcome 'accuracy'")
-    assert caplog.messages[0].endswith("tasks without any, left out: 'b'")
+    assert caplog.messages[0].endswith("tasks without a finite outcome: 'b'")
     assert caplog.records[0].levelno == logging.WARNING
 
 
@@ -142,8 +142,8 @@ def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
         assert read(frame, failed=failed)["b"].Y.flatten().tolist() == left
     warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warned == [
-        "Cells without a number are no outcome, and the run has ended: 1 in 'accuracy', as '?' "
-        "in row 5 of task 'b'"
+        "Cells without a number count as a missing outcome of a run that has ended: 1 in "
+        "'accuracy', as '?' in row 5 of task 'b'"
     ]
     failures = "Words count as failures: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'"
     assert failures in caplog.messages
@@ -231,8 +231,8 @@ def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]
     assert caplog.messages == [
-        "1 runs have a value that has no place in the search space, as 'C' is -1.0 (1): "
-        "left out (task 'a' (1), from row 3 on)"
+        "1 runs are left out, because a value has no place in the search space: 'C' is -1.0 (1) "
+        "(task 'a' (1), from row 3 on)"
     ]
 
 
@@ -354,9 +354,9 @@ def test_values_outside_of_a_changed_space(caplog):
         data = read(frame, space, changed=True)
     assert caplog.messages == [
         "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of its range: divided by "
-        "100 it fits",
-        "2 runs have a value that has no place in the search space, as 'kind' is 'b' (2): "
-        "left out (task 'a' (1), 'b' (1), from row 0 on)",
+        "100, it fits",
+        "2 runs are left out, because a value has no place in the search space: 'kind' is 'b' (2) "
+        "(task 'a' (1), 'b' (1), from row 0 on)",
         "10 runs lie outside of the search space, and their values are kept: check the ranges "
         "(task 'a' (5), 'b' (5), from row 2 on)",
     ]
@@ -373,8 +373,8 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     data = read(frame, LINE, changed=True)
     assert [len(task.X) for task in data.values()] == [10, 11]
     assert all(task.X.isfinite().all() for task in data.values())
-    assert "3 runs have a value that has no place in the search space" in caplog.text
-    told = "as 'x' is empty (2); 'wd' is empty (2): left out (task 'a' (2), 'b' (1), from row 2 on)"
+    assert "3 runs are left out, because a value has no place in the search space" in caplog.text
+    told = "'x' is empty (2); 'wd' is empty (2) (task 'a' (2), 'b' (1), from row 2 on)"
     assert told in caplog.text
     caplog.clear()
     malt = CategoricalParameter("malt", ("yes", "none"))  # an empty cell is a choice
@@ -407,7 +407,10 @@ def test_renamed_columns():
 @pytest.mark.parametrize(
     ("rename", "message"),
     [
-        ({"weight_decai": "wd"}, "lacks \\(but 'weight_decay'\\): correct the old name"),
+        (
+            {"weight_decai": "wd"},
+            "lacks \\(a similar column is 'weight_decay'\\): correct the old name",
+        ),
         ({"weight_decay": "x"}, "gives two columns the name 'x': drop one of them"),
         (
             {"weight_decay": "wd", "accuracy": "wd"},
@@ -429,7 +432,9 @@ def test_two_columns_may_swap_their_names():
 
 
 def test_errors_name_the_likely_column():
-    with pytest.raises(InputDataError, match="no column 'acuracy' \\(but 'accuracy'\\)"):
+    with pytest.raises(
+        InputDataError, match="no column 'acuracy' \\(a similar column is 'accuracy'"
+    ):
         from_dataframe(table(), SPACE, outcome="acuracy", task="dataset")
     with pytest.raises(InputDataError, match="none of the parameters x, wd"):
         read(old_runs().drop(columns="x"), LINE, changed=True)
@@ -461,8 +466,8 @@ def test_empty_cells_of_choices_are_counted(caplog):
     )
     assert len(source["a"].X) == 2
     assert caplog.messages == [
-        "1 runs have a value that has no place in the search space, as 'kind' is empty "
-        "(1): left out (task 'a' (1), from row 2 on)"
+        "1 runs are left out, because a value has no place in the search space: 'kind' is empty "
+        "(1) (task 'a' (1), from row 2 on)"
     ]
     space = SearchSpace([CategoricalParameter("kind", ("x", "y", "none"))])
     source = from_dataframe(runs, space, "loss", "task")
@@ -509,7 +514,7 @@ def diverged(bad=-54_321.0, sign=1.0, **columns):
 def test_very_bad_outcomes_are_limited_or_warned_of(goal, caplog):
     frame = diverged(sign=1.0 if goal == "max" else -1.0)
     data = {}
-    told = "1 outcomes 'accuracy' are far worse than a task's median"
+    told = "1 outcomes 'accuracy' are far worse than the task's median"
     for robust, level, line in (
         (True, "INFO", f"{told}, and are raised to a limit (task 'b' (1))"),
         (False, "WARNING", f"{told}: consider robust=True (task 'b' (1))"),

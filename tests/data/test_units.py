@@ -99,7 +99,7 @@ def test_it_is_said(caplog):
     from_dataframe(runs, space, "yield", "task")
     assert caplog.messages[0] == (
         "Maybe another unit: 'T' of task 'a' and 1 more lies outside of its range: "
-        "less 273.15 (as Kelvin to °C) it fits"
+        "less 273.15 (as Kelvin to °C), it fits"
     )
     caplog.clear()
     own = pd.DataFrame({"T": [30.0, 60.0], "n": [1, 2], "yield": [0.2, 0.4]})

@@ -260,7 +260,7 @@ def test_model_that_is_not_in_a_list() -> None:
 
 
 def test_other_input_transform_for_the_prior() -> None:
-    message = "The prior has a Log10: only Normalize is supported"
+    message = "The prior's input transform is a Log10: only Normalize is supported"
     with pytest.raises(ValueError, match=message):
         SourceGPs.from_models([build()], Log10(indices=[0]))
     with pytest.raises(ValueError, match="Normalize would learn its coefficients"):

@@ -57,7 +57,7 @@ def test_linear_kernel(x):
 
 
 def test_a_selection_of_features_is_refused(network):
-    with pytest.raises(ValueError, match="active_dims: give the network fewer features"):
+    with pytest.raises(ValueError, match="must use all features: leave out its active_dims="):
         FeatureKernel(RBFKernel(active_dims=[0]), network)
 
 

@@ -232,7 +232,7 @@ def test_frozen_modules_of_the_users_own_serve_all_members():
 
 @pytest.mark.parametrize("noise", [0.0, -1.0, 1e-6, torch.inf, torch.nan])
 def test_too_little_noise_is_refused(noise):
-    with pytest.raises(ValueError, match=f"noise={noise} must be a variance of more than 1e-06"):
+    with pytest.raises(ValueError, match=f"noise={noise} must be finite and greater than 1e-06"):
         PretrainedPrior.stationary(2, noise=noise)
 
 
@@ -358,7 +358,7 @@ def test_wrong_modules_are_refused(tmp_path):
             tmp_path / "matern", mean_module=mean, covar_module=MaternKernel(nu=0.5)
         )
     fit(PRESETS["ablr"]()).save(tmp_path / "preset")
-    with pytest.raises(ValueError, match="omit them for a preset"):
+    with pytest.raises(ValueError, match="is a preset, leave out both"):
         PretrainedPrior.load(tmp_path / "preset", mean_module=mean)
     with pytest.raises(ValueError, match=r"PretrainedPrior.load\(path\)"):
         SourceGPs.load(tmp_path / "preset")

@@ -195,7 +195,7 @@ def test_extreme_draws_do_no_harm():
 
 def test_batches_of_targets_are_refused():
     X, Y = data(4)
-    with pytest.raises(InputDataError, match="no batches of targets"):
+    with pytest.raises(InputDataError, match="does not support batches of targets"):
         FullyBayesianHyperpriorGP(X.expand(2, 4, 2), Y.expand(2, 4, 1), hyperprior())
 
 

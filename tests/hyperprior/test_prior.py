@@ -162,7 +162,7 @@ def test_contexts_of_the_domains_own():
     ]
     found = fit("mphd", domains)
     assert found.lengthscale_prior(4, torch.zeros(4, 3)).concentration.shape == (4,)
-    with pytest.raises(InputDataError, match="contexts that the domains gave"):
+    with pytest.raises(InputDataError, match="so it needs the target's context"):
         found.lengthscale_prior(4)
     with pytest.raises(InputDataError, match="contexts of size 3"):
         found.lengthscale_prior(4, torch.zeros(4, 2))

@@ -267,7 +267,7 @@ def test_a_transform_with_parameters_is_refused(representative):
 def test_a_conflicting_transform_is_refused(case):
     X, Y = FAMILY.target(4)
     other = raw_transform(2 * RAW_BOUNDS)
-    with pytest.raises(ValueError, match="not the one that the prior was pre-trained with"):
+    with pytest.raises(ValueError, match="differs from the prior's input transform"):
         case.build(to_raw(X), Y, case.raw_prior(), input_transform=other)
 
 
@@ -378,7 +378,7 @@ def test_missing_sources_are_named(case):
 @on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(TypeError, match=r"old runs: give train_Yvar by name"):
+    with pytest.raises(TypeError, match=r"old runs: give train_Yvar= by name"):
         case.build(X, Y, torch.zeros_like(X))
 
 
@@ -460,9 +460,9 @@ def test_a_prior_keeps_the_transform_of_its_outcomes(case, tmp_path):
         again = case.build(X, Y, loaded, **outcomes)
         assert torch.equal(again.posterior(TEST_X).mean, model.posterior(TEST_X).mean)
     for other in (Standardize(1), Power(2.0)):
-        with pytest.raises(ValueError, match="prior's outcomes were transformed by Log:"):
+        with pytest.raises(ValueError, match="but the prior has the steps Log:"):
             case.build(X, Y, loaded, outcome_transform=other)
-    with pytest.raises(ValueError, match=r"is Log, but .* by none: give the old runs"):
+    with pytest.raises(ValueError, match=r"are Log, but .* steps none: give the old runs"):
         case.build(X, Y, outcome_transform=Log())
 
 

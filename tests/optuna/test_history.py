@@ -118,7 +118,7 @@ def test_storage_and_suggest(tmp_path: Path):
     assert history.runs["task"].tolist() == ["monday"] * 3 + ["tuesday"] * 3
     rows = suggest(history.space, history.runs, outcome="value")
     assert 0 <= rows["x"].iloc[0] <= 1
-    with pytest.raises(ValueError, match="no study 'sunday': give names of 'monday', 'tuesday'"):
+    with pytest.raises(ValueError, match="no study 'sunday': choose from 'monday', 'tuesday'"):
         history_from_optuna(url, ["sunday"])
     absent = tmp_path / "absent.db"
     with pytest.raises(ValueError, match=f"There is no database {absent}: correct the URL"):
@@ -126,7 +126,7 @@ def test_storage_and_suggest(tmp_path: Path):
     assert not absent.exists()
     with pytest.raises(ValueError, match="Optuna cannot open the storage 'no URL'"):
         history_from_optuna("no URL", ["monday"])
-    with pytest.raises(TypeError, match="study_names is the text 'monday': give a list"):
+    with pytest.raises(TypeError, match="study_names is the string 'monday': give a list"):
         history_from_optuna(url, "monday")
 
 
@@ -141,7 +141,7 @@ def test_studies_that_do_not_fit_are_refused():
         history_of([])
     empty = optuna.create_study()
     assert history_of([empty]).space is None
-    with pytest.raises(ValueError, match="no parameter that all complete trials"):
+    with pytest.raises(ValueError, match="no parameter is in all complete trials"):
         history_from_optuna(empty._storage, [empty.study_name])
     clash = old_study(lambda trial: trial.suggest_float("value", 0, 1), "clash")
     with pytest.raises(ValueError, match="'clash' has a parameter 'value'"):
@@ -184,20 +184,21 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     new = old_study(lambda t: t.suggest_float("lr", 0, 2), "new")
     assert history_of([old, new]).space.columns == ["learning_rate", "lr"]
     assert len(caplog.messages) == 2
-    assert "study 'new' lacks the parameter 'learning_rate', but has 'lr'" in caplog.messages[0]
+    message = "study 'new' lacks the parameter 'learning_rate' and has the parameter 'lr'"
+    assert message in caplog.messages[0]
     caplog.clear()
     history = history_of([old, new], rename={"learning_rate": "lr"})
     assert history.space.parameters == (FloatParameter("lr", 0.0, 2.0),)
     assert history.runs["lr"].notna().all()
     assert not caplog.messages
-    with pytest.raises(ValueError, match="rename has the parameter 'rate', which no old study has"):
+    with pytest.raises(ValueError, match="rename= has the parameter 'rate', which no old study"):
         history_of([old], rename={"rate": "lr"})
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
     with pytest.raises(
-        ValueError, match="'both' has a parameter 'b', which is the name of another column"
+        ValueError, match="'both' has a parameter 'b', and another column has this name"
     ):
         history_of([both], rename={"a": "b"})
-    with pytest.raises(ValueError, match="rename is for studies and tables"):
+    with pytest.raises(ValueError, match="rename= only applies to studies and tables"):
         read_studies(history, {"lr": "rate"})
 
 

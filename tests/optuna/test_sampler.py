@@ -527,7 +527,7 @@ def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
 def test_wrong_histories_are_refused():
     with pytest.raises(TypeError, match="history is a int: give studies"):
         TransferSampler(3)
-    with pytest.raises(ValueError, match="Give the search space of the table or prior by space="):
+    with pytest.raises(ValueError, match="A table or a prior needs a search space: give it by"):
         TransferSampler(table())
     study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))
     with pytest.raises(
@@ -625,7 +625,7 @@ def test_values_that_do_not_fit_are_left_out_with_one_warning(caplog: pytest.Log
     new = lambda t: t.suggest_float("x", 0.5, 3, log=True) + t.suggest_float("y", 0, 1)  # noqa: E731
     study.optimize(new, n_trials=4)
     (line,) = [m for m in caplog.messages if "'x'" in m]
-    assert "old values of 'x', such as 0, do not fit its new distribution" in line
+    assert "old values of 'x', such as 0, cannot be converted to its new distribution" in line
 
 
 @pytest.mark.parametrize("rename", [None, {"learning_rate": "lr"}])
@@ -645,7 +645,7 @@ def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
     study.optimize(objective, n_trials=5)
     assert states(study) == [TrialState.COMPLETE] * 5
     assert (
-        caplog.messages.count("Old runs have none of the study's parameters: they are left out")
+        caplog.messages.count("Left out all old runs: they have none of the study's parameters")
         == 1
     )
 
@@ -710,7 +710,7 @@ def test_each_warning_of_values_comes_once_a_sampler(caplog: pytest.LogCaptureFi
             study.optimize(objective, n_trials=1)
             warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
             kinds = [
-                "Cells without a number are no outcome",
+                "Cells without a number count as a missing outcome",
                 "has the code -999, as -999.0 in row 7 of task",
             ]
             for kind in kinds:
@@ -746,4 +746,4 @@ def test_a_value_of_no_parameter_is_named(caplog):
     study.add_trial(create_trial(params=point, distributions=space, value=1.0))
     for _ in range(2):
         study.ask().suggest_float("x", 0, 1)
-    assert caplog.text.count("missing has the parameter 'momentm', which no trial has") == 1
+    assert caplog.text.count("missing= has the parameter 'momentm', which no trial has") == 1

@@ -44,7 +44,7 @@ def test_several_units_are_refused(caplog):
     with pytest.raises(InputDataError, match=re.escape(told + "convert them to one unit.")):
         with_numbers(runs, ["load"])
     assert with_numbers(runs, ["load"], whole=True).equals(runs)
-    assert caplog.messages == [told + "convert them to one unit, or they count as text"]
+    assert caplog.messages == [told + "convert them to one unit, or the column stays text"]
     words = pd.DataFrame({"base": ["DBU", "MTBD"], "well": ["A1", "B2"], "size": ["3x2", "1"]})
     assert with_numbers(words, words.columns, whole=True).equals(words)
     labels = pd.DataFrame({"compound": ["1a", "1b", "1c", "1d"]})
@@ -75,7 +75,10 @@ def test_an_empty_cell_is_a_choice_where_many_are(caplog):
     with caplog.at_level("INFO"):
         parameter = guess_space(runs, ["loss"]).parameters[0]
     assert parameter == CategoricalParameter("additive", ("KF", "LiCl", "none"))
-    assert "'additive' is empty in 10 of 20 rows: it has the choice 'none'" in caplog.messages
+    assert (
+        "'additive' is empty in 10 of 20 rows: these cells count as the choice 'none'"
+        in caplog.messages
+    )
     X = SearchSpace([parameter]).encode(runs)
     assert X[:2].tolist() == [[0, 1, 0], [0, 0, 1]]
     few = pd.DataFrame({"additive": ["LiCl", "KF"] * 30 + [None], "loss": 0.1})

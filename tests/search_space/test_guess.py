@@ -80,7 +80,9 @@ def test_a_decimal_comma_beside_numbers_is_told():
     runs = pd.DataFrame({"time": ["9.5", "8.1", "9,9"], "layers": ["64,64", "32,32", "64,64"]})
     with pytest.raises(InputDataError, match="several columns 'time'"):
         guess_space(pd.concat([runs, runs], axis=1))
-    with pytest.raises(InputDataError, match="'time' is '9,9' in row 2, a decimal comma: write a"):
+    with pytest.raises(
+        InputDataError, match="'time' is '9,9' in row 2, with a decimal comma: write a"
+    ):
         guess_space(runs)
     assert guess_space(runs[["layers"]]).parameters[0].values == ("32,32", "64,64")
 
@@ -92,7 +94,7 @@ def test_what_is_no_parameter_is_told(caplog):
     with caplog.at_level("INFO"):
         assert guess_space(runs, ["loss"]).columns == ["lr"]
     told = "'count' counts the rows; 'site' never changes; 'note' hardly repeats"
-    assert caplog.messages == [f"No parameters: {told}"]
+    assert caplog.messages == [f"Columns that are left out: {told}"]
     assert guess_space(runs.iloc[:8], ["loss"]).columns == ["lr", "count"]
 
 
@@ -101,7 +103,7 @@ def test_comments_are_no_choices(caplog):
     runs = pd.DataFrame({"comment": comments, "base": ["DBU", "MTBD", "BTMG in THF"] * 13})
     with caplog.at_level("INFO"):
         assert guess_space(runs.replace("", None)).columns == ["base"]
-    assert caplog.messages == ["No parameters: 'comment' hardly repeats"]
+    assert caplog.messages == ["Columns that are left out: 'comment' hardly repeats"]
 
 
 def test_what_a_person_would_leave_out(caplog):
@@ -123,8 +125,9 @@ def test_what_a_person_would_leave_out(caplog):
     assert space.columns == ["base", "base number", "plate temperature", "time"]
     assert caplog.messages == [
         "Read as numbers: 'time' in min",
-        "No parameters: 'Base_CAS' renames the values of 'base'; 'base SMILES' renames the values "
-        "of 'base'; 'halide' has one value in each task; 'mass' has one value in each task; "
+        "Columns that are left out: 'Base_CAS' renames the values of 'base'; 'base SMILES' renames "
+        "the values of 'base'; 'halide' has one value in each task; "
+        "'mass' has one value in each task; "
         "'Plate' identifies a run; 'rowID' identifies a run; 'started at' holds dates; "
         "'day' holds dates",
     ]
@@ -167,7 +170,9 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    assert caplog.messages == ["'time' is ordered almost like 'y': leave it out if it is a measure"]
+    assert caplog.messages == [
+        "'time' is ordered almost like 'y': leave the former out if it is a measure"
+    ]
 
 
 def test_one_finite_value_is_no_range():
@@ -181,7 +186,7 @@ def test_an_empty_cell_is_one_of_many_choices(caplog):
     assert runs["additive"].isna().mean() < 0.05
     with caplog.at_level("INFO"):
         assert guess_space(runs, ["loss"]).parameters[0].values[-1] == "none"
-    assert "empty in 20 of 480 rows: it has the choice 'none'" in caplog.text
+    assert "empty in 20 of 480 rows: these cells count as the choice 'none'" in caplog.text
     runs["additive"] = runs["additive"].fillna("additive a").where(runs.index > 3)
     assert "none" not in guess_space(runs, ["loss"]).parameters[0].values
 
@@ -204,7 +209,7 @@ def test_slips_of_a_log_are_told(caplog):
         "'bake' " + slip.format(2, "40 minutes", 7),
         "'proof' " + slip.format(1, "?", 9),
         "Read as numbers: 'bake' in min",
-        "No parameters: 'notes' hardly repeats",
+        "Columns that are left out: 'notes' hardly repeats",
     ]
 
 

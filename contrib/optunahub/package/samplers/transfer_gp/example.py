@@ -9,7 +9,7 @@ import optunahub
 
 
 def make_objective(best_rate: float, best_layers: int) -> Callable[[optuna.Trial], float]:
-    """Returns an objective whose optimum differs slightly between studies."""
+    """Returns an objective with its optimum at the given values."""
 
     def objective(trial: optuna.Trial) -> float:
         rate = trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True)
@@ -22,7 +22,7 @@ def make_objective(best_rate: float, best_layers: int) -> Callable[[optuna.Trial
 
 
 if __name__ == "__main__":
-    # Use your own studies from a storage: ("sqlite:///old.db", ["first", "second", ...]).
+    # To use your own studies, replace the list by ("sqlite:///old.db", ["first", "second", ...]).
     old_studies = []
     for seed, (rate, layers) in enumerate([(1e-3, 2), (3e-3, 3), (2e-3, 2)]):
         old = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
