@@ -240,13 +240,14 @@ def read_outcomes(
             )
         if unknown := [name for name, guess in usual.items() if not guess]:
             logger.warning(
-                "Small values of %s count as good: give goal='max' (--goal max) if large ones are",
+                "Small values of %s count as good: give goal='max' (--goal max) if large values "
+                "are",
                 " and ".join(unknown),
             )
     goals = [goal] if isinstance(goal, str) else list(goal)
     if len(goals) == 1 and len(names) > 1:
         goals = goals * len(names)
-        message = "goal=%r counts for %s: give one goal for each if they differ"
+        message = "goal=%r counts for all of %s: give a list if their goals differ"
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
         raise ValueError(
