@@ -78,7 +78,7 @@ def objective(
     Args:
         task: The task, see `final_loss`.
         seed: The seed of the noise.
-        is_new: Whether the ranges and choices are those of the new study.
+        is_new: Whether to use the ranges and choices of the new study.
         rate: The name of the learning rate.
     """
 

@@ -571,7 +571,7 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
         becomes a ``CategoricalDistribution``.
 
     Raises:
-        TypeError: If the parameter is of a class without an Optuna distribution.
+        TypeError: If no Optuna distribution corresponds to the class of the parameter.
 
     Example:
         >>> from botorch_transfer import OrdinalParameter
