@@ -489,7 +489,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             The posterior of ``offset + weight * outcome``, which has no gradient in the
             hyperparameters. ``None`` if the model is a batch, has no data, or has an outcome
             transform other than ``Standardize``. Also ``None`` if the model is not an exact GP, or
-            if its prior has no expansion (``gp.frozen``).
+            if its prior is no sum of stationary kernels and source posteriors.
         """
         (train_X,) = self.eval().train_inputs
         scale, inputs = (getattr(self, f"{of}_transform", None) for of in ("outcome", "input"))

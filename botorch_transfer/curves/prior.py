@@ -204,7 +204,8 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
 
     Returns:
         The last step of the runs whose status is complete. Without such runs, the largest step of
-        all runs. If only one run has reached this step and ``usual`` is larger, ``usual``.
+        all runs. If only one run has this number of steps, and ``usual`` is larger,
+        the result is ``usual``.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]

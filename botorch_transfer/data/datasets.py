@@ -115,7 +115,9 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if isinstance(sources, Mapping):
         names = [str(name) for name in sources]
         if len(set(names)) < len(names):
-            raise InputDataError("Two source tasks have the same name as text: rename one of them.")
+            raise InputDataError(
+                "Two names of source tasks, such as 1 and '1', are the same text: rename one task."
+            )
         return names
     numbered = [f"source task {rank}" for rank in range(len(sources))]
     names = [

@@ -317,7 +317,7 @@ class FrozenPosterior:
 
         Returns:
             The means and variances, two ``P`` tensors, and a ``P x (T - n)`` tensor of covariances
-            with the fixed inputs that are not inputs of the data. All values are in the units that
+            with the fixed inputs without data. All values are in the units that
             the constructor's ``mean`` and ``std`` define.
         """
         values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)

@@ -209,7 +209,7 @@ def cholesky_or_nan(covariance: Tensor) -> Tensor:
 
 
 def _cholesky_and_jitter(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Returns the factors and the jitter of each matrix; ``None`` if no matrix needed jitter."""
+    """Computes the Cholesky factor and the jitter of each matrix; no jitter is ``None``."""
     root, info = torch.linalg.cholesky_ex(covariance)
     if not bool(info.any()):
         return root, None

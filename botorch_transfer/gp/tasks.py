@@ -404,11 +404,11 @@ class ReadModels(NamedTuple):
     """Data and hyperparameters of ``M`` fitted GPs.
 
     Args:
-        tasks: The padded data, with outcomes in the models' units and known noise.
+        tasks: The padded data. Outcomes are in the models' units; noise variances are known.
         units: The tasks' names, and the transforms of outcomes and inputs.
         mean_constant: An ``M`` tensor: the constant prior mean of each GP.
-        hyperparameters: ``lengthscale``, ``outputscale``, ``kernel`` and ``task_names``, arguments
-            of all classes of conditioned GPs.
+        hyperparameters: ``lengthscale``, ``outputscale``, ``kernel`` and ``task_names``: keyword
+            arguments of every class of GPs that are conditioned on source data.
     """
 
     tasks: PaddedTasks

@@ -81,7 +81,7 @@ class TransferSampler(BaseSampler):
     of the study, within the distributions of the study. The history may lack some of these
     parameters. With ``space=``, the model only suggests parameters of this space. Before the first
     complete trial, the model suggests the parameters of the history. If a suggested value is
-    outside the distribution in the objective function, the sampler uses the nearest value inside.
+    outside the range that the objective function asks for, the nearest value inside replaces it.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
     the objective function suggests the parameter while it is inactive. Ranges, scales, kinds and
     choices may differ from the history: the sampler converts old values. An old run with a value

@@ -168,7 +168,7 @@ def _parse(text: str, columns: Collection[str]) -> ast.expr:
 
 
 def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
-    """Splits an expression at ``and`` and at the comparisons of a chain."""
+    """Splits an expression at ``and``, and ``a < b < c`` into ``a < b`` and ``b < c``."""
     match node:
         case ast.BoolOp(op=ast.And(), values=values):
             for value in values:

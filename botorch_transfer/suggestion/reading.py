@@ -261,7 +261,8 @@ def read_outcomes(
     if isinstance(noise, str):
         if len(outcomes) > 1:
             raise ValueError(
-                f"noise is {noise!r} for {len(outcomes)} outcomes: map each outcome to its column."
+                f"noise is {noise!r} for {len(outcomes)} outcomes: give a mapping from "
+                "outcomes to columns of standard errors."
             )
         noise = {names[0]: noise}
     if outcome_range is not None and not isinstance(outcome_range, Mapping):
@@ -601,8 +602,8 @@ def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
     taken = {*ADDED, *(outcome.name for outcome in outcomes)}
     if clash := [name for name in space.columns if name in taken]:
         raise ValueError(
-            f"Another column is also named {clash[0]!r}: rename the parameter, or in place of a "
-            "constraint on it, narrow the parameter's range in the search space."
+            f"Another column is also named {clash[0]!r}: rename the parameter. Or drop the "
+            "constraint, and narrow the parameter's range in the search space."
         )
 
 

@@ -155,7 +155,7 @@ def test_one_task_instead_of_a_sequence_is_refused(one):
         (7, "are a int: give a list or a mapping of tasks"),
         ("sources.safetensors", "are a str: .* load a saved prior by its class"),
         (pd.DataFrame({"x": [1.0]}), "are a DataFrame: .* Convert a table by from_dataframe"),
-        ({1: tensors(), "1": tensors()}, "have the same name as text"),
+        ({1: tensors(), "1": tensors()}, "are the same text: rename one task"),
     ],
 )
 def test_what_is_no_collection_of_tasks_is_refused(sources, message):
