@@ -79,7 +79,7 @@ def test_a_table_without_tasks_has_a_space(folder, capsys):
         == "There is no column 'task': if the table has tasks, name their column by --task.\n"
     )
     assert main(["space", "old.csv", *LOSS, "--task", "day"]) == 2
-    assert "old.csv has no column 'day': name the column of tasks by" in capsys.readouterr().err
+    assert "The table has no column 'day': use one of" in capsys.readouterr().err
 
 
 def test_a_further_call_finds_what_the_first_one_learned(folder, capsys, monkeypatch):
@@ -246,7 +246,7 @@ def test_several_files_of_old_runs(folder, capsys):
             [*COMMAND, *LOSS, "--step", "epoch"],
             "No table has the column 'epoch': name an existing one",
         ),
-        (["space", "old.csv", *LOSS, "--step", "epoch"], "old.csv has no column 'epoch'"),
+        (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
     ],
 )
 def test_riddles_have_their_sentence(folder, capsys, arguments, message):
@@ -365,7 +365,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
             "'log_loss'): name an existing column by --outcome.\n",
         ),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
-        (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file"),
+        (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),
         ([*COMMAND, "runs.csv"], "runs.csv has no table"),
         ([*COMMAND, "--append"], "--append needs a table of runs"),
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
@@ -401,7 +401,10 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
             [*COMMAND, *LOSS, "--task", "tasks"],
             "name an existing column by --task, or add a column",
         ),
-        (["space", "old.csv"], "old.csv has no column 'loss': name the column of tasks by --task"),
+        (
+            ["space", "old.csv"],
+            "The table has no column 'loss': use one of task",
+        ),
     ],
 )
 def test_errors_are_one_sentence(folder, capsys, arguments, message):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -58,7 +59,11 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except (InputDataError, ValueError) as error:
-        raise UserInputError(str(error)) from error
+        remedy = (
+            r"\1give its value by missing={\2: ...}, or make it one of the dependent_parameters"
+        )
+        text = re.sub(r"(Parameter ('.+?') .*)fill it in, drop the.*active_if", remedy, str(error))
+        raise UserInputError(text) from error
 
 
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:

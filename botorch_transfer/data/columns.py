@@ -37,7 +37,7 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         if old not in frame.columns:
             raise InputDataError(
                 f"rename= names the column {old!r}, which the table lacks"
-                f"{_hint(old, frame.columns)}: correct the old name."
+                f"{hint(old, frame.columns)}: correct the old name."
             )
     names = [rename.get(name, name) for name in frame.columns]
     if twice := [name for name in rename.values() if names.count(name) > 1]:
@@ -87,7 +87,8 @@ def _forms(name: str) -> tuple[str, str | None]:
     return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
 
 
-def _hint(name: str, columns: Collection[Any]) -> str:
+def hint(name: str, columns: Collection[Any]) -> str:
+    """Returns a remark on the column that a name most likely means; empty without one."""
     likely = likely_column(name, columns)
     return f" (a similar column is {likely!r})" if likely is not None else ""
 
@@ -118,7 +119,7 @@ def check_columns(
         if not isinstance(column, Hashable) or column not in frame.columns:
             more = ", or add a column with each run's task" if argument == "task" else ""
             raise InputDataError(
-                f"The table has no column {column!r}{_hint(str(column), frame.columns)}: name an "
+                f"The table has no column {column!r}{hint(str(column), frame.columns)}: name an "
                 f"existing column by {argument}={more}."
             )
         kind = f"the column of {argument}="
@@ -134,6 +135,9 @@ def check_columns(
             f"missing= names {unknown[0]!r}, which is no parameter: use one of "
             f"{', '.join(space.columns)}."
         )
+    for each in (p for p in space.parameters if p.is_numeric and missing.get(p.name) is not None):
+        if not 0 <= each.place(DataFrame({each.name: [missing[each.name]]})).item() <= 1:
+            logger.warning("missing= gives %r a value outside of its range: check it", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]
     for parameter in [parameter for parameter in absent if parameter.name not in missing]:

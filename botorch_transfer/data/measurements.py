@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,10 @@ USUAL_CODE = re.compile(
 #: outcomes. ``FAR`` is for a usual code that occurs several times, ``FAR_ONCE`` for a usual code
 #: that occurs once, and ``FAR_ODD`` for any other number that occurs at least three times.
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
+
+#: Least distance of the best outcome from all other outcomes, relative to their range, and least
+#: number of other outcomes, for a warning.
+TOO_GOOD, ENOUGH = 3.0, 5
 
 #: The outcome ``>5`` under the constraint ``<= 5`` is read as 5 plus this share of 5, so that it
 #: violates the constraint.
@@ -224,7 +229,7 @@ def _in_numbers(
 def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | None) -> Array:
     """Returns standard errors; empty or zero cells get the task's pooled standard error."""
     errors = numbers(frame, name)
-    given = needed & np.isfinite(errors) & (errors != 0)
+    given = needed & ~np.isnan(errors) & (errors != 0)
     bad = given & ~((errors > 1 / LARGEST) & (errors < LARGEST))
     problem = "which is no standard error: give a positive number, or empty the cell"
     refuse_cell(bad, frame[name], problem)
@@ -246,8 +251,9 @@ def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
 
 def _parse(cell: Any) -> Cell:
     """Parses one cell."""
-    if not isinstance(cell, str):
+    if isinstance(cell, Number | np.generic) or (np.ndim(cell) == 0 and isna(cell)):
         return Cell("", cell)
+    cell = str(cell)
     bare = MARKS.sub("", cell.replace("−", "-"))
     word = _word(cell)
     tokens = {*word.split()}
@@ -354,7 +360,7 @@ def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
 
 
 def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | None) -> None:
-    """Replaces codes by NaN in place, and warns of each code."""
+    """Replaces codes by NaN in place; warns of codes and of outcomes that are far too good."""
     every = np.concatenate([np.empty(0), *(table[outcome.name] for table in tables)])
     found = codes(every)
     others = every[np.isfinite(every) & ~np.isin(every, found)]
@@ -373,6 +379,12 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
+    best = np.sort(outcome.sign * others)
+    for i in (i for i in (-1, -2) if len(best) + i >= ENOUGH):
+        spread = np.ptp(best[len(best) // 20 : i])
+        if 0 < TOO_GOOD * spread < best[i] - best[i - 1]:
+            text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
+            logger.warning(text, outcome.name, outcome.sign * best[i])
 
 
 # ----------------------------------------------------------------------------------------- columns

@@ -34,7 +34,7 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, plain, rows_of_tasks, with_numbers
-from botorch_transfer.search_space.space import check_table
+from botorch_transfer.search_space.space import check_arguments, check_table
 
 logger = logging.getLogger(__name__)
 
@@ -167,27 +167,21 @@ def from_dataframe(
         >>> data["mon"].X.flatten().tolist(), data["mon"].Y.flatten().tolist()
         ([0.0, 0.5], [-0.3, -0.2])
     """
+    check_arguments(given := locals())
     if isinstance(outcome, list):
         goals = [goal] * len(outcome) if isinstance(goal, str) else list(goal)
-        if len(goals) != len(outcome):
+        if len(goals) != len(outcome) or not outcome:
             raise ValueError(
                 f"There are {len(outcome)} outcomes and {len(goals)} goals: give one each."
             )
-        options: dict[str, Any] = {"missing": missing, "rename": rename, "changed": changed}
-        options |= {"log": log, "encode": encode, "robust": robust, "limit": limit}
-        return {
-            name: from_dataframe(frame, space, name, task, aim, failed, noise, **options)
-            for name, aim in zip(outcome, goals, strict=True)
-        }
+        pairs = zip(outcome, goals, strict=True)
+        return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
     if goal not in ("max", "min"):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
     if not isinstance(space, SearchSpace):
         raise TypeError(f"The search space is a {type(space).__name__}: make a SearchSpace of it.")
-    for argument, names in {"missing": missing, "rename": rename}.items():
-        if not isinstance(names, Mapping | None):
-            raise TypeError(f"{argument} is {names!r}: give a dictionary with names as keys.")
     if log and limit is not None and limit <= 0:
         raise ValueError(f"limit is {limit}, which has no logarithm: leave log= out.")
     check_table(frame, ())
@@ -198,7 +192,7 @@ def from_dataframe(
     named = [("outcome", outcome), ("task", task), *([] if noise is None else [("noise", noise)])]
     check_columns(frame, space, named, missing or {}, changed)
     (frame,) = measured([frame], [target], None, task)
-    options = {"changed": changed, "encode": encode, "robust": robust}
+    options: dict[str, Any] = {"changed": changed, "encode": encode, "robust": robust}
     old = read_history(frame, space, [target], task, missing, keep=failed == "worst", **options)
     if (found := old.sources[outcome]) is None:
         raise InputDataError(f"No run has a finite outcome in the column {outcome!r}{NO_DATA}")
@@ -300,6 +294,7 @@ def read_history(
         without = [name for name, rows in tasks.items() if not is_finite[rows, i].any()]
         _log_missing(is_finite[:, i], outcome.name, keep, without)
         _recommend_logarithms(outcome, sources[outcome.name])
+        _warn_of_units(outcome, sources[outcome.name])
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
@@ -554,6 +549,19 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
         if without:
             text += f"; tasks without a finite outcome: {', '.join(map(repr, without))}"
         logger.log(logging.WARNING if without else logging.INFO, text)
+
+
+def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
+    """Warns of constant outcomes, and of one task in fractions where others are in per cent."""
+    if tasks and all(len(data.Y.unique()) < 2 for data in tasks.values()):
+        text = "No old task has two different outcomes %r, so nothing is learned from them"
+        logger.warning(text, outcome.name)
+    tops = {name: float((outcome.sign * data.Y).max()) for name, data in tasks.items()}
+    small = [name for name, top in tops.items() if 0.1 < top <= 1]
+    large = [name for name, top in tops.items() if 10 < top <= 100]
+    if small and large and len(tops) == len(small + large) > 2 and not outcome.log:
+        text = "Maybe another unit: %r is in fractions in task %r, and in per cent in task %r"
+        logger.warning(text, outcome.name, small[0], large[0])
 
 
 def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:

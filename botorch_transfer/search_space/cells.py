@@ -9,7 +9,7 @@ import csv
 import logging
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from os import PathLike
@@ -85,14 +85,21 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
     Returns:
         The text, and the name of the encoding.
 
+    Raises:
+        ValueError: If the file is no text file.
+
     Example:
         >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n", encoding="utf-16")
         >>> decoded("runs.csv")[1]
         'utf-16'
     """
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"The file is a {type(path).__name__}: give the name of a file.")
     raw = Path(path).read_bytes()
     marks = {BOM_UTF8: "utf-8-sig", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16"}
     encoding = next((name for mark, name in marks.items() if raw.startswith(mark)), "utf-8")
+    if encoding != "utf-16" and b"\0" in raw:
+        raise ValueError(f"{path} is no text file: save it as a text file.")
     try:
         return raw.decode(encoding), encoding
     except UnicodeDecodeError:
@@ -145,7 +152,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
     """
     words: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
     sep = ","
-    if Path(path).suffix.lower() in (".xlsx", ".xlsm", ".xls"):
+    if str(path).lower().endswith((".xlsx", ".xlsm", ".xls")):
         frame, text = (_read_sheet(path, **options) for options in ({}, words))
     else:
         content = decoded(path)[0]
@@ -217,14 +224,14 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
             f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
         ) from error
     except (BadZipFile, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no Excel file ({error}).") from error
+        raise ValueError(f"{path} is no Excel file: does it have text, as .csv?") from error
     frame.index += 2
     return frame
 
 
 def stripped(cell: Any) -> Any:
-    """Strips blanks from text; returns other cells unchanged."""
-    return cell.strip() if isinstance(cell, str) else cell
+    """Strips blanks from text, and writes lists as text; returns other cells unchanged."""
+    return str(cell).strip() if isinstance(cell, str) or not isinstance(cell, Hashable) else cell
 
 
 def is_text(column: Series) -> bool:

@@ -32,7 +32,7 @@ from botorch_transfer.search_space.parameters import (
     is_none,
     refuse_where,
 )
-from botorch_transfer.search_space.space import SearchSpace, check_table
+from botorch_transfer.search_space.space import SearchSpace, check_arguments, check_table
 
 logger = logging.getLogger(__name__)
 
@@ -123,12 +123,16 @@ def guess_space(
         >>> guess_space(runs, leave_out=["loss"]).parameters[0]
         FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
+    check_arguments(locals())
     check_table(frame, ())
     frame = frame.rename(columns=str)
     leave_out = [leave_out] if isinstance(leave_out, str) else leave_out
     outcomes = [outcome] if isinstance(outcome, str) else list(outcome)
     named = [*outcomes, *(name for name in (task, step, run) if name is not None)]
-    leave_out = [*leave_out, *named]
+    leave_out = [*map(str, leave_out), *named]
+    if absent := [name for name in leave_out if name not in frame.columns]:
+        names = ", ".join(frame.columns)
+        raise InputDataError(f"The table has no column {absent[0]!r}: use one of {names}.")
     columns = [str(name) for name in frame.columns if name not in leave_out]
     check_table(frame, [*named, *columns])
     frame = with_numbers(frame, columns, whole=True)
@@ -145,7 +149,7 @@ def guess_space(
         if step is None and STEPS.fullmatch(name):
             message = "%r may be the step of a learning curve: if it is, name the column by step="
             logger.warning(message, name)
-        for other in [other for other in outcomes if other in frame]:
+        for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
                 message = "%r is ordered almost like %r: leave the former out if it is a measure"
                 logger.warning(message, name, other)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, partial
@@ -46,6 +46,8 @@ class Parameter(ABC):
     def _problems(self) -> Iterator[str]:
         """Yields descriptions of invalid arguments; the constructor raises the first."""
         given = self.active_if
+        if not isinstance(self.name, str) or not self.name.strip():
+            yield "has a name that is no text: give the name of a column"
         is_full = isinstance(given, Mapping) and given and all(map(_as_tuple, given.values()))
         if given is not None and not is_full:
             yield f"has the active_if {given!r}: give a dictionary from parents to lists of values"
@@ -166,7 +168,8 @@ def read_numbers(column: Series) -> Array:
     """Reads a column as ``n`` float64 numbers; raises an error for missing values and text."""
     column = read_values(column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    refuse_where(np.isnan(numbers), column, "not a number: correct the cell, or empty it")
+    bad = np.isnan(numbers) | (column.dtype.kind in "cMm")
+    refuse_where(bad, column, "not a number: correct the cell, or empty it")
     return numbers
 
 
@@ -438,7 +441,8 @@ class _ListedParameter(Parameter):
     values: Sequence[Any]
 
     def __post_init__(self) -> None:
-        if isinstance(self.values, Iterable) and not isinstance(self.values, str):
+        # A set has another order in each process.
+        if isinstance(self.values, Iterable) and not isinstance(self.values, str | Set | Mapping):
             self._set(values=tuple(self.values))
         super().__post_init__()
 
@@ -449,6 +453,8 @@ class _ListedParameter(Parameter):
             yield f"has the values {values!r}: give a list of values"
         if not values:
             yield "has no values: give at least one value"
+        if bad := [v for v in values if not isinstance(v, Hashable) or v is None or v != v]:
+            yield f"has the value {bad[0]!r}: give text or a number, and 'none' for empty cells"
         if twice := [value for value in values if values.count(value) > 1]:
             yield f"repeats the value {twice[0]!r}: list each value once"
 
@@ -476,7 +482,7 @@ class _ListedParameter(Parameter):
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
         """Looks up ``n`` cells; strips blanks around a cell if the unstripped cell is unknown."""
-        cells = read_values(column)
+        cells = (c if isinstance(c, Hashable) else str(c) for c in read_values(column))
         return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
@@ -522,8 +528,8 @@ class OrdinalParameter(_ListedParameter):
                 f"has the values {self.values}: list numbers in increasing order and further apart "
                 "than rounding errors, or use CategoricalParameter for values without an order"
             )
-        if self.log and not (self.is_numeric and numbers[0] > 0):
-            yield f"has log=True and the values {self.values}: give positive numbers"
+        if self.log not in (True, False) or (self.log and not (self.is_numeric and numbers[0] > 0)):
+            yield f"has log={self.log!r} and the values {self.values}: give positive numbers"
 
     def decode(self, unit: Array) -> DataFrame:
         """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -38,6 +38,43 @@ logger = logging.getLogger(__name__)
 
 #: Maximum number of values of an integer parameter in ``SearchSpace.discrete_dims``.
 MAX_LISTED_VALUES = 1_000
+
+
+#: Names of arguments with their types, and the remedy if an argument has another type.
+ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
+    ("history runs candidates", DataFrame | None, "give one DataFrame, as read_table returns"),
+    ("missing rename fixed", Mapping | None, "give a dictionary with names as keys"),
+    ("task step run cost status", Hashable, "name one column"),
+    ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
+    ("goal models constraints", Iterable | None, "give a list"),
+    ("repeats changed robust progress", bool | np.bool_ | None, "use True or False"),
+    ("noise", str | Mapping | None, "name the column of standard errors"),
+    ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
+    ("cache resume", str | PathLike | None, "name a file or a folder"),
+    ("seed", Integral, "give a whole number of at least 0"),
+)
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Raises an error if an argument has a wrong type.
+
+    Args:
+        given: Arguments by name. Names that :data:`ARGUMENTS` lacks are ignored.
+
+    Raises:
+        TypeError: If an argument has a wrong type.
+        ValueError: If ``seed`` is negative or too large.
+
+    Example:
+        >>> check_arguments({"seed": 0, "n": "any"})
+    """
+    for names, kinds, remedy in ARGUMENTS:
+        for name in given.keys() & names.split():
+            value = given[name]
+            is_right = isinstance(value, kinds)
+            if not is_right or (name == "seed" and not 0 <= value < 2**62):
+                text = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
+                raise (ValueError if is_right else TypeError)(f"{name} is {text}: {remedy}.")
 
 
 def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
@@ -139,12 +176,12 @@ class SearchSpace:
             >>> SearchSpace.from_dict({"C": C}).dim
             1
         """
-        if not isinstance(spec, Mapping):
+        specs = spec.get("params", spec) if isinstance(spec, Mapping) else spec
+        if not isinstance(specs, Mapping):
             raise TypeError(
-                f"The description of a search space is a {type(spec).__name__}: give a dictionary."
+                f"The description of a search space is a {type(specs).__name__}: give a dictionary."
             )
         parameters: dict[str, Parameter] = {}
-        specs = spec.get("params", spec)
         for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
         if fractions := [name for name in specs if specs[name]["type"] == FRACTION]:
@@ -171,7 +208,7 @@ class SearchSpace:
         try:
             return cls.from_dict(json.loads(decoded(path)[0]))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON file: {error}.") from error
+            raise ValueError(f"{path} is no JSON file of a search space: {error}.") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Converts the space to nested dictionaries, for JSON; the inverse of ``from_dict``.
@@ -399,6 +436,7 @@ class SearchSpace:
         """
         if not isinstance(n, Integral) or n < 0:
             raise ValueError(f"n is {n!r}: give a whole number of configurations.")
+        check_arguments({"seed": seed})
         rng = np.random.default_rng(seed)
         unit = np.hstack([parameter.sample(n, rng) for parameter in self.parameters])
         return self.decode(torch.from_numpy(unit))
@@ -573,7 +611,7 @@ def _read_parameter(
     name: str, spec: Mapping[str, Any], earlier: Mapping[str, Parameter]
 ) -> Parameter:
     kind = spec.get("type") if isinstance(spec, Mapping) else None
-    if kind not in _FORMATS:
+    if kind not in list(_FORMATS):
         raise ValueError(
             f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}."
         )
@@ -581,8 +619,8 @@ def _read_parameter(
     known = optional.union(required)
     if unknown := set(spec) - known - {"type", "active_if", "note"}:
         raise ValueError(
-            f"Parameter {name!r} of type {kind} has the unknown entry {min(unknown)!r}: use "
-            f"{', '.join(sorted(known))}, active_if or note."
+            f"Parameter {name!r} of type {kind} has the unknown entry "
+            f"{min(unknown, key=str)!r}: use {', '.join(sorted(known))}, active_if or note."
         )
     if missing := [key for key in required if key not in spec]:
         raise ValueError(f"Parameter {name!r} of type {kind} needs the entry {missing[0]!r}.")

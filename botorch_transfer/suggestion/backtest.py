@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from botorch_transfer.data.tables import limit_task
 from botorch_transfer.memo import content_key
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.space import check_arguments
 from botorch_transfer.sources.prior import SourceGPs
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.outcomes import PLAIN, SORTED, named_model, takes_sources
@@ -197,18 +199,19 @@ def backtest(
         >>> found.recommended
         'sorted'
     """
+    check_arguments(given := locals() | {"robust": False})
+    models = [models] if isinstance(models, str) else models
     usual = [getattr(named_model(None), "__name__", ""), SORTED]
     names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
-    options: dict[str, Any] = {"missing": missing, "rename": rename, "step": step, "run": run}
-    options |= {"log": log, "task": task, "constraints": constraints, "robust": False}
-    tables = read_study(space, history, None, outcome, goal, **options)
+    known = given.keys() & signature(read_study).parameters
+    tables = read_study(**{name: given[name] for name in known})
     if len(tables.outcomes) > 1:
         raise ValueError("A backtest has one outcome: name one, and omit limits of other outcomes.")
     (target,), rng = tables.outcomes, np.random.default_rng(seed)
     sources = tables.sources[target.name]
-    if len(sources) < 2:
-        raise InputDataError("The history has one task: a backtest needs two tasks or more.")
+    if len(sources or ()) < 2:
+        raise InputDataError("The history has one task or none: a backtest needs two or more.")
     kept = _some(list(sources), MAX_SOURCES, rng)
     data = {name: _thinned(sources[name], rng) for name in kept}
     pools = {name: _pool(tables.region, each) for name, each in data.items()}

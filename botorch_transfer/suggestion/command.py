@@ -83,7 +83,7 @@ def _in_options(text: str) -> str:
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
     names = "outcome_range|outcome|task|goal|noise|missing|rename|candidates|step|run|cost|repeats"
-    names += "|log|status|fixed|constraint|same_in_batch|model"
+    names += "|log|status|fixed|constraint|same_in_batch|model|leave_out"
     found = rf"(?<!has )\b({names})s?=(?:True|'([^']*)'|(?=[ ,.:;]|$))(?: \(--[^)]+\))?"
     text = re.sub(found, lambda m: f"{_option(m[1])} {m[2] or ''}".rstrip(), text)
     return re.sub(rf"^({names}) (?=names |is |has |of )", lambda m: f"{_option(m[1])} ", text)
@@ -156,6 +156,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _backtest(options: argparse.Namespace) -> None:
+    _check_output(options, options.resume)
     space = SearchSpace.from_json(options.space)
     history = _history(options.history, _choices(space))
     given = _named(options, "outcome", "models", "seed", "resume", "progress")
@@ -308,15 +309,8 @@ def _space(options: argparse.Namespace) -> None:
     if task is None:
         text = "There is no column 'task': if the table has tasks, name their column by --task."
         print(text, file=sys.stderr)
-    curves = {"step": options.step, "run": options.run}
-    named = [*options.outcome, *options.leave_out, task, *curves.values()]
-    if absent := [name for name in named if name is not None and name not in history.columns]:
-        files = ", ".join(map(str, options.history))
-        raise ValueError(
-            f"{files} has no column {absent[0]!r}: name the column of tasks by --task and the "
-            f"column of outcomes by --outcome. Columns: {', '.join(map(str, history.columns))}."
-        )
-    space = guess_space(history, options.leave_out, task, outcome=options.outcome, **curves)
+    given = _named(options, "outcome", "step", "run")
+    space = guess_space(history, options.leave_out, task, **given)
     entries = space.to_dict()["params"].items()
     lines = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries]
     text = "{\n" + ",\n".join(lines) + "\n}"

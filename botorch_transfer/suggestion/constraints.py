@@ -25,6 +25,7 @@ from scipy import optimize
 from scipy.linalg import block_diag
 from torch import Tensor
 
+from botorch_transfer.data.columns import hint
 from botorch_transfer.search_space import SearchSpace
 
 Array = NDArray[np.float64]
@@ -39,6 +40,13 @@ MAX_NODES = 100
 
 #: Key of the constant term, where the other keys are names of columns.
 CONSTANT = ""
+
+#: Text in quotation marks, and plain quotation marks by typographic ones.
+QUOTED = re.compile(r"""([`"'])(.*?)\1""")
+QUOTES = str.maketrans("“”„‘’", '"""\'\'')
+
+#: Operators by their typographic or mistyped forms.
+OPERATORS = {"≤": "<=", "≥": ">=", "=<": "<=", "=>": ">=", "≠": "!=", "<>": "!=", "−": "-"}
 
 #: Factor of both sides of a comparison that turns it into ``>=``; 0 for an equality.
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
@@ -128,15 +136,21 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         >>> read_constraint("a >= 2 * b", space)[0].weights
         {'a': 1.0, 'b': -2.0}
     """
+    text = with_operators(text)
     try:
-        reader = _Reader(str(text), space)
+        reader = _Reader(text, space)
         return [reader.read(part) for part in _conjuncts(_parse(text, space.columns))]
     except (SyntaxError, KeyError, ZeroDivisionError) as error:
+        equals = re.search(r"(?<![<>=!])=(?!=)", QUOTED.sub("", text))
+        problem = "has = in place of ==" if equals else "is not a linear comparison of parameters"
+        if isinstance(error, KeyError):
+            name = error.args[0]
+            problem = f"names {name!r}, which is no parameter{hint(name, space.columns)}"
         raise ValueError(
-            f"The constraint {text!r} is not a linear comparison of parameters: write it as "
-            "'a + 2 * b <= 1', with <=, >= or ==, or combine comparisons by and, or, not and "
-            "at_most(2, a, b). Put values of choices, names with spaces and reserved words such as "
-            f"lambda into quotation marks. The parameters are {', '.join(space.columns)}."
+            f"The constraint {text!r} {problem}: write it as 'a + 2 * b <= 1', with <=, >= or ==, "
+            "or combine comparisons by and, or, not and at_most(2, a, b). Put values of choices, "
+            "names with spaces and reserved words such as lambda into quotation marks. The "
+            f"parameters are {', '.join(space.columns)}."
         ) from error
 
 
@@ -159,12 +173,14 @@ def _name(column: Any) -> str:
 
 def _parse(text: str, columns: Collection[str]) -> ast.expr:
     """Parses a text; names of columns may be in backticks or quotation marks."""
-    code = re.sub(
-        r"""([`"'])(.*?)\1""",
-        lambda quoted: _name(quoted[2]) if quoted[2] in columns else quoted[0],
-        str(text).strip(),
-    )
-    return ast.parse(code, mode="eval").body
+    code = QUOTED.sub(lambda q: _name(q[2]) if q[2] in columns else q[0], with_operators(text))
+    return ast.parse(code.strip(), mode="eval").body
+
+
+def with_operators(text: Any) -> str:
+    """Replaces typographic operators and quotation marks; quoted text keeps its operators."""
+    parts = f"{QUOTED.pattern}|{'|'.join(OPERATORS)}"
+    return re.sub(parts, lambda m: OPERATORS.get(m[0], m[0]), str(text).translate(QUOTES))
 
 
 def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:

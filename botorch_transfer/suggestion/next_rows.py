@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -33,7 +34,7 @@ from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, with_numbers
-from botorch_transfer.search_space.space import check_table
+from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.outcomes import (
     fit_model,
     improvement_per_cost,
@@ -292,12 +293,8 @@ def suggest(
         ['C', 'predicted_mean', 'predicted_std', 'expected_improvement',
         'probability_of_improvement', 'sources']
     """
-    options: dict[str, Any] = {"task": task, "prior": prior, "status": status}
-    options |= {"candidates": candidates, "fixed": fixed, "constraints": constraints}
-    options |= {"missing": missing, "rename": rename, "repeats": repeats}
-    options |= {"step": step, "run": run, "noise": noise, "log": log}
-    options |= {"outcome_range": outcome_range, "robust": robust, "cost": cost}
-    tables = read_study(space, history, runs, outcome, goal, **options)
+    check_arguments(given := locals())
+    tables = read_study(**{name: given[name] for name in signature(read_study).parameters})
     with cached_in(cache), showing(progress):
         return suggest_rows(tables, n, model, seed, same_in_batch, cost).rows
 
@@ -351,6 +348,11 @@ def predict(
         >>> bool(table["predicted_5"][0] >= 0)
         True
     """
+    check_arguments(locals())
+    known = signature(read_study).parameters.keys() - {"fixed", "repeats"}
+    known -= {"candidates", "cost"} if space is not None else set()
+    if useless := options.keys() - known:
+        raise TypeError(f"predict does not need {min(useless)}=: leave it out.")
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return predict_rows(tables, rows, model, seed)
@@ -386,8 +388,11 @@ def predict_rows(
         >>> len(predict_rows(tables, DataFrame({"C": [1.0, 2.0]})))
         2
     """
+    check_arguments({"seed": seed})
     with errors_in("In the rows to predict"):
         check_table(rows, ())
+        if rows.empty:
+            raise ValueError("There are no rows to predict: fill the table.")
         X = tables.space.encode(with_numbers(rows, tables.space.number_columns))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
@@ -431,6 +436,8 @@ def suggest_rows(
         >>> suggest_rows(read_study(space, old)).models["loss"].num_outputs
         1
     """
+    check_arguments({"seed": seed, "same_in_batch": same_in_batch})
+    same_in_batch = [same_in_batch] if isinstance(same_in_batch, str) else same_in_batch
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n is {n!r}: give a whole number of at least 1.")
     with _fitted(tables.ranked(), model, seed) as (make, tables, models):

@@ -79,7 +79,7 @@ def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
         if model not in named:
             raise ValueError(f"There is no model {model!r}: choose one of {', '.join(named)}.")
         return named[model]
-    if not callable(model):
+    if not callable(model) or isinstance(model, Model):
         raise TypeError(f"model is {model!r}: give a model class or its name, as 'TransferGP'.")
     return model
 

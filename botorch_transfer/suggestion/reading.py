@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -40,8 +40,8 @@ from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
 from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
-from botorch_transfer.search_space.space import check_table
-from botorch_transfer.suggestion.constraints import names_some, read_constraint
+from botorch_transfer.search_space.space import check_arguments, check_table
+from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
 from botorch_transfer.suggestion.region import Region
 
@@ -228,8 +228,6 @@ def read_outcomes(
         >>> [outcome.name for outcome in read_outcomes("loss", "min", {"memory": "<= 5"})]
         ['loss', 'memory']
     """
-    if not isinstance(outcome, str | Iterable):
-        raise TypeError(f"outcome is {outcome!r}: name the column of the outcome.")
     names = [outcome] if isinstance(outcome, str) else list(outcome)
     if goal is None:
         goal, usual = ["min"] * len(names), {str(name): usual_goal(str(name)) for name in names}
@@ -270,11 +268,12 @@ def read_outcomes(
     noise, ranges = noise or {}, outcome_range or {}
     names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once.")
+        raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once, without limits.")
     _check_known("noise", noise, names)
     _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():
-        if len(tuple(within)) != 2 or not within[0] < within[1]:
+        ends = list(within) if isinstance(within, Iterable) else []
+        if len(ends) != 2 or {str, type(None)} & {*map(type, ends)} or not ends[0] < ends[1]:
             raise ValueError(
                 f"outcome_range of {name!r} is {within!r}: give the least and the largest value."
             )
@@ -299,8 +298,9 @@ def _split_constraints(
     if constraints is None or isinstance(constraints, Mapping):
         return dict(constraints or {}), []
     limits, linear = {}, []
-    for text in constraints:
-        parts = re.fullmatch(r"""\s*[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)""", str(text))
+    limit = r"""\s*(?!not\b|at_most\b)[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
+    for text in map(with_operators, constraints):
+        parts = re.fullmatch(limit, text)
         if parts and parts[1] not in parameters and not names_some(text, parameters):
             limits[parts[1]] = parts[2]
         else:
@@ -309,7 +309,7 @@ def _split_constraints(
 
 
 def _read_constraint(name: str, text: str) -> Outcome:
-    parts = re.fullmatch(r"\s*([<>])=?\s*(\S+)\s*", str(text))
+    parts = re.fullmatch(r"\s*([<>])=?\s*(\S+)\s*", with_operators(text))
     bound = float(to_numeric(parts[2], errors="coerce")) if parts else math.nan
     if parts is None or not math.isfinite(bound):
         raise ValueError(f"The constraint on {name!r} is {text!r}: write it as '<= 5' or '>= 5'.")
@@ -418,26 +418,11 @@ def read_study(
         >>> tables.sources["loss"]["monday"].Y.flatten().tolist()
         [-0.5, -0.2, -0.4]
     """
-    for name, table in {"history": history, "runs": runs, "candidates": candidates}.items():
-        if table is not None and not isinstance(table, DataFrame):
-            raise TypeError(
-                f"{name} is a {type(table).__name__}: give one DataFrame, as read_table returns."
-            )
+    check_arguments(locals())
     if history is not None and prior is not None:
         raise ValueError("Give either a history or a prior, not both.")
-    for argument, given in {"missing": missing, "rename": rename, "fixed": fixed}.items():
-        if not isinstance(given, Mapping | None):
-            raise TypeError(f"{argument} is {given!r}: give a dictionary with names as keys.")
     if run is not None and step is None:
         raise ValueError("run= is for learning curves: also name the column of steps by step=.")
-    for argument, column in {"task": task, "step": step, "run": run, "cost": cost}.items():
-        if not isinstance(column, Hashable):
-            raise TypeError(f"{argument} is {column!r}: name one column.")
-    for argument, switch in {"repeats": repeats, "robust": robust}.items():
-        if isinstance(switch, str):
-            raise TypeError(f"{argument} is {switch!r}: use True or False.")
-    if not isinstance(noise, str | Mapping | None):
-        raise TypeError(f"noise is {noise!r}: name the column of standard errors.")
     if history is not None:
         history = renamed(history, rename or {})
         if history.empty:
@@ -460,7 +445,7 @@ def read_study(
         known = concat([candidates, history], join="inner", ignore_index=True)  # skips None
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
-        space = guess_space(known, others)
+        space = guess_space(known, [name for name in others if name in known])
     if not isinstance(space, SearchSpace):
         raise TypeError(
             f"space is a {type(space).__name__}: give a SearchSpace, or None with candidates=."

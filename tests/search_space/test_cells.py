@@ -146,3 +146,18 @@ def test_excel_files(tmp_path, monkeypatch):
     monkeypatch.setattr(pd, "read_excel", lambda *_, **__: (_ for _ in ()).throw(ImportError))
     with pytest.raises(ValueError, match=r"which needs openpyxl: install"):
         read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "message"),
+    [
+        (None, TypeError, "The file is a NoneType: give the name"),
+        (pd.DataFrame(), TypeError, "The file is a DataFrame: give the name"),
+        ("bytes.csv", ValueError, "bytes.csv is no text file"),
+    ],
+)
+def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bytes.csv").write_bytes(b"\x89PNG\0\0")
+    with pytest.raises(kind, match=message):
+        read_table(path)

@@ -65,8 +65,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
     ("arguments", "kind", "message"),
     [
         ({"space": [LR]}, TypeError, "space is a list: give a SearchSpace"),
-        ({"history": "runs.csv"}, TypeError, "history is a str: give one DataFrame"),
-        ({"runs": [1]}, TypeError, "runs is a list"),
+        ({"history": "runs.csv"}, TypeError, "history is 'runs.csv': give one DataFrame"),
+        ({"runs": [1]}, TypeError, r"runs is \[1\]: give one"),
         ({"prior": 3}, ValueError, "Give either a history or a prior"),
         ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
         ({"n": 0}, ValueError, "n is 0"),
@@ -121,9 +121,31 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             "in '°F' in the fixed values",
         ),
         ({"noise": 2.0}, TypeError, "noise is 2.0: name the column"),
-        ({"outcome": None}, TypeError, "outcome is None: name the column"),
+        ({"outcome": None}, TypeError, "outcome is None: give a name"),
         ({"step": ["epoch"]}, TypeError, r"step is \['epoch'\]: name one column"),
         ({"repeats": "no"}, TypeError, "repeats is 'no': use True or False"),
+        ({"seed": "a"}, TypeError, "seed is 'a': give a whole number"),
+        ({"seed": None}, TypeError, "seed is None: give a whole number"),
+        ({"seed": 1.5}, TypeError, "seed is 1.5: give a whole number"),
+        ({"seed": -1}, ValueError, "seed is -1: give a whole number"),
+        ({"same_in_batch": 3}, TypeError, "same_in_batch is 3: give a name"),
+        ({"constraints": 3}, TypeError, "constraints is 3: give a list"),
+        ({"goal": 3}, TypeError, "goal is 3: give a list"),
+        ({"log": None}, TypeError, "log is None: use True or False"),
+        ({"progress": "no"}, TypeError, "progress is 'no'"),
+        ({"outcome_range": 3}, ValueError, "outcome_range of 'loss' is 3"),
+        ({"outcome_range": ("0", "1")}, ValueError, "outcome_range of 'loss' is"),
+        ({"runs": RUNS.assign(depth=pd.Timestamp("2020"))}, InputDataError, "not a number"),
+        (
+            {"history": HISTORY.assign(sem=np.inf), "noise": "sem"},
+            InputDataError,
+            "'sem' has inf in row 0 .*, which is no standard error",
+        ),
+        (
+            {"history": HISTORY.drop(columns="depth"), "missing": {"depth": "deep"}},
+            InputDataError,
+            "Parameter 'depth' is 'deep' in row 0, not a number",
+        ),
     ],
 )
 def test_errors_are_one_sentence(arguments, kind, message):
@@ -309,3 +331,34 @@ def test_tasks_that_agree_with_the_study_stay():
     old = pd.concat([grid.assign(task="A"), grid.assign(task="B")])
     tables = read_study(space, old, grid.head(4), "grade", "min")
     assert list(tables.sources["grade"]) == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing", "message"),
+    [
+        ({"loss": 5.0}, {}, "No old task has two different outcomes 'loss'"),
+        ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value outside of its range"),
+    ],
+)
+def test_histories_that_teach_little_give_a_warning(changes, missing, message, caplog):
+    read_study(SPACE, HISTORY.assign(**changes), missing=missing)
+    assert any(text.startswith(message) for text in caplog.messages)
+
+
+@pytest.mark.parametrize(("goal", "typo"), [("max", 600.0), ("min", -600.0)])
+def test_an_outcome_that_is_far_too_good_gives_a_warning(goal, typo, caplog):
+    history = HISTORY.assign(score=np.linspace(0, 100, len(HISTORY)))
+    runs = SPACE.sample(4, seed=0).assign(score=[60.0, 70.0, typo, 50.0])
+    read_study(SPACE, history, runs, "score", goal)
+    assert [text for text in caplog.messages if "far better" in text] == [
+        f"'score' has {typo:g}, far better than all other outcomes: correct the cell if it is wrong"
+    ]
+
+
+@pytest.mark.parametrize("is_rare", [True, False])
+def test_one_task_in_fractions_gives_a_warning(is_rare, caplog):
+    space = SearchSpace([FloatParameter("x", 0, 1)])
+    old = DataFrame({"task": [*"aaabbbccc"], "x": np.linspace(0, 1, 9), "y": [20.0, 50, 90] * 3})
+    old["y"] = old["y"].where((old["task"] == "b") != is_rare, old["y"] / 100)
+    from_dataframe(old, space, "y", "task")
+    assert any("fractions in task" in text and "'b'" in text for text in caplog.messages)

@@ -343,3 +343,14 @@ def test_the_cost_is_no_parameter_of_a_guessed_space():
     stock = pd.DataFrame({"x": np.linspace(0, 1, 9), "price": np.linspace(1, 9, 9)})
     row = suggest(None, None, candidates=stock, cost="price")
     assert list(row.columns[:2]) == ["x", "price"]
+
+
+@pytest.mark.parametrize("name", ["candidates", "fixed", "repeats", "cost", "n", "unknown"])
+def test_predict_refuses_arguments_without_effect(name):
+    with pytest.raises(TypeError, match=f"predict does not need {name}="):
+        predict(SPACE, HISTORY, None, HISTORY, **{name: None})
+
+
+def test_predict_needs_rows():
+    with pytest.raises(ValueError, match="no rows to predict"):
+        predict(SPACE, HISTORY, None, HISTORY[:0])
