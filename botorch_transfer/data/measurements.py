@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
-from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -251,9 +250,9 @@ def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
 
 def _parse(cell: Any) -> Cell:
     """Parses one cell."""
-    if isinstance(cell, Number | np.generic) or (np.ndim(cell) == 0 and isna(cell)):
+    cell = cell.isoformat() if hasattr(cell, "isoformat") and not isna(cell) else cell
+    if not isinstance(cell, str):
         return Cell("", cell)
-    cell = str(cell)
     bare = MARKS.sub("", cell.replace("−", "-"))
     word = _word(cell)
     tokens = {*word.split()}
@@ -380,11 +379,10 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
     best = np.sort(outcome.sign * others)
-    for i in (i for i in (-1, -2) if len(best) + i >= ENOUGH):
-        spread = np.ptp(best[len(best) // 20 : i])
-        if 0 < TOO_GOOD * spread < best[i] - best[i - 1]:
-            text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
-            logger.warning(text, outcome.name, outcome.sign * best[i])
+    spread = np.ptp(best[len(best) // 20 : -1]) if len(best) > ENOUGH else 0.0
+    if 0 < TOO_GOOD * spread < best[-1] - best[-2]:
+        text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
+        logger.warning(text, outcome.name, outcome.sign * best[-1])
 
 
 # ----------------------------------------------------------------------------------------- columns

@@ -46,8 +46,6 @@ class Parameter(ABC):
     def _problems(self) -> Iterator[str]:
         """Yields descriptions of invalid arguments; the constructor raises the first."""
         given = self.active_if
-        if not isinstance(self.name, str) or not self.name.strip():
-            yield "has a name that is no text: give the name of a column"
         is_full = isinstance(given, Mapping) and given and all(map(_as_tuple, given.values()))
         if given is not None and not is_full:
             yield f"has the active_if {given!r}: give a dictionary from parents to lists of values"
@@ -453,8 +451,6 @@ class _ListedParameter(Parameter):
             yield f"has the values {values!r}: give a list of values"
         if not values:
             yield "has no values: give at least one value"
-        if bad := [v for v in values if not isinstance(v, Hashable) or v is None or v != v]:
-            yield f"has the value {bad[0]!r}: give text or a number, and 'none' for empty cells"
         if twice := [value for value in values if values.count(value) > 1]:
             yield f"repeats the value {twice[0]!r}: list each value once"
 

@@ -50,7 +50,6 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("repeats changed robust progress", bool | np.bool_ | None, "use True or False"),
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
-    ("cache resume", str | PathLike | None, "name a file or a folder"),
     ("seed", Integral, "give a whole number of at least 0"),
 )
 
@@ -70,8 +69,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     """
     for names, kinds, remedy in ARGUMENTS:
         for name in given.keys() & names.split():
-            value = given[name]
-            is_right = isinstance(value, kinds)
+            is_right = isinstance(value := given[name], kinds)
             if not is_right or (name == "seed" and not 0 <= value < 2**62):
                 text = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
                 raise (ValueError if is_right else TypeError)(f"{name} is {text}: {remedy}.")
@@ -436,7 +434,6 @@ class SearchSpace:
         """
         if not isinstance(n, Integral) or n < 0:
             raise ValueError(f"n is {n!r}: give a whole number of configurations.")
-        check_arguments({"seed": seed})
         rng = np.random.default_rng(seed)
         unit = np.hstack([parameter.sample(n, rng) for parameter in self.parameters])
         return self.decode(torch.from_numpy(unit))

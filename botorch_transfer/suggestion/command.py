@@ -156,7 +156,6 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _backtest(options: argparse.Namespace) -> None:
-    _check_output(options, options.resume)
     space = SearchSpace.from_json(options.space)
     history = _history(options.history, _choices(space))
     given = _named(options, "outcome", "models", "seed", "resume", "progress")

@@ -144,8 +144,7 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         equals = re.search(r"(?<![<>=!])=(?!=)", QUOTED.sub("", text))
         problem = "has = in place of ==" if equals else "is not a linear comparison of parameters"
         if isinstance(error, KeyError):
-            name = error.args[0]
-            problem = f"names {name!r}, which is no parameter{hint(name, space.columns)}"
+            problem = f"names {error.args[0]!r}, no parameter{hint(error.args[0], space.columns)}"
         raise ValueError(
             f"The constraint {text!r} {problem}: write it as 'a + 2 * b <= 1', with <=, >= or ==, "
             "or combine comparisons by and, or, not and at_most(2, a, b). Put values of choices, "

@@ -348,7 +348,6 @@ def predict(
         >>> bool(table["predicted_5"][0] >= 0)
         True
     """
-    check_arguments(locals())
     known = signature(read_study).parameters.keys() - {"fixed", "repeats"}
     known -= {"candidates", "cost"} if space is not None else set()
     if useless := options.keys() - known:
