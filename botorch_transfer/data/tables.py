@@ -554,9 +554,7 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
 def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
     """Warns of constant outcomes, and of one task in fractions where others are in per cent."""
     if tasks and all(len(data.Y.unique()) < 2 for data in tasks.values()):
-        logger.warning(
-            "No old task has two different outcomes %r: it teaches nothing", outcome.name
-        )
+        logger.warning("Each old task has one value of %r only: nothing to learn", outcome.name)
     tops = {name: float((outcome.sign * data.Y).max()) for name, data in tasks.items()}
     small = [name for name, top in tops.items() if 0.1 < top <= 1]
     large = [name for name, top in tops.items() if 10 < top <= 100]

@@ -166,8 +166,8 @@ def read_numbers(column: Series) -> Array:
     """Reads a column as ``n`` float64 numbers; raises an error for missing values and text."""
     column = read_values(column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    bad = np.isnan(numbers) | (column.dtype.kind in "cMm")
-    refuse_where(bad, column, "not a number: correct the cell, or empty it")
+    bad, problem = column.dtype.kind in "cMm", "not a number: correct the cell, or empty it"
+    refuse_where(np.isnan(numbers) | bad, column, problem)
     return numbers
 
 

@@ -71,8 +71,8 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         for name in given.keys() & names.split():
             is_right = isinstance(value := given[name], kinds)
             if not is_right or (name == "seed" and not 0 <= value < 2**62):
-                text = repr(value) if len(repr(value)) < 80 else f"a {type(value).__name__}"
-                raise (ValueError if is_right else TypeError)(f"{name} is {text}: {remedy}.")
+                kind = ValueError if is_right else TypeError
+                raise kind(f"{name} is {' '.join(repr(value).split())[:60]}: {remedy}.")
 
 
 def check_table(frame: DataFrame, columns: Collection[Any]) -> None:

@@ -204,8 +204,7 @@ def backtest(
     usual = [getattr(named_model(None), "__name__", ""), SORTED]
     names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
     made = {name: named_model(name) for name in names}
-    known = given.keys() & signature(read_study).parameters
-    tables = read_study(**{name: given[name] for name in known})
+    tables = read_study(**{n: given[n] for n in signature(read_study).parameters if n in given})
     if len(tables.outcomes) > 1:
         raise ValueError("A backtest has one outcome: name one, and omit limits of other outcomes.")
     (target,), rng = tables.outcomes, np.random.default_rng(seed)

@@ -348,9 +348,8 @@ def predict(
         >>> bool(table["predicted_5"][0] >= 0)
         True
     """
-    known = signature(read_study).parameters.keys() - {"fixed", "repeats"}
-    known -= {"candidates", "cost"} if space is not None else set()
-    if useless := options.keys() - known:
+    spare = {"fixed", "repeats", *(() if space is None else ("candidates", "cost"))}
+    if useless := options.keys() - (signature(read_study).parameters.keys() - spare):
         raise TypeError(f"predict does not need {min(useless)}=: leave it out.")
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):

@@ -65,7 +65,7 @@ def test_failed_runs_are_dropped_and_counted(caplog):
     assert datasets["a"].Y.tolist() == [[0.4]]
     assert caplog.messages == [
         "3 of 5 runs have no finite outcome 'accuracy': left out",
-        "No old task has two different outcomes 'accuracy': it teaches nothing",
+        "Each old task has one value of 'accuracy' only: nothing to learn",
     ]
 
 
