@@ -34,6 +34,7 @@ from botorch_transfer.optuna import TransferPruner, TransferSampler
 from botorch_transfer.optuna.history import value_of
 from botorch_transfer.search_space import SearchSpace
 
+#: The five tasks of `stopping`. The rules of `TransferPruner` were chosen on other tasks.
 TASKS = (
     "modechoice_car",
     "wine_second_cultivar",
@@ -41,11 +42,10 @@ TASKS = (
     "diabetes_above_median",
     "digits_3_vs_8",
 )
-"""The five tasks of `stopping`. The rules of `TransferPruner` were chosen on other tasks."""
 
 SHARES = (0.1, 0.25, 0.5)
+#: Number of partial curves that are predicted together; number of complete runs of the new task.
 GROUP, OWN = 4, 5
-"""Number of partial curves that are predicted together; number of complete runs of the new task."""
 
 
 def family(task: str) -> str:

@@ -162,8 +162,8 @@ def entropy_search(build: Build, acquisition: Any) -> None:
     optimized(acquisition(model, **found), options={"maxiter": 20})
 
 
+#: Composite objective of two outcomes.
 MINUS_SQUARE = GenericMCObjective(lambda samples, X: -samples.square().sum(dim=-1))
-"""Composite objective of two outcomes."""
 
 
 def evolution(build: Build) -> None:

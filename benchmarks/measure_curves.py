@@ -26,11 +26,11 @@ from benchmarks.measure_history import GZIP
 from botorch_transfer import IntegerParameter, OrdinalParameter
 from botorch_transfer.datasets import tuning_search_space
 
+#: Number of epochs of the MLP, number of boosting stages, and number of stages per curve step.
 EPOCHS, STAGES, EVERY = 30, 80, 2
-"""Number of epochs of the MLP, number of boosting stages, and number of stages per curve step."""
 
+#: Number of configurations per task: the first configurations of the task's Sobol sequence.
 CONFIGS = {"mlp": 40, "gbm": 20}
-"""Number of configurations per task: the first configurations of the task's Sobol sequence."""
 
 
 def curve(space: str, task: str, config: Config) -> dict[int, float]:

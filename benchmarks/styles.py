@@ -30,6 +30,7 @@ class Style(NamedTuple):
     marker: str
 
 
+#: Style of each method, by its name in the papers (the ``label`` of a model).
 STYLES: dict[str, Style] = {
     "ScaML-GP": Style(BLUE, "-", "o"),
     "ScaML-GP, joint": Style(BLUE, "--", "8"),
@@ -63,7 +64,6 @@ STYLES: dict[str, Style] = {
     "portfolio": Style(SKY, "-.", "2"),
     "portfolio, then plain GP": Style(GREEN, "--", "3"),
 }
-"""Style of each method, by its name in the papers (the ``label`` of a model)."""
 
 
 def style_of(method: str | type) -> Style:

@@ -15,6 +15,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 
+#: Finds what does not fit into its box.
 CUT_OFF = """(() => {
   const whole = document.documentElement, width = whole.clientWidth, found = [];
   if (whole.scrollWidth > width) found.push("the page is wider than the window");
@@ -33,7 +34,6 @@ CUT_OFF = """(() => {
   }
   return found;
 })()"""
-"""Finds what does not fit into its box."""
 
 
 class Browser:

@@ -44,20 +44,20 @@ def usable_accelerator() -> Iterator[str]:
         yield name
 
 
+#: Where the families of tasks draw their data.
 DEVICE = "cpu"
-"""Where the families of tasks draw their data."""
 
 _session = ExitStack()
 if os.environ.get("TEST_DEVICE") == "accelerator":
     DEVICE = _session.enter_context(usable_accelerator())
 
 
+#: The tests of the contract that fail on an accelerator, each with the reason.
 FAILING = {
     "test_optimal_samples_for_entropy_search": (
         "BoTorch's optimize_posterior_samples draws its candidates on the CPU"
     )
 }
-"""The tests of the contract that fail on an accelerator, each with the reason."""
 
 
 def waits(run: Callable[[], object]) -> Counter[str]:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tests.devices import DEVICE
 
+#: The family's units: far from standardized, so that a slip of units shows.
 OFFSET, SCALE = 50.0, 10.0
-"""The family's units: far from standardized, so that a slip of units shows."""
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,14 @@ from torch import Tensor
 from torch.utils import backend_registration
 
 NAME = "sim"
+#: The minor version of PyTorch that this was tested with; what it uses of it is not stable.
 TESTED_VERSION = "2.13"
-"""The minor version of PyTorch that this was tested with; what it uses of it is not stable."""
 
+#: How often a GPU would have made the CPU wait, by reason.
 waits: Counter[str] = Counter()
-"""How often a GPU would have made the CPU wait, by reason."""
 
+#: How many operations would have launched kernels, some of them several, by operation.
 launches: Counter[str] = Counter()
-"""How many operations would have launched kernels, some of them several, by operation."""
 
 _HOST = torch.device("cpu")
 _aten = torch.ops.aten

@@ -13,6 +13,7 @@ from botorch_transfer import _botorch
 
 ROOT = Path(botorch_transfer.__file__).parent
 
+#: The arguments that we pass.
 SIGNATURES = {
     "fit_fallback": ["mll", "closure", "optimizer", "closure_kwargs", "optimizer_kwargs"],
     "draw_kernel_feature_paths_fallback": [
@@ -23,15 +24,14 @@ SIGNATURES = {
         "num_features",
     ],
 }
-"""The arguments that we pass."""
 
+#: Private methods that we override, with their arguments.
 OVERRIDDEN = {
     (SingleTaskGP, "_set_transformed_inputs"): [],
     (SingleTaskGP, "_revert_to_original_inputs"): [],
     (SingleTaskGP, "_restore_targets_and_noise"): ["Y", "Yvar", "strict"],
     (SingleTaskGP, "_apply_noise"): ["X", "mvn", "observation_noise"],
 }
-"""Private methods that we override, with their arguments."""
 
 
 def arguments(function) -> list[str]:

@@ -32,6 +32,7 @@ NOT_BELOW = {
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
 }
+#: Concrete classes that have subclasses; no further ones.
 CONCRETE_BASES = {
     "ConditionedHierarchy",
     "DerivedNoise",
@@ -40,10 +41,9 @@ CONCRETE_BASES = {
     "MAPOptions",
     "TaskFamily",
 }
-"""Concrete classes that have subclasses; no further ones."""
 
+#: Files that ask objects of other packages, or of any of several kinds, for an attribute.
 HASATTR = {"ax/model_inputs", "average/base", "model", "plotting"}
-"""Files that ask objects of other packages, or of any of several kinds, for an attribute."""
 
 
 @cache

@@ -32,6 +32,7 @@ from botorch_transfer.gp.stationary import stationary_function
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
+#: What examples need not import: PyTorch, GPyTorch, BoTorch, and the names of this package.
 PREPARED = {
     "torch": torch,
     "fit_gpytorch_mll": fit_gpytorch_mll,
@@ -47,7 +48,6 @@ PREPARED = {
     **{name: getattr(pretraining, name) for name in pretraining.__all__},
     **{name: getattr(botorch_transfer, name) for name in botorch_transfer.__all__},
 }
-"""What examples need not import: PyTorch, GPyTorch, BoTorch, and the names of this package."""
 
 
 @cache

@@ -49,8 +49,8 @@ SLOW: dict[str, Method] = {
     "OpenBox RGPE": External("openbox_tlbo:Rgpe", "openbox"),
     "OpenBox TOPO": External("openbox_tlbo:Topo", "openbox"),
 }
+#: Suites, methods and evaluations.
 DESIGNS = {"fast": (SUITES, FAST, 25), "slow": (SMALL, SLOW, 6)}
-"""Suites, methods and evaluations."""
 UNUSED = ["observed", "x", "suggest_seconds", "evaluate_seconds", "worst", "z", "covered"]
 
 

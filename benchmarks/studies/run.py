@@ -24,10 +24,10 @@ from benchmarks.studies.problems import UNKNOWN, PoolProblem, Problem, ProblemSo
 from botorch_transfer import __version__
 
 PACKAGES = ("botorch", "gpytorch", "torch")
+#: The numbers of points after which predictions are compared with all other outcomes of a pool.
 CALIBRATED_AT = (0, 1, 2, 5, 10, 20)
-"""The numbers of points after which predictions are compared with all other outcomes of a pool."""
+#: Half the width of a 90 % band, in standard deviations.
 BAND = math.sqrt(2) * float(torch.erfinv(torch.tensor(0.9, dtype=torch.double)))
-"""Half the width of a 90 % band, in standard deviations."""
 
 Record = dict[str, Any]
 

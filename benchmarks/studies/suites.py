@@ -19,17 +19,17 @@ from benchmarks.studies.problems import PoolProblem
 from benchmarks.tables import TREATMENTS, Treatment, read_shared, read_shipped
 from botorch_transfer.memo import content_key
 
+#: Inputs, and outcomes to be maximized.
 Rows = tuple[np.ndarray, np.ndarray]
-"""Inputs, and outcomes to be maximized."""
+#: Turns the outcomes of a source task into misleading ones.
 Spoil = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-"""Turns the outcomes of a source task into misleading ones."""
 
 MAX_ROWS, POOL_SIZE, MIN_ROWS = 2000, 1000, 26
+#: The share of a task's worst outcomes that are raised to the best of them.
 CLIPPED = 0.05
-"""The share of a task's worst outcomes that are raised to the best of them."""
 MAX_TARGETS = 16
+#: What the names of the package's own tables begin with.
 SHIPPED_TABLE = "shipped: "
-"""What the names of the package's own tables begin with."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +84,19 @@ VALIDATION = (
     Suite("pmlb_rf", "pmlb/RandomForestClassifier", 10, 30),
     Suite("pmlb_dt", "pmlb/DecisionTreeClassifier", 10, 30),
 )
+#: Shared grids, heavy-tailed outcomes, and much history that really misleads.
 HEAVY_TAILS = (
     Suite("nodejs", "nodejs", 10, 40),
     Suite("lingeling", "lingeling", 10, 40),
     Suite("gcc", "gcc", 10, 40),
 )
-"""Shared grids, heavy-tailed outcomes, and much history that really misleads."""
 SHIPPED = tuple(
     Suite(f"shipped_{space}", f"{SHIPPED_TABLE}{space}", 10, 30)
     for space in ("svm", "gbm", "mlp", "forest")
 )
 _BY_NAME = {suite.name: suite for suite in (*TUNING, *VALIDATION)}
+#: Two suites for tuning, two for validation, whose pools 25 evaluations do not nearly exhaust.
 MANY_ROWS = ("svm", "mlp", "rnn", "rf")
-"""Two suites for tuning, two for validation, whose pools 25 evaluations do not nearly exhaust."""
 FEW_SOURCES = tuple(
     replace(_BY_NAME[name], name=f"{name}_{number}", num_sources=number)
     for name in MANY_ROWS

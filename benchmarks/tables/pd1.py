@@ -24,6 +24,7 @@ from botorch_transfer import FloatParameter, SearchSpace
 
 logger = logging.getLogger(__name__)
 
+#: The paper's ranges and warpings, Table 4.
 PD1_SPACE = SearchSpace(
     [
         FloatParameter("hps.lr_hparams.initial_value", 1e-5, 10.0, log=True),
@@ -32,7 +33,6 @@ PD1_SPACE = SearchSpace(
         FloatParameter("hps.lr_hparams.decay_steps_factor", 0.01, 0.99),
     ]
 )
-"""The paper's ranges and warpings, Table 4."""
 
 TINY = 1e-10  # a perfect error rate has a logarithm, too
 ROWS_AT_A_TIME = 2_000  # learning curves fill the memory otherwise

@@ -19,8 +19,8 @@ import pandas as pd
 from benchmarks.tables.table import Failed, Goal, Table, make_table
 from botorch_transfer import SearchSpace
 
+#: The column that a reader adds to the frame: outcomes as they are modelled, but for the sign.
 OUTCOME = "outcome"
-"""The column that a reader adds to the frame: outcomes as they are modelled, but for the sign."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Treatment:
     missing: float | None = None
 
 
+#: How the tables are treated that need it; `fcnet_relu` is a part of `fcnet`.
 TREATMENTS: dict[str, Treatment] = {
     # Errors range over five orders of magnitude.
     "fcnet": Treatment(log=True),
@@ -58,7 +59,6 @@ TREATMENTS: dict[str, Treatment] = {
     # An element that isn't on a plate has the fraction zero.
     "oer_plates": Treatment(missing=0.0),
 }
-"""How the tables are treated that need it; `fcnet_relu` is a part of `fcnet`."""
 
 _FILES = {"fcnet_relu": "fcnet"}
 _RANGE_IN_WORDS = re.compile(r"1-\w+ log-uniform ([\d.e+-]+?)\.\.([\d.e+-]+)")

@@ -20,8 +20,8 @@ from benchmarks.timing.measure import (
 from benchmarks.timing.tasks import random_tasks
 from botorch_transfer.models import ScaMLGP
 
+#: How much more memory, and time, each may take.
 MOMENTS, DRAW, BACKWARD = (2.0, 2.0), (2.0, 3.0), (3.0, 3.0)
-"""How much more memory, and time, each may take."""
 
 
 class Cost(NamedTuple):

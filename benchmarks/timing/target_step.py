@@ -37,8 +37,8 @@ from botorch_transfer.prior import TransferPrior
 
 FIT, STEP, STEP_OF_AVERAGES = 0.5, 1.5, 1.25
 
+#: The numbers of target points of the default's step.
 AVERAGE_POINTS = (10, 20)
-"""The numbers of target points of the default's step."""
 
 Build = Callable[[torch.Tensor, torch.Tensor], Any]
 

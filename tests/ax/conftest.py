@@ -30,12 +30,12 @@ from tests.devices import DEVICE
 logging.getLogger("ax").setLevel(logging.ERROR)
 
 FEW = {"num_restarts": 2, "raw_samples": 32}
+#: Optimizer options; Ax's optimizers of discrete spaces know no ``maxiter``.
 FAST = {**FEW, "options": {"maxiter": 10}}
-"""Optimizer options; Ax's optimizers of discrete spaces know no ``maxiter``."""
 
 BRIEF = {"num_restarts": 1, "raw_samples": 16}
+#: The same for tests that are about other things than how good a suggestion is.
 BRIEFEST = {**BRIEF, "options": {"maxiter": 3}}
-"""The same for tests that are about other things than how good a suggestion is."""
 
 Space = list[RangeParameterConfig | ChoiceParameterConfig | DerivedParameterConfig]
 

@@ -313,6 +313,7 @@ def test_discrete_spaces_are_tried_out(make_client):
     assert sorted(tried) == [(n, k) for n in (1, 2, 3) for k in "xy"]
 
 
+#: A model of each kind of prior; the contract tests ask all for posteriors without a point.
 KINDS = [
     "ScaMLGP",
     "SequentialHierarchicalGP",
@@ -321,7 +322,6 @@ KINDS = [
     "RankWeightedGP",
     "GuardedTransferGP",
 ]
-"""A model of each kind of prior; the contract tests ask all for posteriors without a point."""
 
 
 @pytest.mark.filterwarnings("ignore:The effective sample size is only")

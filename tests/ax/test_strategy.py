@@ -207,8 +207,8 @@ def log_step(client: Any) -> tuple[float, float]:
     return C, gamma
 
 
+#: With the default hyperpriors, a second point on so smooth a loss also explores.
 PAPER = {"hyperparameters": "paper"}
-"""With the default hyperpriors, a second point on so smooth a loss also explores."""
 
 
 def test_a_sum_of_metrics(make_client, runs):

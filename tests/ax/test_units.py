@@ -14,8 +14,8 @@ from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory, moments_of
 
 Columns = dict[str, list[float]]
+#: Old outcomes with the mean 10 and the standard deviation 2.
 KNOWN = {"loss": [8.0, 10.0, 12.0]}
-"""Old outcomes with the mean 10 and the standard deviation 2."""
 
 
 def _data(columns: Columns) -> ExperimentData:

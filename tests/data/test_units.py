@@ -19,6 +19,7 @@ from botorch_transfer.search_space import (
 from botorch_transfer.suggestion import read_study
 from tests.suggestion.brief_search import brief_search
 
+#: Of each column the range, whether it is logarithmic, and wrong units: factors and offsets.
 COLUMNS = {
     "temperature": (20, 120, False, ((1, 273.15), (1.8, 32))),
     "time": (5, 120, False, ((60, 0), (1 / 60, 0))),
@@ -28,7 +29,6 @@ COLUMNS = {
     "kelvin": (280, 400, False, ((1, -273.15),)),
     "speed": (100, 1500, False, ((1 / 60, 0),)),
 }
-"""Of each column the range, whether it is logarithmic, and wrong units: factors and offsets."""
 
 
 def random_table(rng: np.random.Generator) -> tuple[pd.DataFrame, SearchSpace]:

@@ -191,8 +191,8 @@ def test_objective_on_a_device(device: str) -> None:
 
 
 FITTED = padded(draw_data([12, 5, 9, 1, 12, 7], known_noise=[1]))
+#: As ``chunk_elements``: a chunk for every task, and its starts one after another.
 ONE_BY_ONE = 1
-"""As ``chunk_elements``: a chunk for every task, and its starts one after another."""
 
 
 @pytest.fixture(autouse=True)

@@ -105,8 +105,8 @@ def test_second_derivatives_are_the_models(kind) -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
 
 
+#: Shapes of further inputs, of their outcomes, and of the points of predictions without inputs.
 FANTASIES = [((1, 2), (3, 1), (3, 4)), ((2, 2, 2), (3, 2, 2), (2, 4)), ((3, 1, 2), (3, 1), (4,))]
-"""Shapes of further inputs, of their outcomes, and of the points of predictions without inputs."""
 
 
 @pytest.mark.parametrize("noise", [None, 0.01])

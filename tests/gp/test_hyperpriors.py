@@ -35,11 +35,11 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+#: Hyperpriors of lengthscale and outputscale, their starts, and the largest noise.
 DEFAULTS = {
     "source": (GammaPrior, (3.0, 6.0), GammaPrior, (2.0, 0.15), (0.5, 1.0), 10.0),
     "residual": (LogNormalPrior, (0.5, 1.5), LogNormalPrior, (-2.0, 3.0), (1.0, 0.1), 1e-2),
 }
-"""Hyperpriors of lengthscale and outputscale, their starts, and the largest noise."""
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from botorch_transfer.hierarchy.prior import (
 from botorch_transfer.prior import Observations
 from tests.gp.padded import Task, draw_tasks, points
 
+#: Ragged sizes of 1, 2 and 5 source tasks.
 SIZES = ((7,), (6, 4), (5, 1, 7, 3, 6))
-"""Ragged sizes of 1, 2 and 5 source tasks."""
 
 
 @dataclass(frozen=True)

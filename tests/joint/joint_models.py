@@ -23,8 +23,8 @@ MODELS = {
     "HGP": (JointHierarchicalGP, {}),
     "ScaML": (JointScaMLGP, {}),
 }
+#: Sources that are factorized together, and independent ones: for what no more depends on.
 BLOCKS = ("HGP", "ScaML")
-"""Sources that are factorized together, and independent ones: for what no more depends on."""
 
 
 def sources(num_tasks, noise="inferred"):

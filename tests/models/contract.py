@@ -166,8 +166,8 @@ class ModelCase:
         return twin
 
 
+#: A search space that is not the unit cube.
 RAW_BOUNDS = ShiftedSines().tensor([[-5.0, 100.0], [5.0, 300.0]])
-"""A search space that is not the unit cube."""
 
 
 def to_raw(X: Tensor) -> Tensor:
@@ -258,12 +258,12 @@ def in_users_units(model: Any, posterior: Any) -> Any:
     return posterior if transform is None else transform.untransform_posterior(posterior)
 
 
+#: Arguments of a fit that leaves the starting values, for tests of what comes after it.
 BRIEFLY: dict[str, Any] = {"num_restarts": 0, "optimizer_kwargs": {"options": {"maxiter": 10}}}
-"""Arguments of a fit that leaves the starting values, for tests of what comes after it."""
 
 
+#: Arguments of ``optimize_acqf``, for tests that it runs through.
 BUDGET: dict[str, Any] = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 2}}
-"""Arguments of ``optimize_acqf``, for tests that it runs through."""
 
 
 def bounds(family: ShiftedSines = ShiftedSines()) -> Tensor:  # noqa: B008
@@ -420,12 +420,12 @@ def where(condition: Callable[[ModelCase], bool]) -> pytest.MarkDecorator:
     )
 
 
+#: Parametrizes a test by all cases, siblings too.
 on_every_model = where(lambda case: True)
-"""Parametrizes a test by all cases, siblings too."""
 
 
+#: Parametrizes a test by the cases that differ in more than a formula.
 on_every_kind_of_fit = where(lambda case: not case.sibling or case.fit_only)
-"""Parametrizes a test by the cases that differ in more than a formula."""
 
 
 def variants(

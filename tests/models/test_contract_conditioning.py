@@ -17,8 +17,8 @@ from tests.models.contract import (
 
 FAMILY = ShiftedSines()
 TEST_X = FAMILY.inputs(5, seed=31)
+#: A known noise variance, in the user's units.
 YVAR = 0.7
-"""A known noise variance, in the user's units."""
 
 
 def build(case, n, known_noise=False):

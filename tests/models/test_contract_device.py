@@ -251,8 +251,8 @@ def waits_of_a_fit(model):
     return {"fit": waits(loss).total(), "step of a fit": step - 2 * len(parameters)}
 
 
+#: How many times as often a model may wait as a ``SingleTaskGP``.
 MOST = {"posterior": 4, "acquisition": 4, "fit": 3, "step of a fit": 3}
-"""How many times as often a model may wait as a ``SingleTaskGP``."""
 
 
 # Joint models share what HGP does with tasks, and TransferGP does what its members do; what is

@@ -39,9 +39,8 @@ NUM_PATHS = torch.Size([1500])
 
 CLASSES = [RankWeightedGP, TwoStageTransferGP]
 
+#: Of the three sources, and the target's own GP last.
 SHARES = [[0.5, 0.2, 0.1, 0.2], [0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0]]
-
-"""Of the three sources, and the target's own GP last."""
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,7 @@ def predict(model):
     return function
 
 
+#: Histories, numbers of target points, and whether their noise is known.
 CASES = [
     ("one source", 7, True),
     ("ragged", 0, False),
@@ -76,7 +77,6 @@ CASES = [
     ("known noise of some", 2, True),
     ("repeated points", 7, False),
 ]
-"""Histories, numbers of target points, and whether their noise is known."""
 
 
 @pytest.mark.parametrize(("name", "n", "known_noise"), CASES)

@@ -451,8 +451,8 @@ def test_runs_off_the_levels_count_and_suggestions_are_on_them(parameter, with_o
 
 # --------------------------------------------------------------------------------- random tables
 
+#: How many random tables are tried: few in the suite; 300 before a release.
 EXAMPLES = int(os.environ.get("BAD_OUTCOMES_EXAMPLES", "12"))
-"""How many random tables are tried: few in the suite; 300 before a release."""
 
 NUMBERS = st.one_of(st.floats(-3, 3).map(lambda number: round(number, 3)), st.integers(0, 100))
 CELLS = st.one_of(
@@ -471,8 +471,8 @@ CELLS = st.one_of(
 )
 FEWER = st.one_of(NUMBERS, NUMBERS, NUMBERS, CELLS)
 ERRORS = st.sampled_from([0.1, 0.5, "0.2", 0.0, NAN, "", 1e-3, 300.0, "~0.1", "?", np.inf])
+#: Cells that are refused.
 WRONG = {"y": ["1,5", "12 or 13", "±2"], "sem": [-0.1, 1e-200]}
-"""Cells that are refused."""
 STATES = st.sampled_from(["ok", "COMPLETE", "FAIL", "crash", "running", "abandoned", "blue", None])
 
 
@@ -525,13 +525,13 @@ def studies(draw: st.DrawFn) -> tuple[SearchSpace, DataFrame | None, DataFrame, 
     return space, old, runs, options
 
 
+#: What may be wrong with a table; the sentences name the remedy, too.
 REFUSALS = [
     r"In the (history|runs): The column '(y|w)' has .* in row \d+.*, which has digits and",
     r"In the (history|runs): The column 'sem' has .* in row \d+.*, which is no standard error",
     r"(In the runs: )?The column '(y|w)' has .* in row \d+.*, which has no logarithm",
     r"No run has a finite outcome in the column '(y|w)'",
 ]
-"""What may be wrong with a table; the sentences name the remedy, too."""
 
 
 @settings(max_examples=EXAMPLES)

@@ -167,6 +167,7 @@ MIXED = SearchSpace(
     ]
 )
 
+#: Each holds where a is 0.3, k is 2, lr is 0.01, c is x, p and r are 0.5, and the rest is 0.
 TEXTS = [
     "not (c == 'y' and k > 4)",
     "not (k > 3 or c in ['y', 'z'])",
@@ -186,7 +187,6 @@ TEXTS = [
     "at_most(2, p, q, r, s)",
     'at_most(1, b, "class")',
 ]
-"""Each holds where a is 0.3, k is 2, lr is 0.01, c is x, p and r are 0.5, and the rest is 0."""
 
 
 def holds(text: str, frame: pd.DataFrame) -> pd.Series:

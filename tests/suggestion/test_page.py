@@ -50,6 +50,7 @@ def told(page):
     return json.loads(found[1])
 
 
+#: A model of each kind of prior and of average.
 KINDS = [
     "TransferGP",
     "GuardedTransferGP",
@@ -60,7 +61,6 @@ KINDS = [
     "PretrainedGP",
     "FullyBayesianHyperpriorGP",
 ]
-"""A model of each kind of prior and of average."""
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -16,9 +16,9 @@ from torch import Tensor
 from botorch_transfer import TransferGP
 from botorch_transfer.acquisition import AveragedImprovement
 
+#: Builds the acquisition of a fitted model, the `n x 1` values so far, and the `N x d` points that
+#: its values may be compared on.
 Acquire = Callable[[SingleTaskGP, Tensor, Tensor], AcquisitionFunction]
-"""Builds the acquisition of a fitted model, the `n x 1` values so far, and the `N x d` points that
-its values may be compared on."""
 
 PRIOR_BETA = 9.0  # three standard deviations, as in ScaML-GP's and the hierarchical models' papers
 PI_MARGIN = 0.1  # HyperBO's, in units of the outcomes' standard deviation
@@ -68,9 +68,9 @@ def _scale(model: SingleTaskGP) -> Tensor:
     return (high - low).detach()
 
 
+#: Those that a study may use for all models; `"paper"` stands for each paper's own.
 COMMON: dict[str, Acquire] = {
     "log_ei": log_ei_or_ucb,
     "mean_log_ei": log_ei_or_mean,
     "ucb": upper_bound,
 }
-"""Those that a study may use for all models; `"paper"` stands for each paper's own."""

@@ -23,8 +23,8 @@ from benchmarks.studies.problems import Problem, RowsProblem, named_seed
 from botorch_transfer.data import as_datasets
 
 ROOT = Path(__file__).parents[3]
+#: The folder of the virtual environments, one a requirement file of `benchmarks/rivals`.
 ENVIRONMENTS = Path("out/environments").absolute()
-"""The folder of the virtual environments, one a requirement file of `benchmarks/rivals`."""
 
 
 @dataclass
@@ -42,8 +42,8 @@ class External:
     environment: str = ""
     initial_design: bool = False
     limit: float = 1800.0
+    #: The processor time of all answers.
     seconds: ClassVar[float] = 0.0
-    """The processor time of all answers."""
     _processes: ClassVar[dict[str, Popen[str]]] = {}
     _case: tuple[Problem, TemporaryDirectory[str]] | None = field(default=None, init=False)
 

@@ -21,8 +21,8 @@ from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import FEW_OUTCOMES, limit_outcomes, robust_limit
 from botorch_transfer.suggestion.reading import typical_depth
 
+#: Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task.
 PRETRAINING_STEPS = 500
-"""Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task."""
 
 _priors = Memo(size=64)
 

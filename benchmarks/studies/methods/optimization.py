@@ -51,14 +51,14 @@ class Fitting:
         return options
 
 
+#: The models' own defaults at every step.
 THOROUGH = Fitting()
-"""The models' own defaults at every step."""
 
+#: For studies on few cores: at each of the first five points, then at 7, 9, 12, 15, 19, ...
 THRIFTY = Fitting(num_restarts=1, max_iterations=60, growth=1.25)
-"""For studies on few cores: at each of the first five points, then at 7, 9, 12, 15, 19, ..."""
 
+#: The same for models that fit the source tasks' hyperparameters, too: at 1, 2, 4, 8, 16, ...
 THRIFTY_JOINT = Fitting(num_restarts=0, max_iterations=40, growth=2.0, warm=True)
-"""The same for models that fit the source tasks' hyperparameters, too: at 1, 2, 4, 8, 16, ..."""
 
 
 @dataclass
@@ -79,8 +79,8 @@ class BayesianOptimization:
     initial_design: bool
     fitting: Fitting = THOROUGH
     settings: str = ""
+    #: The model of the last suggestion.
     fitted: SingleTaskGP | None = field(default=None, init=False, repr=False, compare=False)
-    """The model of the last suggestion."""
     _last: _Fit | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class Model:
         return THRIFTY_JOINT if self.joint else THRIFTY
 
 
+#: Models by the methods' names in the papers.
 MODELS: dict[str, Model] = {
     "ScaML-GP": Model(transfer(ScaMLGP), upper_bound),
     "plain GP": Model(plain_gp, log_ei_or_ucb, initial_design=True),
@@ -114,18 +115,17 @@ MODELS: dict[str, Model] = {
     "MPHD": Model(learned_hyperprior, probability_of_improvement, initial_design=True),
     "multi-task GP": Model(multi_task_gp, log_ei_or_ucb, initial_design=True),
 }
-"""Models by the methods' names in the papers."""
 
+#: Methods that are no model with an acquisition function.
 OTHERS: dict[str, Method] = {
     "best of history": HistoryReplay(),
     "random search": RandomSearch(),
     "sorted": SortedRows(),
     "portfolio": Portfolio(),
 }
-"""Methods that are no model with an acquisition function."""
 
+#: Methods that choose the first points for a plain GP.
 OPENINGS = {f"{name}, then plain GP": name for name in ("sorted", "portfolio")}
-"""Methods that choose the first points for a plain GP."""
 
 
 def methods(

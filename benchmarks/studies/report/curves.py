@@ -15,8 +15,8 @@ from benchmarks.styles import style_of
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.8
 MAX_COLUMNS = 3
+#: Of more problems there is no panel for each.
 MAX_PROBLEMS = 8
-"""Of more problems there is no panel for each."""
 DPI = 110
 FLOOR = 1e-3  # of a panel's largest regret: a logarithmic axis has no zero
 
