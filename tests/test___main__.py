@@ -362,7 +362,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         (
             [*COMMAND, "--outcome", "logloss"],
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
-            "'log_loss'): name an existing column by --outcome.\n",
+            "'log_loss'): name an existing column by --outcome. Its columns are ",
         ),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),

@@ -40,7 +40,7 @@ def prior_model(sign: float = 1.0) -> ScaMLGP:
 def test_weights_are_a_row_for_each_objective():
     model, weights = prior_model(), torch.ones(1, dtype=torch.double)
     for make in (PriorUpperConfidenceBound, lambda m, w: noisy_improvement(m, w, X)):
-        with pytest.raises(ValueError, match="with a row of outcome weights for each objective"):
+        with pytest.raises(ValueError, match="with one row for each objective"):
             make(model, weights)
 
 

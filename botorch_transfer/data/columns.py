@@ -93,6 +93,11 @@ def hint(name: str, columns: Collection[Any]) -> str:
     return f" (a similar column is {likely!r})" if likely is not None else ""
 
 
+def _list_columns(frame: DataFrame) -> str:
+    names = ", ".join(map(repr, frame.columns[:20]))
+    return f"Its columns are {names}{', ...' if len(frame.columns) > 20 else ''}."
+
+
 def check_columns(
     frame: DataFrame,
     space: SearchSpace,
@@ -120,7 +125,7 @@ def check_columns(
             more = ", or add a column with each run's task" if argument == "task" else ""
             raise InputDataError(
                 f"The table has no column {column!r}{hint(str(column), frame.columns)}: name an "
-                f"existing column by {argument}={more}."
+                f"existing column by {argument}={more}. {_list_columns(frame)}"
             )
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
+from datetime import date, time, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -250,7 +251,8 @@ def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
 
 def _parse(cell: Any) -> Cell:
     """Parses one cell."""
-    cell = cell.isoformat() if hasattr(cell, "isoformat") and not isna(cell) else cell
+    if isinstance(cell, date | time | timedelta) and cell == cell:  # not NaT
+        cell = str(cell)
     if not isinstance(cell, str):
         return Cell("", cell)
     bare = MARKS.sub("", cell.replace("−", "-"))

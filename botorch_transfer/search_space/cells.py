@@ -332,7 +332,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     frame = frame.copy(deep=False)
     units: list[str] = []
     for name, parts in _split(frame, columns).items():
-        found, slips = parts["number"].notna(), frame[name][:0]
+        found, slips, written = parts["number"].notna(), frame[name][:0], frame[name]
         kinds = parts["unit"].map(lambda unit: SCALES.get(unit, [unit])[0], "ignore")
         first = parts["unit"][kinds.notna() & ~kinds.duplicated()]
         found_in = ", ".join(f"{unit!r} in row {row}" for row, unit in first.head(2).items())
@@ -361,6 +361,10 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
         if named:
             units.append(f"{name!r} in {' and (converted) '.join(named)}")
+            odd = parts["unit"].notna() & found & ~parts["unit"].isin(list(SCALES))
+            if 0 < 2 * odd.sum() < found.sum():  # most cells are bare numbers
+                text = "%r has text behind the number in few rows, as %r in row %s: check them"
+                logger.warning(text, name, written[odd].iloc[0], odd.idxmax())
         if len(slips):
             text = "%r has no number in %d rows, as %r in row %s: correct or empty such cells"
             logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])

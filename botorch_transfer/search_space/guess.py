@@ -138,6 +138,8 @@ def guess_space(
     frame = with_numbers(frame, columns, whole=True)
     frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
     tasks = None if task is None else frame[task]
+    if task is None and "task" in columns:
+        logger.warning("The column 'task' may be a parameter: name it by task= if it is none")
     reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
     unused = {name: reason for name, reason in reasons.items() if reason is not None}
     if step is not None or run is not None:
@@ -235,8 +237,9 @@ def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None)
 def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
     """Returns whether a column and an outcome have a rank correlation near ±1 in each task."""
     both = DataFrame({"a": to_numeric(column, "coerce"), "b": to_numeric(outcome, "coerce")})
-    both = both.replace([np.inf, -np.inf], np.nan).dropna()
-    groups = [both] if tasks is None else [g for _, g in both.groupby(tasks[both.index])]
+    both["task"] = "" if tasks is None else tasks.to_numpy()
+    both = both.replace([np.inf, -np.inf], np.nan).dropna(subset=["a", "b"])
+    groups = [g[["a", "b"]] for _, g in both.groupby("task")]
     enough = [g.rank() for g in groups if len(g) >= 5 and g["a"].nunique() >= 5]
     found = [abs(g["a"].corr(g["b"])) for g in enough]
     return bool(found) and min(found) > ALMOST_THE_OUTCOME

@@ -317,6 +317,8 @@ class FloatParameter(_RangeParameter):
                 f"has no multiple of its step {step} in its range [{self.lower}, {self.upper}]: "
                 "widen the range, or give a smaller step"
             )
+        elif step is not None and self._steps[0] == self._steps[1] and self.lower != self.upper:
+            yield f"has only one multiple of its step {step} in its range: give a smaller step"
         if log not in (True, False, "1-x"):
             yield f"has log={log!r}: use True, False or '1-x'"
         if log == "1-x" and self.upper >= 1:

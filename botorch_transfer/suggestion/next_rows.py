@@ -33,7 +33,7 @@ from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.cells import errors_in, with_numbers
+from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.outcomes import (
     fit_model,
@@ -391,7 +391,9 @@ def predict_rows(
         check_table(rows, ())
         if rows.empty:
             raise ValueError("There are no rows to predict: fill the table.")
-        X = tables.space.encode(with_numbers(rows, tables.space.number_columns))
+        names = tables.space.number_columns
+        check_same_units({**tables.given, "rows": rows}, names)
+        X = tables.space.encode(with_numbers(rows, names))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
             raise ValueError(

@@ -76,6 +76,7 @@ class EncodedTables(NamedTuple):
         runs: The runs of this study.
         is_robust: Whether very bad outcomes have been raised to a limit, see :meth:`limited`.
         curves: The learning curves of this study's runs, by outcome.
+        given: The tables as given, to compare their units with rows to predict.
 
     Example:
         >>> from pandas import DataFrame
@@ -94,6 +95,7 @@ class EncodedTables(NamedTuple):
     runs: Runs
     is_robust: bool = False
     curves: Mapping[str, OwnCurves] = MappingProxyType({})
+    given: Mapping[str, DataFrame] = MappingProxyType({})
 
     @property
     def space(self) -> SearchSpace:
@@ -473,7 +475,8 @@ def read_study(
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
-    return read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
+    read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
+    return read._replace(given=present)
 
 
 def read_tables(

@@ -126,7 +126,7 @@ def test_codes_are_missing_whatever_the_goal(standardized: Standardized, caplog)
         transform, found = standardized({"loss": [*OWN, -999.0]}, {"loss": [*OLD, -999.0, -999.0]})
     assert found["mean", "loss"].isna().tolist() == [False, False, False, True]
     assert transform.Ymean["loss"] == pytest.approx(np.mean(OLD))
-    told = "The column 'loss' has the code -999, as -999.0 in row 100 of task '0', far from all"
+    told = "The column 'loss' has the code -999, as -999.0 in row 100 of task '0', which is"
     assert caplog.text.count(told) == 1
 
 

@@ -161,3 +161,12 @@ def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, 
     (tmp_path / "bytes.csv").write_bytes(b"\x89PNG\0\0")
     with pytest.raises(kind, match=message):
         read_table(path)
+
+
+def test_a_word_behind_few_of_the_numbers_is_told(caplog):
+    caplog.set_level("WARNING", logger="botorch_transfer")
+    frame = pd.DataFrame({"y": [3, 4, "4O", 5], "T": ["1 bar", "2 bar", 3, 4]})
+    assert with_numbers(frame, ["y", "T"])["y"].tolist() == [3, 4, 4, 5]
+    assert caplog.messages == [
+        "'y' has text behind the number in few rows, as '4O' in row 2: check them"
+    ]

@@ -240,3 +240,12 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
 )
 def test_the_name_of_an_outcome_suggests_its_goal(name, goal):
     assert usual_goal(name) == goal
+
+
+def test_rows_may_share_labels(caplog):
+    """As in tables that ``pandas.concat`` joins."""
+    frame = pd.DataFrame({"task": "a", "x": range(6), "loss": [3, 1, 4, 1, 5, 9]})
+    space = guess_space(pd.concat([frame, frame]), task="task", outcome="loss")
+    assert space.columns == ["x"]
+    guess_space(frame.assign(task=list("aabbcc")), outcome="loss")
+    assert "'task' may be a parameter: name it by task=" in caplog.text

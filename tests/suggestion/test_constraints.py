@@ -67,7 +67,7 @@ def test_a_chain_is_two_constraints():
         ("a / 0 <= 1", "not a linear comparison"),
         ("a + q <= 1", "The parameters are a, b, k"),
         ("a = 1", "has = in place of ==: write it as 'a \\+ 2 \\* b <= 1'"),
-        ("not (lrr > 1)", "names 'lrr', no parameter .but 'lr'."),
+        ("not (lrr > 1)", "names 'lrr', no parameter .a similar column is 'lr'."),
         ("at_most(1, a, bb)", "names 'bb', no parameter"),
         ("__import__('os').getcwd() <= a", "not a linear comparison"),
         ("a - a <= 1", "names no parameter"),

@@ -130,7 +130,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"seed": -1}, ValueError, "seed is -1: give a whole number"),
         ({"same_in_batch": 3}, TypeError, "same_in_batch is 3: give a name"),
         ({"constraints": 3}, TypeError, "constraints is 3: give a list"),
-        ({"goal": 3}, TypeError, "goal is 3: give a list"),
+        ({"goal": 3}, TypeError, "goal is 3: use 'max' or 'min'"),
         ({"log": None}, TypeError, "log is None: use True or False"),
         ({"progress": "no"}, TypeError, "progress is 'no'"),
         ({"outcome_range": 3}, ValueError, "outcome_range of 'loss' is 3"),
