@@ -1,5 +1,9 @@
 import numpy as np
 import pandas as pd
+import pytest
+
+for module in ("ax", "optuna", "sqlalchemy", "sklearn"):
+    pytest.importorskip(module)
 
 from benchmarks import story
 
