@@ -2,8 +2,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-for module in ("ax", "optuna", "sqlalchemy", "sklearn"):
-    pytest.importorskip(module)
+pytest.importorskip("ax")
+pytest.importorskip("optuna")
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("sklearn")
 
 from benchmarks import story
 
