@@ -321,7 +321,8 @@ def test_infinite_outcomes_are_left_out(make_client, odd, of_target):
 def _scaled(sources: dict[str, Any], adapter: Any, metric: str = "loss") -> np.ndarray:
     """Outcomes of old runs in the user's unit."""
     mean, std = adapter.history_moments()[metric]
-    return torch.cat([task[1] for task in sources.values()]).squeeze(-1).numpy() * std + mean
+    outcomes = torch.cat([task[1] for task in sources.values()]).squeeze(-1).cpu().numpy()
+    return outcomes * std + mean
 
 
 def test_cells_of_old_runs_are_read(make_client, runs, caplog):
