@@ -364,7 +364,7 @@ def test_diverged_runs_may_count_as_just_bad(make_client, runs, robust):
     adapter = client._generation_strategy.adapter
     worst = _scaled(sources_of(adapter), adapter).max()
     mean, std = adapter.history_moments()["loss"]
-    own = datasets_of(adapter)["loss"].Y.squeeze(-1).numpy() * std + mean
+    own = datasets_of(adapter)["loss"].Y.squeeze(-1).cpu().numpy() * std + mean
     np.testing.assert_allclose(own[:2], [1.5, 2.5])
     if robust:
         assert 10 < worst < 200
