@@ -101,6 +101,10 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
             lambda: FloatParameter("p", 0.1, 0.4, step=0.5),
             "no multiple of its step 0.5 in its range",
         ),
+        (
+            lambda: FloatParameter("p", 0.0, 1.0, step=5),
+            "has only one multiple of its step 5 in its range",
+        ),
         (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
         (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
         (lambda: IntegerParameter("p", 0.5, 3), "give whole numbers"),

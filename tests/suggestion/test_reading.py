@@ -20,6 +20,7 @@ from botorch_transfer import (
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo
 from botorch_transfer.suggestion import read_outcomes, read_study, reading
+from botorch_transfer.suggestion.next_rows import predict_rows
 from botorch_transfer.suggestion.reading import read_tables
 from botorch_transfer.suggestion.region import Region
 from tests.suggestion.test_next_rows import HISTORY, LR, SPACE
@@ -185,6 +186,12 @@ def test_one_unit_in_all_tables_needs_no_conversion():
     runs, fixed = RUNS.assign(depth=["2 C", "3"]), {"depth": "4 °C"}
     tables = read_study(SPACE, HISTORY.assign(depth="2 °C"), runs, fixed=fixed)
     assert SPACE.decode(tables.runs.X)["depth"].tolist() == [2, 3]
+
+
+def test_rows_to_predict_have_the_unit_of_the_tables():
+    tables, rows = read_study(SPACE, HISTORY.assign(depth="2 °C"), RUNS), RUNS[:1]
+    with pytest.raises(InputDataError, match="'depth' is in '°C' in the history and in '°F' in"):
+        predict_rows(tables, rows.assign(depth="3 °F"))
 
 
 def test_one_goal_of_several_outcomes_and_an_empty_history_are_named(caplog):
