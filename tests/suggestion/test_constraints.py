@@ -17,6 +17,7 @@ from botorch_transfer import (
     backtest,
     suggest,
 )
+from botorch_transfer.suggestion import constraints as room
 from botorch_transfer.suggestion import read_study, search
 from botorch_transfer.suggestion import region as region_room
 from botorch_transfer.suggestion.constraints import Repair, read_constraint
@@ -301,3 +302,8 @@ def test_a_listed_value_of_a_sum_may_be_zero():
     region = Region(MIXED, constraints=read_constraint("a - `flow rate` == 0.3", MIXED))
     rows = region.decode(region.nearest(MIXED.encode(MIXED.sample(4, seed=0))))
     assert rows["flow rate"].tolist() == [0] * 4
+
+
+def test_typographic_operators_are_read():
+    found = room.with_operators("a ≤ 2 and b ≥ 1 and kind == “≤x”")
+    assert found == 'a <= 2 and b >= 1 and kind == "≤x"'
