@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -48,6 +48,7 @@ from botorch_transfer.optuna.history import (
 from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import plain
+from botorch_transfer.search_space.space import ARGUMENTS, check_arguments
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import read_tables, with_logarithms
 from botorch_transfer.suggestion.region import Region
@@ -67,6 +68,12 @@ _ROOMS = (
     *("search_space.cells", "suggestion.reading"),
 )
 _STATES = (*FINISHED, TrialState.RUNNING)
+_ARGUMENTS = (
+    *ARGUMENTS,
+    ("space", SearchSpace | Mapping, "give a SearchSpace, or Optuna's distributions by name"),
+    ("independent_sampler", BaseSampler, "give a sampler, not its class"),
+    ("constraints_func", Callable, "give a function of a trial"),
+)
 _one_at_a_time = Lock()  # not an attribute, because samplers are pickled
 
 
@@ -165,12 +172,15 @@ class TransferSampler(BaseSampler):
         log: bool | str | Sequence[str] = False,
         robust: bool = True,
     ) -> None:
+        given = {name: value for name, value in locals().items() if value is not None}
+        check_arguments({**given, "history": None}, _ARGUMENTS)
         self._history = read_studies(history, rename)
         of_optuna = isinstance(self._history, OptunaHistory)
         self._initial: dict[str, BaseDistribution] = {}
         parameters: Sequence[Parameter] = ()
-        if isinstance(space, Mapping) and any(isinstance(d, Mapping) for d in space.values()):
-            space = SearchSpace.from_dict(space)
+        listed = space.values() if isinstance(space, Mapping) else ()
+        if not all(isinstance(distribution, BaseDistribution) for distribution in listed):
+            space = SearchSpace.from_dict(cast(Any, space))
         if isinstance(space, Mapping):
             self._initial = {name: d for name, d in space.items() if not d.single()}
             parameters = [parameter_of(name, d) for name, d in self._initial.items()]
@@ -232,8 +242,7 @@ class TransferSampler(BaseSampler):
             Before the first complete trial, the value that the transfer model suggests, or the
             nearest value in the distribution. Later, a value from ``independent_sampler``.
         """
-        is_known = param_name in self._initial and self._is_first(study)
-        if is_known and len(self._history.directions) == len(study.directions):
+        if param_name in self._initial and self._is_first(study):
             known = trial.system_attrs.get(_PARAMS)
             row = known or self.sample_relative(study, trial, self._initial)
             cell = converted(param_distribution, row[param_name]) if param_name in row else None
@@ -268,7 +277,7 @@ class TransferSampler(BaseSampler):
         names = dict.fromkeys(self._known)
         if not self._is_settled:  # add parameters that the space of the history lacks
             names |= dict.fromkeys(name for trial in complete for name in trial.params)
-        self._check_names(study, names)
+        self._check_names(study, names, complete)
         seen = {name: self._seen(name, complete) for name in names}
         found = {name: distribution for name, distribution in seen.items() if distribution}
         is_prior = not isinstance(self._history, OptunaHistory | DataFrame)
@@ -364,17 +373,25 @@ class TransferSampler(BaseSampler):
         active = [name for name in space.columns if row[name].notna().iloc[0]]
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
 
-    def _check_names(self, study: Study, names: Collection[str]) -> None:
-        """Raises an error if a parameter has a column's name; warns of unknown names in missing."""
+    def _check_names(
+        self, study: Study, names: Collection[str], complete: Sequence[FrozenTrial]
+    ) -> None:
+        """Raises an error if a parameter has a column's name; warns of names that no trial has."""
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
             raise ValueError(
                 f"The parameter {min(clash)!r} has the name of a column of outcomes, tasks or "
                 "states: give it another name."
             )
-        if isinstance(self._history, OptunaHistory):
-            known = {*names, *self._history.parameters}
-            with logged_once(self._logged, *_ROOMS):
+        own = {name for trial in complete for name in trial.params}
+        with logged_once(self._logged, *_ROOMS):
+            if own and own.isdisjoint(names):
+                logger.warning(
+                    f"No trial has a parameter of space= ({', '.join(names)}), so all values are "
+                    "random: use the names of the trials' parameters in space= and in the history"
+                )
+            if isinstance(self._history, OptunaHistory):
+                known = {*names, *self._history.parameters}
                 for name in sorted(self._missing.keys() - known):
                     logger.warning(f"missing= has the parameter {name!r}, which no trial has")
 

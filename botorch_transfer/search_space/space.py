@@ -55,11 +55,14 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
+def check_arguments(
+    given: Mapping[str, Any], arguments: Sequence[tuple[str, Any, str]] = ARGUMENTS
+) -> None:
     """Raises an error if an argument has a wrong type.
 
     Args:
-        given: Arguments by name. Names that :data:`ARGUMENTS` lacks are ignored.
+        given: Arguments by name. Names that ``arguments`` lacks are ignored.
+        arguments: The types, see :data:`ARGUMENTS`.
 
     Raises:
         TypeError: If an argument has a wrong type.
@@ -68,7 +71,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     Example:
         >>> check_arguments({"seed": 0, "n": "any"})
     """
-    for names, kinds, remedy in ARGUMENTS:
+    for names, kinds, remedy in arguments:
         for name in given.keys() & names.split():
             is_right = isinstance(value := given[name], kinds)
             if not is_right or (name == "seed" and not 0 <= value < 2**62):

@@ -124,10 +124,15 @@ def test_storage_and_suggest(tmp_path: Path):
     with pytest.raises(ValueError, match=f"There is no database {absent}: correct the URL"):
         history_from_optuna(f"sqlite:///{absent}", ["monday"])
     assert not absent.exists()
-    with pytest.raises(ValueError, match="Optuna cannot open the storage 'no URL'"):
-        history_from_optuna("no URL", ["monday"])
-    with pytest.raises(TypeError, match="study_names is the string 'monday': give a list"):
-        history_from_optuna(url, "monday")
+    for path in ("old.db", tmp_path / "old.db"):
+        with pytest.raises(
+            ValueError,
+            match=r"Optuna cannot open the storage .*: give a URL, such as 'sqlite:///old.db' for",
+        ):
+            read_studies((path, ["monday"]))
+    for names in ("monday", None):
+        with pytest.raises(TypeError, match=f"study_names is {names!r}: give a list of names"):
+            history_from_optuna(url, names)
 
 
 def test_studies_that_do_not_fit_are_refused():
