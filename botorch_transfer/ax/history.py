@@ -1,8 +1,8 @@
-"""Old runs of a generation strategy, and their encoding in Ax's model space.
+"""Old runs of a generation strategy, as a table.
 
 A :class:`TransferHistory` holds a table of old runs in the raw search space. The values of the
 table have types that JSON stores exactly. Tensors and old Ax experiments are converted to such
-tables. When Ax fits its models, :func:`encode_runs` applies Ax's transforms to the old runs.
+tables. :func:`runs_of` returns the old runs of a metric in an experiment's search space.
 """
 
 from __future__ import annotations
@@ -18,25 +18,19 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
-import torch
-from ax.adapter.transforms.base import Transform
-from ax.adapter.transforms.cast import Cast
 from ax.api.client import Client
-from ax.core import ChoiceParameter, Experiment, ObservationFeatures, SearchSpace
+from ax.core import ChoiceParameter, Experiment, SearchSpace
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.parameter import FixedParameter, RangeParameter
 from ax.core.trial_status import STATUSES_EXPECTING_DATA
 from ax.exceptions.core import UserInputError
 from botorch.exceptions.errors import InputDataError
-from torch import Tensor
 
 from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.data import SourceData, as_datasets
-from botorch_transfer.data.columns import check_columns
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Outcome
-from botorch_transfer.data.tables import read_history
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.search_space.cells import plain, rows_of_tasks
 from botorch_transfer.search_space.space import check_table
@@ -62,7 +56,7 @@ def user_errors() -> Iterator[None]:
         remedy = (
             r"\1give its value by missing={\2: ...}, or make it one of the dependent_parameters"
         )
-        text = re.sub(r"(Parameter ('.+?') .*)fill it in, drop the.*active_if", remedy, str(error))
+        text = re.sub(r"(Parameter ('.+?') .*)fill in the cell.*active_if", remedy, str(error))
         raise UserInputError(text) from error
 
 
@@ -231,6 +225,7 @@ class TransferHistory:
         cls,
         experiments: Sequence[Client | Experiment | AuxiliarySource],
         missing: Mapping[str, Any] | None = None,
+        rename: Mapping[str, str] | None = None,
     ) -> Self:
         """Reads old experiments, or Ax's ``AuxiliarySource``s.
 
@@ -238,18 +233,24 @@ class TransferHistory:
             experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
                 also renames the parameters and metrics of an experiment.
             missing: Values of parameters that old experiments lack; ``None`` if a value is unknown.
+            rename: New names of parameters by old name; without effect on ``AuxiliarySource``s.
 
         Returns:
             The history, with one task for each pair of an experiment and a metric. Experiments
             without data are left out.
 
         Raises:
-            UserInputError: If two experiments have the same name.
+            UserInputError: If two experiments have the same name, no experiment has a parameter of
+                ``rename``, or an experiment also has a parameter with the new name.
         """
-        sources = [
-            given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
-            for given in experiments
-        ]
+        rename = dict(rename or {})
+        sources = [_as_source(given, rename) for given in experiments]
+        used = {name for source in sources for name in source.transfer_param_config.values()}
+        if unknown := rename.keys() - used:
+            raise UserInputError(
+                f"rename= has the parameter {min(unknown)!r}, which no old experiment has: correct "
+                "the name."
+            )
         names = [source.experiment.name for source in sources]
         if len(set(names)) < len(names):
             raise UserInputError(
@@ -317,6 +318,21 @@ class TransferHistory:
         return f"TransferHistory({len(self)} runs of {len(set(self.columns[TASK]))} tasks)"
 
 
+def _as_source(
+    given: Client | Experiment | AuxiliarySource, rename: Mapping[str, str]
+) -> AuxiliarySource:
+    if isinstance(given, AuxiliarySource):
+        return given
+    old = experiment_of(given)
+    new_names = {new: name for name, new in rename.items() if name in old.parameters}
+    if clash := new_names.keys() & (old.parameters.keys() - rename.keys()):
+        raise UserInputError(
+            f"rename= gives two parameters of the old experiment {old.name!r} the name "
+            f"{min(clash)!r}: correct the new name."
+        )
+    return AuxiliarySource(old, transfer_param_config=new_names)
+
+
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Renames parameters of an old experiment to the names of the new experiment."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
@@ -342,85 +358,7 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
             yield frame.assign(**{TASK: f"{old.name}_{name}"})
 
 
-_encoded, _recorded = Memo(size=32), Memo(size=32)
-
-
-def encode_runs(
-    history: TransferHistory,
-    goal: Outcome,
-    search_space: SearchSpace,
-    transforms: Mapping[str, Transform],
-    parameters: Sequence[str],
-    scale: tuple[float, float] = (0.0, 1.0),
-    device: torch.device | None = None,
-    assumed: Mapping[str, Any] | None = None,
-) -> dict[str, SourceData]:
-    """Encodes old runs exactly as Ax encodes the target's runs.
-
-    Args:
-        history: The old runs.
-        goal: The metric whose outcomes are encoded.
-        search_space: The raw search space.
-        transforms: Ax's transforms, made for ``search_space``.
-        parameters: The names of the inputs in the model space, in the order of the columns.
-        scale: The mean and the standard deviation for the standardization of outcomes.
-        device: The device of the tensors; by default the CPU.
-        assumed: Values of parameters that old tasks lack. Values in ``history.missing`` override
-            these values.
-
-    Returns:
-        ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
-
-    Raises:
-        UserInputError: If a value is missing or of the wrong type, or if no run is in the search
-            space.
-    """
-    space, (mean, std), metric = search_space.parameters, scale, goal.name
-    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-    missing = {**(assumed or {}), **fixed, **history.missing}
-    key = content_key(
-        history.key, goal, repr(search_space), list(transforms), scale, str(device), missing
-    )
-
-    def encode() -> dict[str, SourceData]:
-        known, noise = own_space(search_space), f"{metric}_sem"
-        runs = _runs(history, goal, search_space, known, fixed)
-
-        def in_model_space(rows: pd.DataFrame) -> Tensor:
-            # Ax finds the active parameters of a run only by exact values of its choices.
-            levels = known.decode(known.place(rows).clamp(0.0, 1.0))
-            numbers = rows.filter(known.number_columns).apply(pd.to_numeric, errors="coerce")
-            records: list[Any] = [frame.to_dict("records") for frame in (levels, numbers)]
-            features, off_levels = list[ObservationFeatures](), list[dict[str, Any]]()
-            for level, row in zip(*records, strict=True):
-                given = {name: value for name, value in level.items() if value is not None}
-                feature = search_space.cast_observation_features(ObservationFeatures(given))
-                active = feature.parameters  # Ax fills in inactive parameters.
-                features.append(ObservationFeatures(active))
-                off_levels.append({n: x for n, x in row.items() if n in active and x != active[n]})
-            for transform in transforms.values():
-                features = transform.transform_observation_features(features)
-                if isinstance(transform, Cast):  # Restore recorded numbers for later transforms.
-                    for feature, values in zip(features, off_levels, strict=True):
-                        feature.parameters.update(values)
-            return torch.tensor(
-                [[float(cast(float, row.parameters[p])) for p in parameters] for row in features],
-                dtype=torch.double,
-            )
-
-        with user_errors():
-            taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
-            named = [("outcome", metric), ("task", TASK)]
-            check_columns(runs, known, named, missing, changed=False)
-            options: dict[str, Any] = {"changed": False, "encode": in_model_space}
-            old = read_history(runs, known, taken, TASK, missing, **options).sources[metric]
-        encoded: dict[str, SourceData] = {}
-        for name, data in (old or {}).items():
-            X, Y, Yvar = data.X.to(device), (data.Y.to(device) - mean) / std, data.Yvar
-            encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(device) / std**2)
-        return encoded
-
-    return _encoded.recall(key, encode)
+_recorded = Memo(size=32)
 
 
 def own_space(search_space: SearchSpace) -> own.SearchSpace:
@@ -457,7 +395,7 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
     return own.SearchSpace(found)
 
 
-def _runs(
+def runs_of(
     history: TransferHistory,
     goal: Outcome,
     search_space: SearchSpace,
