@@ -57,7 +57,6 @@ from botorch_transfer.ax.history import (
     TransferHistory,
     moments_of,
     own_space,
-    runs_of,
     user_errors,
 )
 from botorch_transfer.curves import CurvePrior
@@ -310,7 +309,7 @@ class TransferAdapter(TorchAdapter):
 
         def encode() -> dict[str, SourceData]:
             known, noise = own_space(self.model_space), f"{metric}_sem"
-            runs = runs_of(history, goal, self.model_space, known, fixed)
+            runs = history.runs_in(self.model_space, goal, fixed)
             with user_errors():
                 taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
                 named = [("outcome", metric), ("task", TASK)]

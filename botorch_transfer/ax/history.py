@@ -2,7 +2,7 @@
 
 A :class:`TransferHistory` holds a table of old runs in the raw search space. The values of the
 table have types that JSON stores exactly. Tensors and old Ax experiments are converted to such
-tables. :func:`runs_of` returns the old runs of a metric in an experiment's search space.
+tables. :meth:`TransferHistory.runs_in` selects the old runs of a metric for an experiment.
 """
 
 from __future__ import annotations
@@ -308,6 +308,53 @@ class TransferHistory:
         outcomes = numbers(self.recorded(goal), goal.name)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
+    def runs_in(self, space: SearchSpace, goal: Outcome, fixed: Mapping[str, Any]) -> pd.DataFrame:
+        """Selects the runs with a finite value of a metric, for an experiment.
+
+        Args:
+            space: The raw search space of the experiment.
+            goal: The metric.
+            fixed: The values of fixed parameters by name. In runs of old experiments, fixed
+                parameters get these values, as in Ax.
+
+        Returns:
+            The table, with the search space's names and choices.
+
+        Raises:
+            UserInputError: If the search space lacks a parameter that old experiments varied, or if
+                tensors have too many columns.
+        """
+        if unknown := [name for name in self.varied if name not in space.parameters]:
+            raise UserInputError(
+                f"Old experiments varied the parameters {unknown}, and the new experiment lacks "
+                "them: add them to its search space, or rename them by rename=."
+            )
+        frame = self.recorded(goal)
+        if self.positional:
+            names = list(space.tunable_parameters)  # neither fixed nor derived
+            width = sum(name.isdigit() for name in frame.columns)
+            if width > len(names):
+                raise UserInputError(
+                    f"The history's tensors have {width} columns, and the search space has "
+                    f"{len(names)} parameters: give one column for each of {names}, in this order."
+                )
+            frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
+        finite = np.isfinite(numbers(frame, goal.name))
+        if left_out := int((~finite).sum()):
+            logger.info("Left out %d old runs without a finite %s.", left_out, goal.name)
+        frame = frame[finite].drop(columns=fixed if self.varied else (), errors="ignore")
+        values = {**fixed, **self.missing}
+        frame = frame.fillna({name: value for name, value in values.items() if value is not None})
+        listed = own.CategoricalParameter | own.OrdinalParameter
+        for parameter in own_space(space).parameters:
+            if isinstance(parameter, listed) and parameter.name in frame:
+                # Replace a cell by the choice that equals it, if any.
+                frame[parameter.name] = [
+                    next((choice for choice in parameter.values if _same(choice, cell)), cell)
+                    for cell in frame[parameter.name]
+                ]
+        return frame
+
     def __deepcopy__(self, memo: Any) -> TransferHistory:
         return self
 
@@ -393,50 +440,6 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
             scale: Literal["1-x"] | bool = "1-x" if p.logit_scale else p.log_scale
             found.append(own.FloatParameter(name, p.lower, p.upper, scale, condition))
     return own.SearchSpace(found)
-
-
-def runs_of(
-    history: TransferHistory,
-    goal: Outcome,
-    search_space: SearchSpace,
-    known: own.SearchSpace,
-    fixed: Mapping[str, Any],
-) -> pd.DataFrame:
-    """Returns the runs with a finite value of a metric, with the search space's names and choices.
-
-    In runs of old experiments, fixed parameters get the new experiment's values, as in Ax.
-    """
-    if unknown := [name for name in history.varied if name not in search_space.parameters]:
-        raise UserInputError(
-            f"Old experiments varied the parameters {unknown}, and the new experiment lacks them: "
-            "add them to its search space, or rename them by "
-            "AuxiliarySource(transfer_param_config=...)."
-        )
-    frame = history.recorded(goal)
-    if history.positional:
-        names = list(search_space.tunable_parameters)  # neither fixed nor derived
-        width = sum(name.isdigit() for name in frame.columns)
-        if width > len(names):
-            raise UserInputError(
-                f"The history's tensors have {width} columns, and the search space has the "
-                f"{len(names)} parameters {names}: give one column per parameter, in this order."
-            )
-        frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
-    finite = np.isfinite(numbers(frame, goal.name))
-    if not finite.all():
-        logger.info("Left out %d old runs without a finite %s.", int((~finite).sum()), goal.name)
-    frame = frame[finite].drop(columns=fixed if history.varied else (), errors="ignore")
-    values = {**fixed, **history.missing}
-    frame = frame.fillna({name: value for name, value in values.items() if value is not None})
-    listed = own.CategoricalParameter | own.OrdinalParameter
-    for parameter in known.parameters:
-        if isinstance(parameter, listed) and parameter.name in frame:
-            # Replace a cell by the choice that equals it, if any.
-            frame[parameter.name] = [
-                next((choice for choice in parameter.values if _same(choice, cell)), cell)
-                for cell in frame[parameter.name]
-            ]
-    return frame
 
 
 def _same(choice: Any, value: Any) -> bool:

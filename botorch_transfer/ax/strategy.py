@@ -160,9 +160,7 @@ def transfer_generation_strategy(
     given = missing, rename, model_options, pretraining, generator_options, optimizer_options
     if history is None and (task != "task" or any(given)):
         raise UserInputError("Without a history, no option has an effect: leave the options out.")
-    read = None
-    if history is not None:
-        read = replace(_read(history, task, missing, rename), robust=robust)
+    read = None if history is None else _read(history, task, missing, rename)
     if not read:
         if history is not None:
             logger.warning("The history has no runs: Ax's default strategy is used.")
@@ -175,7 +173,7 @@ def transfer_generation_strategy(
         generator_enum=TransferGenerators.TRANSFER,
         generator_kwargs={
             "surrogate_spec": SurrogateSpec(model_configs=[config], allow_batched_models=False),
-            "history": read,
+            "history": replace(read, robust=robust),
             **(generator_options or {}),
         },
         generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},

@@ -63,10 +63,6 @@ MAX_OBJECTIVES = 3
 MAX_ATTEMPTS = 5
 
 _PARAMS = "transfer:params"
-_ROOMS = (
-    *("data.columns", "data.measurements", "data.tables", "optuna.history", "optuna.sampler"),
-    *("search_space.cells", "suggestion.reading"),
-)
 _STATES = (*FINISHED, TrialState.RUNNING)
 _ARGUMENTS = (
     *ARGUMENTS,
@@ -308,7 +304,7 @@ class TransferSampler(BaseSampler):
         with _one_at_a_time:  # so that each thread sees the rows of the other threads
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
-                with logged_once(self._logged, *_ROOMS):
+                with logged_once(self._logged):
                     params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
                 # Store the row at once, so that other workers see it. If two workers choose the
@@ -384,7 +380,7 @@ class TransferSampler(BaseSampler):
                 "states: give it another name."
             )
         own = {name for trial in complete for name in trial.params}
-        with logged_once(self._logged, *_ROOMS):
+        with logged_once(self._logged):
             if own and own.isdisjoint(names):
                 logger.warning(
                     f"No trial has a parameter of space= ({', '.join(names)}), so all values are "

@@ -111,7 +111,7 @@ def test_columns_of_tensors_are_in_the_order_of_the_parameters():
     X, Y, found = encoded_tensors("cost", "ab")
     assert list(found) == ["sunday"]
     assert torch.equal(found["sunday"][1], -Y)
-    with pytest.raises(UserInputError, match="have 2 columns, and the search space has the 1"):
+    with pytest.raises(UserInputError, match="have 2 columns, and the search space has 1 "):
         encoded_tensors("cost", "a")
     with pytest.raises(UserInputError, match="no values of parameter 'c'"):
         encoded_tensors("cost", "abc")

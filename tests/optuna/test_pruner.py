@@ -73,6 +73,14 @@ def test_bad_trials_stop_from_the_second_one_on(history: Any) -> None:
     assert len(study.trials[1].intermediate_values) < LENGTH / 2
 
 
+def test_columns_and_parameters_are_renamed() -> None:
+    old = OLD.rename(columns={"loss": "error"})
+    pruner = TransferPruner(old, "epoch", "loss", rename={"error": "loss"}, run="run")
+    assert tune(optuna.create_study(pruner=pruner), [0.3, 1.0])[1] == TrialState.PRUNED
+    pruner = TransferPruner(old_study(), rename={"x": "rate"})
+    assert tune(optuna.create_study(pruner=pruner), [0.3, 1.0])[1] == TrialState.PRUNED
+
+
 def test_directions_are_respected() -> None:
     old = OLD.assign(loss=-OLD["loss"])
     prior = CurvePrior.fit(old, "loss", "epoch", "max", run="run")
