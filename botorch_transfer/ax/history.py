@@ -29,6 +29,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.data import SourceData, as_datasets
+from botorch_transfer.data.columns import renamed
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.memo import Memo, content_key
@@ -233,24 +234,20 @@ class TransferHistory:
             experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
                 also renames the parameters and metrics of an experiment.
             missing: Values of parameters that old experiments lack; ``None`` if a value is unknown.
-            rename: New names of parameters by old name; without effect on ``AuxiliarySource``s.
+            rename: New names of parameters and metrics by old name.
 
         Returns:
             The history, with one task for each pair of an experiment and a metric. Experiments
             without data are left out.
 
         Raises:
-            UserInputError: If two experiments have the same name, no experiment has a parameter of
-                ``rename``, or an experiment also has a parameter with the new name.
+            UserInputError: If two experiments have the same name, no experiment has a name in
+                ``rename``, or an experiment already has a new name.
         """
-        rename = dict(rename or {})
-        sources = [_as_source(given, rename) for given in experiments]
-        used = {name for source in sources for name in source.transfer_param_config.values()}
-        if unknown := rename.keys() - used:
-            raise UserInputError(
-                f"rename= has the parameter {min(unknown)!r}, which no old experiment has: correct "
-                "the name."
-            )
+        sources = [
+            given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
+            for given in experiments
+        ]
         names = [source.experiment.name for source in sources]
         if len(set(names)) < len(names):
             raise UserInputError(
@@ -259,9 +256,20 @@ class TransferHistory:
         if empty := [source.experiment.name for source in sources if source.data.empty]:
             logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
         sources = [source for source in sources if source.is_active and not source.data.empty]
-        frames = [frame for source in sources for frame in _tasks(source)]
+        frames, rename = [f for source in sources for f in _tasks(source)], dict(rename or {})
+        if unknown := rename.keys() - {name for frame in frames for name in frame}:
+            raise UserInputError(
+                f"rename= has {min(unknown)!r}, which no old experiment has: correct the name."
+            )
+        new_names = rename | {f"{old}_sem": f"{new}_sem" for old, new in rename.items()}
+        with user_errors():
+            frames = [
+                renamed(frame, {old: new for old, new in new_names.items() if old in frame})
+                for frame in frames
+            ]
         spaces = [(source, source.experiment.search_space) for source in sources]
         varied = {name for s, space in spaces for name in _renamed(s, space.tunable_parameters)}
+        varied = {rename.get(name, name) for name in varied}
         return cls(_plain_columns(frames), dict(missing or {}), varied=sorted(varied))
 
     @cached_property
@@ -363,21 +371,6 @@ class TransferHistory:
 
     def __repr__(self) -> str:
         return f"TransferHistory({len(self)} runs of {len(set(self.columns[TASK]))} tasks)"
-
-
-def _as_source(
-    given: Client | Experiment | AuxiliarySource, rename: Mapping[str, str]
-) -> AuxiliarySource:
-    if isinstance(given, AuxiliarySource):
-        return given
-    old = experiment_of(given)
-    new_names = {new: name for name, new in rename.items() if name in old.parameters}
-    if clash := new_names.keys() & (old.parameters.keys() - rename.keys()):
-        raise UserInputError(
-            f"rename= gives two parameters of the old experiment {old.name!r} the name "
-            f"{min(clash)!r}: correct the new name."
-        )
-    return AuxiliarySource(old, transfer_param_config=new_names)
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:

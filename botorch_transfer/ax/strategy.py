@@ -122,7 +122,8 @@ def transfer_generation_strategy(
         task: The column of the task names in a table.
         missing: Values of parameters that old runs lack, by name; ``None`` if a value is unknown.
             For a parameter that is not named here, the value of the status quo is used.
-        rename: New names of old parameters, or of columns of a table, by old name.
+        rename: New names of old parameters, of metrics of experiments, or of columns of a table, by
+            old name.
         robust: Whether outcomes far worse than the median are replaced by a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.

@@ -66,6 +66,9 @@ class OptunaHistory(NamedTuple):
         distributions: Optuna's distributions of the parameters of ``space``.
         directions: The direction of each objective, in the order of the outcomes.
         curves: The learning curves of the trials, with signs for maximization.
+        parameters: The names of all parameters in ``runs``, including parameters that some studies
+            lack.
+        constraints: The names of the columns of constraints.
 
     Example:
         >>> import optuna
@@ -83,19 +86,9 @@ class OptunaHistory(NamedTuple):
     space: SearchSpace | None
     distributions: dict[str, BaseDistribution]
     directions: tuple[StudyDirection, ...]
-    curves: tuple[Curve, ...] = ()
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names of all parameters in ``runs``, including parameters that some studies lack."""
-        columns: list[Any] = list(self.runs)
-        first_outcome, *_ = outcome_signs(self.directions)
-        return columns[1 : columns.index(first_outcome)]
-
-    @property
-    def constraints(self) -> list[str]:
-        """Names of the columns of constraints: the last columns of ``runs``."""
-        return list[Any](self.runs)[1 + len(self.parameters) + len(self.directions) :]
+    curves: Sequence[Curve] = ()
+    parameters: Sequence[str] = ()
+    constraints: Sequence[str] = ()
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
         """Fits a prior to the learning curves of all studies except one.
@@ -257,7 +250,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
             warn_of_rename(f"The study {task!r}", name, spare)
     complete = np.array([row[STATUS] == TrialState.COMPLETE.name for row in rows], dtype=np.bool_)
     space, distributions = _space(frame[complete], found)
-    return OptunaHistory(frame, space, distributions, directions, tuple(curves))
+    return OptunaHistory(frame, space, distributions, directions, curves, list(found), limits)
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:

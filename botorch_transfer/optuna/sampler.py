@@ -458,7 +458,7 @@ class TransferSampler(BaseSampler):
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         limits = list(dict.fromkeys(f"constraint_{k}" for t in complete for k in t.constraints))
         if not complete and isinstance(self._history, OptunaHistory):
-            limits = self._history.constraints
+            limits = list(self._history.constraints)
         return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
 
     def _old_runs(

@@ -56,16 +56,17 @@ def test_parameters_of_unknown_value_are_refused(make_client, complete, space, m
         complete(client)
 
 
-def test_parameters_of_experiments_are_renamed():
-    """An experiment that has the new name already stays as it is."""
-    old = [old_experiment([COST, GAMMA], name="monday"), old_experiment([C, GAMMA])]
-    history = TransferHistory.from_experiments(old, rename={"cost": "C"})
-    assert len(history.columns["C"]) == len(history.columns[TASK]) == 18
-    assert None not in history.columns["C"]
-    assert history.varied == ["C", "gamma"]
-    with pytest.raises(UserInputError, match="rename= has the parameter 'rate', which no old"):
+def test_parameters_and_metrics_of_experiments_are_renamed():
+    """An experiment that has the new names already stays as it is."""
+    monday = old_experiment([COST, GAMMA], metric="error", name="monday", sem=0.1)
+    old, rename = [monday, old_experiment([C, GAMMA], sem=0.1)], {"cost": "C", "error": "loss"}
+    columns = TransferHistory.from_experiments(old, rename=rename).columns
+    assert set(columns) == {TASK, "C", "gamma", "loss", "loss_sem"}
+    assert all(len(column) == 18 and None not in column for column in columns.values())
+    assert TransferHistory.from_experiments(old, rename=rename).varied == ["C", "gamma"]
+    with pytest.raises(UserInputError, match="rename= has 'rate', which no old experiment has"):
         TransferHistory.from_experiments(old, rename={"rate": "C"})
-    with pytest.raises(UserInputError, match="two parameters of the old experiment 'old' the name"):
+    with pytest.raises(UserInputError, match="rename= gives two columns the name 'C'"):
         TransferHistory.from_experiments(old[1:], rename={"gamma": "C"})
 
 

@@ -48,8 +48,8 @@ def test_constraints_are_the_last_columns():
 
     history = history_of([old_study(objective, "monday", trials=3)])
     assert list(history.runs.columns) == ["task", "x", "value", "constraint_memory"]
-    assert history.constraints == ["constraint_memory"]
-    assert history.parameters == ["x"]
+    assert list(history.constraints) == ["constraint_memory"]
+    assert list(history.parameters) == ["x"]
     difference = history.runs["x"] - history.runs["constraint_memory"]
     assert difference.tolist() == pytest.approx([0.5] * 3)
 
