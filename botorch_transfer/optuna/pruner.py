@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 from optuna.pruners import BasePruner
 from optuna.study import Study
@@ -74,7 +74,7 @@ class TransferPruner(BasePruner):
         rename: Mapping[str, str] | None = None,
         run: str | Sequence[str] | None = None,
     ) -> None:
-        if not (isinstance(probability, int | float) and 0.5 <= probability < 1):
+        if not (isinstance(probability, SupportsFloat) and 0.5 <= probability < 1):
             raise ValueError(f"probability is {probability!r}: give a number from 0.5 to below 1.")
         check_arguments({"rename": rename, "task": task})
         is_prior = isinstance(history, CurvePrior)
