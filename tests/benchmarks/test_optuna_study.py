@@ -4,38 +4,13 @@ pytest.importorskip("optuna")
 pytest.importorskip("sklearn")
 pytest.importorskip("statsmodels")
 
-from benchmarks import optuna_study
 from benchmarks.optuna_study import (
     METHODS,
     OF_LOGARITHMS,
-    OLD_TASKS,
     TRANSFER,
     WARM_STARTED,
-    old_studies,
     report,
 )
-from botorch_transfer.optuna.history import history_of
-
-FEW_RUNS = 8
-
-
-@pytest.fixture(autouse=True)
-def _few_old_runs(monkeypatch):
-    monkeypatch.setattr(optuna_study, "OLD_RUNS", FEW_RUNS)
-
-
-def test_old_studies_are_of_other_data_sets_and_paired_by_seed():
-    studies = old_studies("mlp", "digits_3_vs_8", seed=1)
-    assert len(studies) == OLD_TASKS
-    assert not any(study.study_name.startswith("digits") for study in studies)
-    assert {len(study.trials) for study in studies} == {FEW_RUNS}
-    for trial in studies[0].trials:
-        assert ("momentum" in trial.params) == (trial.params["solver"] == "sgd")
-    history = history_of(studies)
-    assert history.space.columns[-1] == "momentum"
-    again = history_of(old_studies("mlp", "digits_3_vs_8", seed=1))
-    assert history.runs.equals(again.runs)
-    assert not history.runs.equals(history_of(old_studies("mlp", "digits_3_vs_8", 2)).runs)
 
 
 def test_report():

@@ -46,22 +46,15 @@ class Witness(RandomSearch):
         return super().suggest(problem, X, Y, seed)
 
 
-def test_method_is_shown_all_evaluations_and_a_sample_of_the_history():
-    shown: list = []
-    record = run(live(), "witness", Witness(shown=(shown,)), 0, BUDGET)
-    problem, X, Y = shown[-1]
-    assert X.tolist() == points(record)[:-1]
-    assert Y.flatten().tolist() == [e["value"] for e in record["evaluations"][:-1]]
-    assert [len(task.Y) for task in problem.history.values()] == [BUDGET.history_size] * 2
-
-
-def test_methods_see_values_with_noise():
+def test_methods_are_shown_all_evaluations_with_noise_and_a_sample_of_the_history():
     shown: list = []
     problem = replace(live(), noise_std=0.5)
     record = run(problem, "witness", Witness(shown=(shown,)), 0, BUDGET)
     evaluations = record["evaluations"]
-    _, _, Y = shown[-1]
+    seen, X, Y = shown[-1]
+    assert X.tolist() == points(record)[:-1]
     assert Y.flatten().tolist() == [e["observed"] for e in evaluations[:-1]]
+    assert [len(task.Y) for task in seen.history.values()] == [BUDGET.history_size] * 2
     for evaluation in evaluations:
         x = torch.tensor(evaluation["x"], dtype=torch.double)
         assert evaluation["value"] == live().evaluate(x) != evaluation["observed"]

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 
@@ -8,8 +7,7 @@ from benchmarks.studies import suites
 from benchmarks.studies.methods import methods
 from benchmarks.studies.problems import PoolProblem
 from benchmarks.studies.run import CALIBRATED_AT, Budget, calibration, run
-from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets, tasks
-from benchmarks.tables import TREATMENTS, Treatment
+from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets
 from tests.tables_folder import FOLDER, needs_tables
 
 TOY = Suite("svm", "svm", num_sources=3, num_points=12)
@@ -17,24 +15,6 @@ TOY = Suite("svm", "svm", num_sources=3, num_points=12)
 
 def draw(suite: Suite, target: str, seed: int, folder: Path) -> PoolProblem:
     return SuiteProblem(suite, target, folder).instance(seed, None)
-
-
-def test_raw_outcomes_are_those_of_the_table(folder, monkeypatch):
-    monkeypatch.setitem(TREATMENTS, "svm", Treatment(worst=-0.5))
-    suites._read.cache_clear()
-    clipped, raw = (problems([TOY], folder, raw)[3] for raw in (False, True))
-    table = pd.read_parquet(folder / "svm.parquet")
-    recorded = table.loc[table["task"] == raw.target, "y"]
-    assert recorded.min() < -0.5 == tasks(TOY, folder)[raw.target][1].min()
-    assert tasks(TOY, folder, raw=True)[raw.target][1].tolist() == recorded.tolist()
-    one, two = clipped.instance(0, None), raw.instance(0, None)
-    assert two.landmarks.worst == recorded.min()
-    assert {name: X.tolist() for name, (X, _) in one.history.items()} == {
-        name: X.tolist() for name, (X, _) in two.history.items()
-    }
-    assert one.generator.random() == two.generator.random()
-    assert clipped.key() == SuiteProblem(TOY, raw.target, folder).key() != raw.key()
-    suites._read.cache_clear()
 
 
 def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
@@ -83,12 +63,8 @@ def test_models_on_pools_are_calibrated(folder):
     chosen = methods(["ScaML-GP", "plain GP"], "mean_log_ei", "thrifty")
     for name, method in chosen.items():
         record = run(problem, name, method, 0, Budget(7, initial=2))
-        assert record["error"] is None
         with_scores = [n for n, each in enumerate(record["evaluations"]) if "z" in each]
         assert with_scores == [n for n in CALIBRATED_AT if n < 7 and n >= 2 * (name == "plain GP")]
-        for n in with_scores:
-            assert record["evaluations"][n]["z"] > 0
-            assert 0 <= record["evaluations"][n]["covered"] <= 1
 
 
 def test_calibration_is_that_of_the_predictions():

@@ -2,9 +2,7 @@ import pytest
 import torch
 
 from benchmarks.studies.methods.baselines import HistoryReplay, SortedRows
-from tests.benchmarks.studies.toy import history, live, table
-
-NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)
+from tests.benchmarks.studies.toy import NOTHING, history, live, table
 
 
 def winners() -> list[list[float]]:

@@ -1,9 +1,7 @@
 import pandas as pd
-import pytest
-from matplotlib import image
 
 from benchmarks.studies.metrics import average, error_of_average, regrets
-from benchmarks.studies.report.curves import _panels, regret_figure
+from benchmarks.studies.report.curves import _panels
 from tests.benchmarks.studies.test_metrics import results
 
 FRAME = results(
@@ -16,22 +14,8 @@ FRAME = results(
 )
 
 
-@pytest.fixture
-def regret() -> pd.DataFrame:
-    return regrets(FRAME, {})
-
-
-@pytest.mark.parametrize("problems", [["one"], ["one", "two"]])
-def test_picture_is_saved(tmp_path, regret, problems):
-    path = tmp_path / "new folder" / "regret.png"
-    shown = regret.loc[regret.index.isin(problems, level="problem")]
-    regret_figure(shown, path, title="Title", ylabel="regret")
-    height, width, _ = image.imread(path).shape
-    assert width > 300
-    assert height > 400
-
-
-def test_bands_are_those_of_the_tables(regret):
+def test_bands_are_those_of_the_tables():
+    regret = regrets(FRAME, {})
     panels = _panels(regret)
     assert list(panels) == ["mean over 2 tasks", "one", "two"]
     for name, rows in zip(panels, (regret, regret.loc[["one"]], regret.loc[["two"]]), strict=True):

@@ -7,17 +7,13 @@ from tests.benchmarks.studies.report.test_curves import FRAME
 from tests.benchmarks.studies.test_metrics import results
 
 
-@pytest.fixture
-def regret() -> pd.DataFrame:
-    return regrets(FRAME, {})
-
-
 def cells(table: str) -> dict[str, list[str]]:
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
     return {row[0]: row[1:] for row in rows}
 
 
-def test_table_with_evaluations_to_a_reference(regret):
+def test_table_with_evaluations_to_a_reference():
+    regret = regrets(FRAME, {})
     header, _, first, second = regret_table(regret, at=(3,), reference="ScaML-GP").splitlines()
     assert "evaluations to ScaML-GP's final value" in header
     assert [cell.strip() for cell in first.split("|")[3:5]] == ["3", "100%"]
