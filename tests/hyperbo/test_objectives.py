@@ -329,23 +329,6 @@ def prepare(data=DATA):
     return tasks.standardize(*outcome_scales(tasks, "pooled"))
 
 
-def test_without_matching_inputs_there_is_no_ekl():
-    with pytest.raises(InputDataError, match="nll"):
-        SourceLoss.of(prepare(), "ekl")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective": "mle"}, "Unknown objective 'mle': choose one of 'nll'"),
-        ({"objective": "nll", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
-    ],
-)
-def test_unfit_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        SourceLoss.of(prepare(), **options)
-
-
 # -------------------------------------------------------------------------------------- sub-samples
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
+from tests.gp.padded import plain_kernel
 
 KernelFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -22,8 +23,7 @@ def rbf(lengthscale: Tensor, outputscale: Tensor) -> KernelFunction:
     """The RBF kernel, from all pairs of differences."""
 
     def kernel(A: Tensor, B: Tensor) -> Tensor:
-        difference = (A.unsqueeze(-2) - B.unsqueeze(-3)) / lengthscale
-        return outputscale * torch.exp(-0.5 * difference.square().sum(dim=-1))
+        return outputscale * plain_kernel("rbf", A / lengthscale, B / lengthscale)
 
     return kernel
 
