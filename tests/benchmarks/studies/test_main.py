@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -76,21 +75,3 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
     assert all(f"    {each}\n" in printed for each in told)
     with pytest.raises(ValueError, match="compared with the plain GP: run it, too, and another"):
         program.main(["report", str(tmp_path), "--methods", "plain GP"])
-
-
-def test_suites_are_reported_apart(tmp_path, capsys, monkeypatch):
-    several = replace(
-        TOY,
-        problems=lambda folder: [table("a: one"), table("b: two", 5)],
-        methods=["ScaML-GP", "plain GP", "random search"],
-        at_most=1.0,
-        groups={"both": ["a", "b"]},
-    )
-    monkeypatch.setitem(DEFINITIONS, "svm", several)
-    program.main(["run", "svm", "--out", str(tmp_path), "--quiet", "--no-estimate"])
-    capsys.readouterr()
-    program.main(["report", str(tmp_path)])
-    printed = capsys.readouterr().out
-    for text in ("Areas over the plain GP's:", "after 10 evaluations", "over those of ScaML-GP:"):
-        assert text in printed
-    assert printed.count("| **both**") == 4

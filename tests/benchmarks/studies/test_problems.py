@@ -2,11 +2,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from botorch.acquisition import PosteriorMean
-from botorch.models import SingleTaskGP
 
 from benchmarks.studies.problems import subsample_history
-from tests.benchmarks.studies.toy import NOTHING, history, live, table
+from tests.benchmarks.studies.toy import NOTHING, history, table
 
 
 def test_table_gives_each_row_once():
@@ -19,24 +17,6 @@ def test_table_gives_each_row_once():
         seen = torch.cat([seen, x.unsqueeze(0)])
     with pytest.raises(ValueError, match="All 9 rows of 'grid' have been evaluated"):
         problem.nearest(x, seen)
-
-
-@pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
-@pytest.mark.parametrize("num_points", [0, 9])
-def test_designs_grow_without_repetition(problem, num_points):
-    design = problem.design(num_points, seed=3)
-    assert design.shape == (num_points, 2)
-    assert len(design.unique(dim=0)) == num_points
-    assert torch.equal(problem.design(10, seed=3)[:num_points], design)
-
-
-@pytest.mark.parametrize("problem", [live(), table()], ids=["live", "table"])
-def test_maximizer_of_the_acquisition_is_found(problem):
-    X = table(n=4).X
-    top = torch.tensor([0.8, 0.2], dtype=torch.double)
-    model = SingleTaskGP(X, -(X - top).square().sum(dim=-1, keepdim=True))
-    x = problem.maximize(PosteriorMean(model), NOTHING[0], seed=0)
-    assert x == pytest.approx(top, abs=0.03)
 
 
 def test_history_is_subsampled_without_replacement_and_by_seed():

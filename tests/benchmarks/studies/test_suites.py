@@ -6,7 +6,7 @@ import torch
 from benchmarks.studies import suites
 from benchmarks.studies.methods import methods
 from benchmarks.studies.problems import PoolProblem
-from benchmarks.studies.run import CALIBRATED_AT, Budget, calibration, run
+from benchmarks.studies.run import calibration
 from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets
 from tests.tables_folder import FOLDER, needs_tables
 
@@ -56,15 +56,6 @@ def test_targets_are_from_all_over_a_table(folder):
     assert first.key() != problems([Suite("svm", "svm", 3, 13)], folder)[0].key()
     with pytest.raises(ValueError, match="The study needs the tables: add --data FOLDER"):
         problems([TOY], None)
-
-
-def test_models_on_pools_are_calibrated(folder):
-    (problem,) = problems([TOY], folder)[:1]
-    chosen = methods(["ScaML-GP", "plain GP"], "mean_log_ei", "thrifty")
-    for name, method in chosen.items():
-        record = run(problem, name, method, 0, Budget(7, initial=2))
-        with_scores = [n for n, each in enumerate(record["evaluations"]) if "z" in each]
-        assert with_scores == [n for n in CALIBRATED_AT if n < 7 and n >= 2 * (name == "plain GP")]
 
 
 def test_calibration_is_that_of_the_predictions():

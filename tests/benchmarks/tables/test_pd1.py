@@ -1,6 +1,5 @@
 import gzip
 import json
-import logging
 import math
 
 import pytest
@@ -52,11 +51,3 @@ def test_matched_runs_of_both_phases(folder):
     torch.testing.assert_close(X[:2], torch.tensor(expected, dtype=torch.double))
     assert Y.flatten().tolist() == pytest.approx([-math.log(r + 1e-10) for r in (0.1, 0.3, 0.0)])
     assert table.frame["phase"].tolist() == [0] * 5 + [1]
-
-
-def test_unmatched_runs_and_those_out_of_range(folder, caplog):
-    with caplog.at_level(logging.INFO, logger="benchmarks"):
-        table = read_pd1(folder, "unmatched")
-    assert "1 of 2 runs are outside of PD1's ranges" in caplog.text
-    assert table.tasks[TASKS[0]][1].item() == pytest.approx(-math.log(0.02))
-    assert read_pd1(folder, "all").frame["matched"].tolist() == [True] * 6 + [False]

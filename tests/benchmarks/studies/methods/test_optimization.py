@@ -1,25 +1,10 @@
 import torch
 
-from benchmarks.studies.methods import optimization
 from benchmarks.studies.methods.acquisitions import log_ei_or_ucb
 from benchmarks.studies.methods.models import plain_gp, transfer
-from benchmarks.studies.methods.optimization import THRIFTY, BayesianOptimization, Fitting
+from benchmarks.studies.methods.optimization import BayesianOptimization, Fitting
 from botorch_transfer import TransferGP
 from tests.benchmarks.studies.toy import live, table
-
-
-def test_thrifty_fits_grow_rare(monkeypatch):
-    method = BayesianOptimization(plain_gp, log_ei_or_ucb, True, THRIFTY)
-    X, problem, sizes = table().X, live(), []
-    Y = -(X - 0.4).square().sum(dim=-1, keepdim=True)
-
-    def record(mll, **options):
-        sizes.append(len(mll.model.train_targets))
-
-    monkeypatch.setattr(optimization, "fit_gpytorch_mll", record)
-    for n in range(1, 21):
-        method.model(problem, X[:n], Y[:n])
-    assert sizes == [1, 2, 3, 4, 5, 7, 9, 12, 15, 19]
 
 
 def test_values_of_the_last_fit_stay_until_the_next():
