@@ -1,8 +1,6 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from benchmarks.studies import LiveProblem, Study, run_study
 from benchmarks.studies.methods import RandomSearch
@@ -28,14 +26,6 @@ def test_a_study_that_was_killed_resumes_to_identical_results(tmp_path):
     assert len(kept) == 3 < len(now)
     assert {name: now[name] for name in kept} == kept
     pd.testing.assert_frame_equal(resumed.drop(columns=TIMES), uninterrupted.drop(columns=TIMES))
-
-
-def test_runs_of_two_settings_are_not_mixed(tmp_path):
-    planned = study(seeds=1)
-    run_study(planned, tmp_path, n_jobs=1)
-    longer = replace(planned, budget=replace(BUDGET, evaluations=6))
-    with pytest.raises(ValueError, match="has runs of other data or settings, too: take a new"):
-        run_study(longer, tmp_path, n_jobs=1)
 
 
 def breaks(x):

@@ -28,23 +28,6 @@ def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
     assert case.generator.random() == again.generator.random()
 
 
-@pytest.mark.parametrize("history", ["shuffled", "flipped"])
-def test_spoiled_histories_differ_in_nothing_but_outcomes(folder, history):
-    suite = Suite("svm", "svm", 3, 12, history=history)
-    spoiled, case = draw(suite, "t03", 0, folder), draw(TOY, "t03", 0, folder)
-    assert torch.equal(spoiled.X, case.X)
-    assert torch.equal(spoiled.Y, case.Y)
-    assert spoiled.generator.random() == case.generator.random()
-    for name, (X, Y) in case.history.items():
-        assert torch.equal(spoiled.history[name][0], X)
-        bad = spoiled.history[name][1]
-        if history == "flipped":
-            assert torch.equal(bad, -Y)
-        else:
-            assert not torch.equal(bad, Y)
-            assert torch.equal(bad.sort(dim=0).values, Y.sort(dim=0).values)
-
-
 def test_targets_are_from_all_over_a_table(folder):
     names = [f"{number:03d}" for number in range(157)]
     chosen = targets(names[::-1])

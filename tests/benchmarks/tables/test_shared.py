@@ -3,7 +3,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 pytest.importorskip("pyarrow")
 
@@ -39,15 +38,6 @@ def test_a_table_with_its_own_space(folder):
     assert Y.max() == pytest.approx(-1.35)
     assert Y.min() == -3.2e9
     assert table.frame.columns.tolist() == ["task", "kind", "x", "y", "outcome"]
-
-
-def test_treatment_of_outcomes(folder):
-    worst = read_shared("toy", folder, Treatment(worst=5.0)).tasks["1"][1]
-    assert len(worst) == 10
-    assert worst[0] == worst[7] == -5.0
-    logged = read_shared("toy", folder, Treatment(worst=5.0, log=True)).tasks["1"][1]
-    torch.testing.assert_close(logged, -(-worst).log())
-    assert len(read_shared("toy", folder, Treatment(failed="worst")).tasks["1"][1]) == 10
 
 
 def test_fixed_parameters_leave_the_space_and_regret_is_to_the_whole_table(folder):

@@ -32,8 +32,3 @@ def test_suggestions_are_allowed_new_and_reproducible(name):
     Y = torch.cat([Y, torch.tensor([[problem.evaluate(x)]], dtype=torch.double)])
     assert not (method.suggest(problem, X, Y, seed=3) == X).all(dim=-1).any()
     assert not (x == X[:-1]).all(dim=-1).any()
-
-
-def test_unknown_methods_are_refused():
-    with pytest.raises(ValueError, match="No method is called 'mine': choose of ScaML-GP, "):
-        methods(["random search", "mine"])

@@ -3,8 +3,16 @@ import pytest
 
 from benchmarks.studies.metrics import complete, regrets
 from benchmarks.studies.report.tables import comparison_table, regret_table, suite_table
-from tests.benchmarks.studies.report.test_curves import FRAME
 from tests.benchmarks.studies.test_metrics import results
+
+FRAME = results(
+    {
+        (problem, seed, method): [-1.0 - seed, -0.5, gain]
+        for problem in ("one", "two")
+        for seed in (0, 1)
+        for method, gain in (("ScaML-GP", 0.0), ("plain GP", -0.25))
+    }
+)
 
 
 def cells(table: str) -> dict[str, list[str]]:
