@@ -10,7 +10,7 @@ from botorch.optim.core import OptimizationResult
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, LogNormalPrior, Prior
+from gpytorch.priors import LogNormalPrior
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
@@ -47,22 +47,6 @@ def test_the_best_of_several_optima_is_kept() -> None:
     fit_from_starts(alone, num_restarts=0, seed=0)
     fit_from_starts(several, num_restarts=3, seed=0)
     assert log_posterior(several.model) > log_posterior(alone.model) + 0.1
-
-
-@pytest.mark.parametrize("make_prior", [GammaPrior, LogNormalPrior])
-def test_starts_follow_the_seed_on_a_device(make_prior: type[Prior], device: str) -> None:
-    optima = []
-    for seed in (1, 2):
-        mll = build(*wavy())
-        kernel = RBFKernel(lengthscale_prior=make_prior(1.0, 1.0)).double()
-        mll.model.covar_module = kernel
-        torch.manual_seed(seed)
-        fit_from_starts(mll.to(device), num_restarts=3, seed=0, options={"maxiter": 2})
-        optima.append(kernel.lengthscale.detach().cpu())
-        drawn = torch.rand(1, device=device).cpu()
-        torch.manual_seed(seed)
-        assert torch.equal(torch.rand(1, device=device).cpu(), drawn)
-    assert torch.equal(*optima)
 
 
 def test_a_timeout_stops_a_start() -> None:

@@ -2,8 +2,6 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.cross_validation import loo_cv
-from botorch.exceptions.errors import UnsupportedError
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
@@ -14,7 +12,6 @@ from botorch_transfer.models import (
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from tests.families import ShiftedSines
 from tests.gp.padded import Task, draw_tasks, points
 from tests.hierarchy.twin import (
     SIZES,
@@ -232,19 +229,6 @@ def test_leave_one_out_by_refits(
             variance = variance + (noise[i] if known_noise else model.likelihood.noise)
         torch.testing.assert_close(loo.mean[i], posterior.mean)
         torch.testing.assert_close(loo.variance[i], variance)
-
-
-@pytest.mark.parametrize("weight", [None, 0.5])
-def test_botorchs_leave_one_out(weight: float | None) -> None:
-    """It is refused with combined standard deviations, which the exact GP does not know."""
-    family = ShiftedSines()
-    model = MeanHierarchicalGP(*family.target(4), family.sources(), deviation_weight=weight)
-    if weight is None:
-        theirs = loo_cv(model).posterior.variance
-        torch.testing.assert_close(theirs, model.loo_posterior().variance)
-    else:
-        with pytest.raises(UnsupportedError, match=r"call loo_posterior\(\)"):
-            loo_cv(model)
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]])

@@ -61,21 +61,6 @@ def test_single_precision_data_are_trained_on_in_double():
     assert prior.mean(TEST_X.float()).dtype == torch.float
 
 
-@pytest.mark.parametrize("objective", ["nll", "nll+ekl"])
-def test_odd_tasks(objective):
-    X = FAMILY.inputs(4)
-    sources = [
-        (X, FAMILY.value(X)),
-        (X[:1], FAMILY.value(X[:1])),
-        (X, torch.full((4, 1), 3.0).double()),
-        (X[:1].repeat(4, 1), FAMILY.value(FAMILY.inputs(4))),
-    ]
-    for scale in ("pooled", "per_task"):
-        prior = PRESETS["hyperbo"]().fit(sources, objective, steps=15, outcome_scale=scale)
-        assert prior.covariance(TEST_X).isfinite().all()
-        assert all(loss == loss for loss in prior.learning_curve.loss)
-
-
 def test_all_outcomes_equal():
     X = FAMILY.inputs(4)
     prior = PRESETS["hyperbo"]().fit([(X, torch.full((4, 1), 7.0).double())] * 2, steps=15)
@@ -198,19 +183,6 @@ def test_nothing_to_fit():
     fit(prior)
     assert prior.learning_curve.loss == []
     assert float(prior.noise) == pytest.approx(1e-2)
-
-
-def test_each_member_of_a_batch_has_a_gp_of_its_own(preset):
-    prior, shape = fit(preset), torch.Size([3, 2])
-    for is_fitted in (False, True):
-        parts, one = prior.gp(shape, is_fitted), prior.gp(torch.Size(), is_fitted)
-        assert parts.covar_module.batch_shape == shape
-        for (name, parameter), single in zip(
-            parts.named_parameters(), one.parameters(), strict=True
-        ):
-            assert parameter.shape == shape + single.shape, name
-            assert torch.equal(parameter, single.expand_as(parameter))
-            assert parameter.requires_grad is is_fitted
 
 
 def test_frozen_modules_of_the_users_own_serve_all_members():

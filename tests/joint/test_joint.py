@@ -242,11 +242,18 @@ def test_another_kind_of_kernel(name):
     assert (model.posterior(TEST_X).variance > 0).all()
 
 
-@pytest.mark.parametrize("name", ["MTKGP", "HGP"])
-def test_a_wrong_number_of_kernels_is_refused(name):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("MTKGP", "all tasks share one kernel.*LinearCoregionalizationGP"),
+        ("MTGP", "There are 2 covar_modules"),
+        ("HGP", "There are 2 covar_modules"),
+    ],
+)
+def test_a_wrong_number_of_kernels_is_refused(name, message):
     model_class, options = MODELS[name]
     kernels = [RBFKernel(), RBFKernel()]
-    with pytest.raises(ValueError, match="There are 2 covar_modules"):
+    with pytest.raises(ValueError, match=message):
         model_class(*FAMILY.target(2), sources(2), covar_modules=kernels, **options)
 
 

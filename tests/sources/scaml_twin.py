@@ -2,14 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from botorch.models import SingleTaskGP
-from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer.pretraining import SourceGPs
@@ -122,38 +118,3 @@ def twin_of(model: ScaMLGP, **changed: Any) -> Twin:
         model.train_inputs[0],
         model.train_targets,
     )
-
-
-class _TwinMean(Mean):
-    def __init__(self, twin: Twin) -> None:
-        super().__init__()
-        self.twin = twin
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.twin.prior_mean(x)
-
-
-class _TwinKernel(Kernel):
-    def __init__(self, twin: Twin) -> None:
-        super().__init__()
-        self.twin = twin
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        covariance = self.twin.prior_covariance(x1, x2)
-        return covariance.diagonal(dim1=-2, dim2=-1) if diag else covariance
-
-
-def botorch_twin(model: ScaMLGP) -> SingleTaskGP:
-    """The same GP as a plain ``SingleTaskGP`` with the naive mean and kernel, in its own units."""
-    # BoTorch copies models: their tensors must not carry a graph.
-    twin = twin_of(deepcopy(model).requires_grad_(False).eval())
-    X, Y = twin.X, twin.y.unsqueeze(-1)
-    noise = twin.noise.expand(len(X)).unsqueeze(-1)
-    return SingleTaskGP(
-        X,
-        Y,
-        train_Yvar=noise,
-        mean_module=_TwinMean(twin),
-        covar_module=_TwinKernel(twin),
-        outcome_transform=None,
-    ).eval()
