@@ -58,13 +58,6 @@ def test_acquisition_and_transform_are_known_to_storage():
     assert StandardizeByHistory in TRANSFORM_REGISTRY
 
 
-def test_each_generator_has_its_adapter():
-    setup = GENERATOR_KEY_TO_GENERATOR_SETUP[TransferGenerators.TRANSFER.value]
-    assert setup.adapter_class is adapter.TransferAdapter
-    assert setup.transforms[-1] is adapter.StandardizeByHistory
-    assert setup.default_generator_kwargs == {"acquisition_class": TransferAcquisition}
-
-
 def test_inputs_of_transfer_models_are_made_here():
     dispatch = surrogate.submodel_input_constructor.dispatch
     for name in models.__all__:

@@ -199,12 +199,6 @@ def test_columns_of_a_table_are_renamed(make_client, complete, runs):
     assert complete(make_client(history=old, rename=rename)) == complete(make_client(history=runs))
 
 
-def test_a_history_of_another_objective_is_refused(make_client, runs):
-    client = make_client(history=runs, constraints=["cost <= 2"], objective="accuracy")
-    with pytest.raises(UserInputError, match=r"lacks the metrics \['accuracy'\] of the objective"):
-        client.get_next_trials(1)
-
-
 def models_of(client: Any) -> list[type]:
     model = client._generation_strategy.adapter.generator.surrogate.model
     return [type(part) for part in getattr(model, "models", [model])]
