@@ -238,7 +238,8 @@ class TransferSampler(BaseSampler):
             Before the first complete trial, the value that the transfer model suggests, or the
             nearest value in the distribution. Later, a value from ``independent_sampler``.
         """
-        if param_name in self._initial and self._is_first(study):
+        is_known = param_name in self._initial and self._is_first(study)
+        if is_known and len(self._history.directions) == len(study.directions):
             known = trial.system_attrs.get(_PARAMS)
             row = known or self.sample_relative(study, trial, self._initial)
             cell = converted(param_distribution, row[param_name]) if param_name in row else None
