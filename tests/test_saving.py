@@ -91,7 +91,7 @@ def test_what_has_no_place_in_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_header_says_what_it_is(path: Path) -> None:
     header = header_of(path)
-    assert (header["class"], header["format_version"]) == ("SomePrior", 7)
+    assert (header["class"], header["format_version"]) == ("SomePrior", 8)
 
 
 def test_views_and_graphs_can_be_saved(tmp_path: Path) -> None:
@@ -179,11 +179,11 @@ def test_foreign_safetensors_file(path: Path, metadata) -> None:
         read_prior(path, "SomePrior")
 
 
-@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("version", [7, 9])
 def test_another_format_version(path: Path, version: int) -> None:
     rewrite_header(path, format_version=version)
     message = (
-        rf"has format version {version}, and this version of botorch_transfer reads version 7: "
+        rf"has format version {version}, and this version of botorch_transfer reads version 8: "
         "upgrade botorch_transfer if the file is newer, or save the prior again with this version."
     )
     with pytest.raises(ValueError, match=message):

@@ -8,7 +8,7 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.hyperprior.fit import ContextGammaPrior, fit_gamma
+from botorch_transfer.hyperprior.fit import fit_gamma
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions, SourceGPs
 from tests.gp.tasks import draw_data
@@ -49,7 +49,7 @@ def test_contexts_matter_to_mphd():
     network = NetworkOptions(num_steps=150, learning_rate=4e-2)
     found = fit("mphd", discrete, network=network)
     prior = found.lengthscale_prior(2, default_context(2, [1]))
-    assert isinstance(prior, ContextGammaPrior)
+    assert isinstance(prior, GammaPrior)
     assert prior.mean[1] < 0.5 * prior.mean[0]
 
 
@@ -97,7 +97,7 @@ def test_a_shared_transform_is_inherited():
 
 
 def test_what_is_no_domain_is_refused():
-    with pytest.raises(InputDataError, match="no domains"):
+    with pytest.raises(InputDataError, match="one or more domains"):
         Hyperprior.fit([])
     with pytest.raises(InputDataError, match="put a single domain into a list"):
         Hyperprior.fit(draw_domain([0.3]))
@@ -120,7 +120,7 @@ def test_what_is_no_domain_is_refused():
     [
         ({"kind": "mhpd"}, "Unknown kind 'mhpd': choose one of 'mphd'"),
         ({"kernel": "cosine"}, "Unknown kernel 'cosine'"),
-        ({"outcome_scale": "pooled"}, "'per_task' or 'raw'"),
+        ({"outcome_scale": "pooled"}, "'pooled': choose one of 'per_task', 'raw'"),
         ({"outcome_scale": "log"}, "Unknown outcome_scale 'log'"),
     ],
 )
@@ -137,7 +137,7 @@ def test_positive_hyperparameters_need_positive_distributions(name, prior):
 
 
 def test_a_positive_constant_is_refused():
-    with pytest.raises(ValueError, match="the constant may be negative: give a NormalPrior"):
+    with pytest.raises(ValueError, match="The constant may be negative: give a NormalPrior"):
         specified(constant=GammaPrior(2.0, 4.0))
 
 
