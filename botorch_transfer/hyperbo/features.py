@@ -26,7 +26,6 @@ from torch import Tensor
 from torch.nn import Identity, Module, Parameter, ParameterList
 from torch.nn.functional import linear
 
-from botorch_transfer.gp.likelihood import nll
 from botorch_transfer.gp.stationary import dense_covariance, evaluate, stationary_function
 
 logger = logging.getLogger(__name__)
@@ -266,24 +265,6 @@ class GPParts(Module):
         shared = isinstance(mean, FeatureMean) and mean.network is kernel.network
         of_mean = mean.of_features(z) if shared else mean(X)
         return of_mean, dense_covariance(kernel.base_kernel, z)
-
-    def nll(
-        self, X: Tensor, Y: Tensor, mask: Tensor | None = None, noise: Tensor | None = None
-    ) -> Tensor:
-        """Evaluates the negative log marginal likelihood of each task.
-
-        Args:
-            X: A ``... x n x d`` tensor of inputs.
-            Y: A ``... x n`` tensor of outcomes.
-            mask: A ``... x n`` boolean tensor, ``False`` for padding.
-            noise: Noise variances that expand to ``... x n``; the GP's own noise variance if
-                omitted.
-
-        Returns:
-            A ``...`` tensor with a value for each task, differentiable in the parameters.
-        """
-        mean, covariance = self(X)
-        return nll(mean, covariance, Y, mask, self.noise if noise is None else noise)
 
 
 def structure(module: Module) -> list[str]:
