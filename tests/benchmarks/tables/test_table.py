@@ -55,5 +55,3 @@ def test_a_problem_is_a_task_over_its_rows_with_the_others_as_history():
 def test_refusals():
     with pytest.raises(ValueError, match="'toy' has no task 'x'"):
         table().problem("x")
-    with pytest.raises(ValueError, match="'a' can't be its own source"):
-        table().problem("a", sources=["a", "b"])
