@@ -178,28 +178,29 @@ class FeatureMean(Mean):
 
 
 @GenKernelFeatures.register(PolynomialKernel)
-class LinearFeatureMap(KernelFeatureMap):
-    """Exact features ``(√c, z)`` of the kernel ``c + zᵀz'``.
+def linear_features(kernel: PolynomialKernel, *, num_inputs: int, **_: Any) -> FeatureMap:
+    """Builds the exact features ``(√c, z)`` of the kernel ``c + zᵀz'``.
 
     Args:
         kernel: The kernel, with power one and without ``active_dims``.
         num_inputs: The kernel's number of inputs.
         **_: Ignored.
 
+    Returns:
+        The feature map.
+
     Raises:
         NotImplementedError: If the kernel's power is not one, or if the kernel has ``active_dims``.
     """
-
-    def __init__(self, kernel: PolynomialKernel, num_inputs: int, **_: Any) -> None:
-        if kernel.power != 1 or kernel.active_dims is not None:
-            raise NotImplementedError(
-                "A PolynomialKernel has exact features only if its power is 1 and it has no "
-                "active_dims."
-            )
-        eye = torch.eye(num_inputs + 1).to(kernel.offset)
-        bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
-        # BoTorch's map of a ScaleKernel calls the output transform, so it must not be None.
-        super().__init__(kernel, eye[:, 1:], bias.detach(), output_transform=Identity())
+    if kernel.power != 1 or kernel.active_dims is not None:
+        raise NotImplementedError(
+            "A PolynomialKernel has exact features only if its power is 1 and it has no "
+            "active_dims."
+        )
+    eye = torch.eye(num_inputs + 1).to(kernel.offset)
+    bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
+    # BoTorch's map of a ScaleKernel calls the output transform, so it must not be None.
+    return KernelFeatureMap(kernel, eye[:, 1:], bias.detach(), output_transform=Identity())
 
 
 @GenKernelFeatures.register(FeatureKernel)

@@ -472,11 +472,6 @@ class GroupEKL:
             InputDataError: If in every group all tasks have the same outcomes.
         """
         kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
-        if len(kept) < len(groups):
-            logger.info(
-                "The EKL ignores %d groups in which all tasks have the same outcomes.",
-                len(groups) - len(kept),
-            )
         if not kept:
             raise InputDataError(
                 "Source tasks with matching inputs do not differ in their outcomes at these "

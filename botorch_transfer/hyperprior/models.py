@@ -85,8 +85,8 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
     """Builds the noise variance, at least ``LEAST_NOISE`` times the mean signal variance."""
-    least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
-    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least)
+    least = LEAST_NOISE * float(hyperprior.priors["outputscale"].mean)
+    return learned_hyperparameter(hyperprior.priors["noise"], least)
 
 
 def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
@@ -99,7 +99,7 @@ def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> Constant
     Returns:
         The mean, with its hyperprior registered.
     """
-    prior = hyperprior.hyperprior_of("constant")
+    prior = hyperprior.priors["constant"]
     constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
     mean = ConstantMean(prior, constant_constraint=constraint, batch_shape=batch_shape)
     mean = mean.to(hyperprior.constant_parameters)
@@ -123,7 +123,7 @@ def hyperprior_kernel(
     """
     prior = hyperprior.lengthscale_prior(dim, context)
     lengthscale = replace(_WIDE.lengthscale, make_prior=partial(log_density_prior, prior))
-    outputscale = learned_hyperparameter(hyperprior.hyperprior_of("outputscale"))
+    outputscale = learned_hyperparameter(hyperprior.priors["outputscale"])
     own = replace(_WIDE, lengthscale=lengthscale, outputscale=outputscale)
     kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
     found: Any = start_and_bounds(prior)

@@ -262,20 +262,12 @@ class Hyperprior(TransferPrior):
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """New hyperpriors by name: a network replaces the hyperprior of ``"lengthscale"``."""
-        return {name: self.hyperprior_of(name) for name in self.families}
+        """New GPyTorch priors by name: ``"constant"``, ``"outputscale"``, ``"noise"``.
 
-    def hyperprior_of(self, name: str) -> Prior:
-        """Builds the hyperprior of a hyperparameter that does not depend on the inputs.
-
-        Args:
-            name: ``"constant"``, ``"outputscale"`` or ``"noise"``; without a network, also
-                ``"lengthscale"``.
-
-        Returns:
-            A new GPyTorch prior.
+        Without a network, there is also the prior of ``"lengthscale"``.
         """
-        return make_prior(self.families[name], getattr(self, f"{name}_parameters"))
+        parts = {name: getattr(self, f"{name}_parameters") for name in self.families}
+        return {name: make_prior(self.families[name], part) for name, part in parts.items()}
 
     def lengthscale_prior(self, dim: int, context: Tensor | None = None) -> Prior:
         """Builds the hyperprior of a target's lengthscales.
@@ -302,7 +294,7 @@ class Hyperprior(TransferPrior):
                     f"inputs with contexts of size {shape[1]}: give a tensor of shape {shape}."
                 )
         if network is None:
-            return self.hyperprior_of("lengthscale")
+            return self.priors["lengthscale"]
         if context is None:
             if not self.default_contexts:
                 raise InputDataError(
@@ -346,10 +338,8 @@ class Hyperprior(TransferPrior):
                 draws["lengthscale"] = estimates.lengthscale.cpu()[inputs]
             else:
                 lengthscale = self.lengthscale_prior(dim, context).cpu().double()
-                draws = {
-                    name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
-                    for name in _SHARED
-                }
+                priors = {name: self.priors[name].cpu().double() for name in _SHARED}
+                draws = {name: prior.sample(torch.Size([num])) for name, prior in priors.items()}
                 # MPHD's hyperprior draws all lengthscales at once.
                 drawn = [num] if len(lengthscale._extended_shape()) else [num, dim]
                 draws["lengthscale"] = lengthscale.sample(torch.Size(drawn))

@@ -22,10 +22,10 @@ def test_distributions_are_the_best_fits_of_the_estimates():
     found = fit()
     estimates = found.estimates
     for name in ("outputscale", "noise"):
-        prior = found.hyperprior_of(name)
+        prior = found.priors[name]
         expected = fit_gamma(getattr(estimates, name))
         torch.testing.assert_close(torch.stack([prior.concentration, prior.rate]), expected)
-    constant = found.hyperprior_of("constant")
+    constant = found.priors["constant"]
     torch.testing.assert_close(constant.loc, estimates.constant.mean())
     torch.testing.assert_close(constant.scale, estimates.constant.std(correction=0))
     lengthscale = found.lengthscale_prior(7)
@@ -57,11 +57,11 @@ def test_one_domain_gives_broad_distributions(caplog):
     found = fit("universal", [draw_domain([0.3, 0.3])])
     assert "are almost equal" in caplog.text
     for name in ("outputscale", "noise"):
-        prior = found.hyperprior_of(name)
+        prior = found.priors[name]
         assert prior.concentration == 2
         torch.testing.assert_close(prior.mean, getattr(found.estimates, name)[0])
     scale = found.estimates.outputscale.sqrt()
-    torch.testing.assert_close(found.hyperprior_of("constant").scale.reshape(1), scale)
+    torch.testing.assert_close(found.priors["constant"].scale.reshape(1), scale)
 
 
 def test_units_of_a_domain_do_not_matter_to_the_others():
