@@ -6,8 +6,10 @@ import difflib
 import logging
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
@@ -33,7 +35,11 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         InputDataError: If the table lacks a column that ``rename`` names, or if two columns would
             have the same name.
     """
-    for old in rename:
+    frame = check_table(frame, ())
+    rename = {str(old): new for old, new in rename.items()}
+    for old, new in rename.items():
+        if not isinstance(new, str):
+            raise InputDataError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
         if old not in frame.columns:
             raise InputDataError(
                 f"rename= names the column {old!r}, which the table lacks"
@@ -140,8 +146,16 @@ def check_columns(
             f"missing= names {unknown[0]!r}, which is no parameter: use one of "
             f"{', '.join(space.columns)}."
         )
-    for each in (p for p in space.parameters if p.is_numeric and missing.get(p.name) is not None):
-        if not 0 <= each.place(DataFrame({each.name: [missing[each.name]]})).item() <= 1:
+    for each in (p for p in space.parameters if missing.get(p.name) is not None):
+        value, place = missing[each.name], np.array([np.nan])
+        with suppress(InputDataError):
+            place = each.place(DataFrame({each.name: [value]}))
+        if not np.isfinite(place).all():
+            raise ValueError(
+                f"missing= gives the parameter {each.name!r} the value {value!r}, which it cannot "
+                "have: give another value, or None if it is unknown."
+            )
+        if not ((place >= 0) & (place <= 1)).all():
             logger.warning("missing= gives %r a value outside of its range: check it", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]

@@ -34,7 +34,7 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, plain, rows_of_tasks, with_numbers
-from botorch_transfer.search_space.space import check_arguments, check_table
+from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -180,11 +180,9 @@ def from_dataframe(
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
-    if not isinstance(space, SearchSpace):
-        raise TypeError(f"The search space is a {type(space).__name__}: make a SearchSpace of it.")
+    space = SearchSpace.of(space)
     if log and limit is not None and limit <= 0:
         raise ValueError(f"limit is {limit}, which has no logarithm: leave log= out.")
-    check_table(frame, ())
     sign = 1.0 if goal == "max" else -1.0
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
     target = Outcome(outcome, sign, worst, noise, log)
@@ -272,7 +270,7 @@ def read_history(
         counts = known | (keep & ~ended[rows])
         X, has_place = _place(name, runs[counts], space, changed, notes)
         placed = rows[counts][has_place]
-        X = X if encode is None or len(X) == 0 else encode(runs[counts][has_place])
+        X = X if encode is None or len(X) == 0 else _encoded(encode, runs[counts][has_place], name)
         names = space.feature_names if encode is None else [f"x{i}" for i in range(X.shape[-1])]
         for i, outcome in enumerate(outcomes):
             finite = is_finite[placed, i]
@@ -348,6 +346,18 @@ def _place(
     beyond = ((X[has_place] < 0) | (X[has_place] > 1)).any(dim=-1).numpy()
     notes["outside"] += [(name, row) for row in runs.index[has_place][beyond]]
     return X[has_place], has_place
+
+
+def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) -> Tensor:
+    """Encodes the runs of a task by a function of the user, and checks the result."""
+    X = encode(runs)
+    shape = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
+    if not isinstance(X, Tensor) or X.ndim != 2 or len(X) != len(runs) or not X.isfinite().all():
+        raise InputDataError(
+            f"encode= returned a result of shape or type {shape} for the {len(runs)} runs of task "
+            f"{name!r}: return an n x d tensor of finite numbers, one row per run."
+        )
+    return X.detach().double()
 
 
 def without_own_runs(

@@ -19,10 +19,20 @@ import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, factorize, to_numeric
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from botorch_transfer.search_space.cells import is_text, plain, stripped, with_numbers
+from botorch_transfer.search_space.cells import (
+    DATE,
+    DURATION,
+    PARAMETER_CODE,
+    is_text,
+    parameter_codes,
+    plain,
+    stripped,
+    with_numbers,
+)
 from botorch_transfer.search_space.parameters import (
+    MAX_NUMBER,
     ActiveIf,
     CategoricalParameter,
     FloatParameter,
@@ -70,10 +80,24 @@ MEASURES = re.compile(
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
 
+#: Words in the names of outcomes in per cent.
+PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
+
+#: Patterns of columns without numbers, and reasons to leave these columns out. The last pattern has
+#: seconds or milliseconds since 1970, and whole numbers such as 20240502.
+HOLD_NO_NUMBERS = {
+    DATE: "holds dates",
+    DURATION: "holds durations: convert them to numbers, such as minutes",
+    r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
+        "holds dates as numbers: divide them if they are a parameter"
+    ),
+}
+
+#: Text that may be a number: it has other separators, or a spreadsheet has made it a date.
+UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?\d+(?:[., ']\d+)+\s*"
+
 #: A column whose rank correlation with the outcome is above this may be another measure.
 ALMOST_THE_OUTCOME = 0.99
-
-DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"
 
 
 def guess_space(
@@ -137,6 +161,8 @@ def guess_space(
     check_table(frame, [*named, *columns])
     frame = with_numbers(frame, columns, whole=True)
     frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
+    if frame.empty:
+        raise InputDataError("The table has no rows: give a table with old runs.")
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
         logger.warning("The column 'task' may be a parameter: name it by task= if it is none")
@@ -155,6 +181,8 @@ def guess_space(
             if _is_almost(frame[name], frame[other], tasks):
                 message = "%r is ordered almost like %r: leave the former out if it is a measure"
                 logger.warning(message, name, other)
+        if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
+            frame[name] = _without_codes(frame[name])
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
     for name in sorted(left, key=lambda name: frame[name].hasnans):
@@ -180,14 +208,29 @@ def guess_space(
                 logger.warning(message, name, other, value)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
-        logger.log(
-            logging.WARNING if copies else logging.INFO, "Columns that are left out: %s", listed
-        )
+        has_remedy = any(": " in reason for reason in unused.values())
+        level = logging.WARNING if copies or has_remedy else logging.INFO
+        logger.log(level, "Columns that are left out: %s", listed)
     if not found:
         raise InputDataError(
             f"The table has no column that varies besides {', '.join(map(repr, leave_out))}."
         )
     return SearchSpace(list(found.values()))
+
+
+def _without_codes(column: Series) -> Series:
+    """Empties the cells of a column that have a code of a missing value, such as -999."""
+    values = column[np.isfinite(column)].to_numpy(dtype=np.float64, na_value=np.nan)
+    others = np.array([v for v in values if not PARAMETER_CODE.fullmatch(f"{v:.15g}")])
+    found = parameter_codes(values, others)
+    if -1.0 in found and not (others % 1).any() and others.min() <= MAX_LEVELS:
+        found.remove(-1.0)  # often means "no limit"
+        logger.warning("%r has the value -1: empty such cells if they are missing", column.name)
+    is_code = column.isin(found)
+    if is_code.any():
+        text = "%r has %g in %d rows, as in row %s, which counts as an empty cell: empty such cells"
+        logger.warning(text, column.name, found[0], is_code.sum(), is_code.idxmax())
+    return column.mask(is_code)
 
 
 def is_measure(name: str) -> bool:
@@ -201,6 +244,11 @@ def words_of(name: str) -> set[str]:
     return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
 
 
+def in_per_cent(name: str) -> bool:
+    """Returns whether an outcome has the name of an outcome that is usually in per cent."""
+    return bool(PER_CENT & words_of(name))
+
+
 def usual_goal(name: str) -> str:
     """Returns the goal that the name of an outcome suggests: ``"min"``, ``"max"`` or ``""``."""
     kinds = {"min": f"cost|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
@@ -210,9 +258,14 @@ def usual_goal(name: str) -> str:
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """Returns why a column describes runs or tasks, or ``None`` if it may be a parameter."""
-    text = column.dropna().astype(str) if is_text(column) else Series(dtype=str)
-    if is_datetime64_any_dtype(column.dtype) or (len(text) and text.str.fullmatch(DATE).all()):
-        return "holds dates"
+    cells = column.dropna()
+    texts = cells.astype(str)
+    if is_numeric_dtype(column.dtype):
+        are_close = len(cells) and np.ptp(cells.astype(float)) < 0.1 * cells.max()
+        texts = cells.map("{:.0f}".format) if are_close else texts[:0]
+    for pattern, reason in HOLD_NO_NUMBERS.items():
+        if len(texts) and texts.str.fullmatch(pattern).all():
+            return reason
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
     if is_measure(str(column.name)):
@@ -268,15 +321,17 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     if len(values) < 2:
         return "never changes"
     if is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype):
-        if to_numeric(column, errors="coerce").notna().any():
-            # Next to numbers, text such as "9,5" is a number, not a choice such as "64,32".
-            has_comma = column.astype(str).str.fullmatch(r"\s*[-+]?\d+,\d+\s*").to_numpy(np.bool_)
-            refuse_where(has_comma, column, "with a decimal comma: write a decimal point")
         choices = sorted((plain(value) for value in values), key=str)
         once = [text for text, number in Counter(map(str, column)).items() if number == 1]
         sentences = [text for text in once if text.count(" ") >= 2]
         rare = 2 * len(choices) > len(column) or 2 * len(sentences) > len(choices)
-        if len(choices) > MAX_CHOICES or (rare and num_rows > 4):
+        is_dropped = len(choices) > MAX_CHOICES or (rare and num_rows > 4)
+        is_number = to_numeric(column, errors="coerce").notna()
+        is_unclear = ~is_number & column.astype(str).str.fullmatch(UNCLEAR)
+        if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
+            problem = "which is no clear number: write a decimal point, and no other separators"
+            refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
+        if is_dropped:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
     finite = column[np.isfinite(column)]
@@ -285,6 +340,8 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         return "never changes"
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
     whole = bool((numbers == np.rint(numbers)).all())
+    if np.abs(numbers).max() > MAX_NUMBER:
+        return "has numbers above 2**53: divide them"
     is_run = whole and bool((np.diff(numbers) == 1).all())
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not is_run:
         levels = [int(number) if whole else float(number) for number in numbers]

@@ -17,12 +17,15 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, to_numeric
+from pandas import NA, DataFrame, Series, to_numeric
 
-from botorch_transfer.search_space.cells import refuse_cell, stripped
+from botorch_transfer.search_space.cells import parameter_codes, refuse_cell, stripped
 
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
+
+#: Largest whole number of a parameter. Larger numbers are not exact in double precision.
+MAX_NUMBER = 2**53
 
 
 class Parameter(ABC):
@@ -45,6 +48,8 @@ class Parameter(ABC):
 
     def _problems(self) -> Iterator[str]:
         """Yields descriptions of invalid arguments; the constructor raises the first."""
+        if not isinstance(self.name, str):
+            yield f"has a name that is no text: write {str(self.name)!r}"
         given = self.active_if
         is_full = isinstance(given, Mapping) and given and all(map(_as_tuple, given.values()))
         if given is not None and not is_full:
@@ -176,9 +181,19 @@ def relative_tolerance(column: Series) -> float:
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def is_none(value: Any) -> bool:
     """Returns whether a value is "none" in upper or lower case, which an empty cell means."""
     return isinstance(value, str) and value.casefold() == "none"
+
+
+def _are_codes(numbers: Array, values: Array) -> NDArray[np.bool_]:
+    """Finds codes of missing values, such as -999, outside of the range of a parameter's values."""
+    outside = (numbers < values[0]) | (numbers > values[-1])
+    return np.isin(numbers, parameter_codes(numbers[outside], values))
 
 
 def _ratio(part: Array, whole: Array) -> Array:
@@ -202,6 +217,8 @@ class _RangeParameter(Parameter):
                 f"has the lower bound {lower!r} and the upper bound {upper!r}: give finite "
                 "numbers, the lower bound not above the upper bound"
             )
+        if max(-lower, upper) > MAX_NUMBER and isinstance(self, IntegerParameter):
+            yield f"has the bounds {lower}, {upper}: give whole numbers up to 2**53"
         if self.log is True and lower <= 0:
             yield f"has log=True and the lower bound {lower}: give a positive lower bound"
 
@@ -230,6 +247,7 @@ class _RangeParameter(Parameter):
             beyond = self._scale(numbers) - self._scale(inside)
             beyond /= np.diff(self._scale(bounds))
         unit = self._inside(inside) + np.where(is_near, 0.0, beyond)
+        unit[_are_codes(numbers, self._unscale(np.linspace(0, 1, 9)).clip(*bounds))] = np.nan
         return np.where(np.isfinite(unit), unit, np.nan)[:, None]
 
     def _scale(self, values: Array) -> Array:
@@ -453,6 +471,9 @@ class _ListedParameter(Parameter):
             yield f"has the values {values!r}: give a list of values"
         if not values:
             yield "has no values: give at least one value"
+        for value in values:
+            if not isinstance(value, Hashable) or value is None or value is NA or value != value:
+                yield f"has the value {value!r}: give text or numbers, 'none' for an empty cell"
         if twice := [value for value in values if values.count(value) > 1]:
             yield f"repeats the value {twice[0]!r}: list each value once"
 
@@ -520,7 +541,11 @@ class OrdinalParameter(_ListedParameter):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
+        if len({_is_number(value) or type(value) for value in self.values}) > 1:
+            yield f"has the values {self.values}: give only text, or only numbers"
         numbers = self._numbers if self.is_numeric else np.empty(0)
+        if np.abs(numbers).max(initial=0) > MAX_NUMBER:
+            yield f"has the values {self.values}: give numbers up to 2**53"
         if not (np.diff(numbers) > 1e-9 * np.abs(numbers[1:])).all():
             yield (
                 f"has the values {self.values}: list numbers in increasing order and further apart "
@@ -548,7 +573,8 @@ class OrdinalParameter(_ListedParameter):
             gap = np.searchsorted(values[1:-1], numbers)
             slopes = np.diff(positions) / np.diff(values)
             other = positions[gap] + slopes[gap] * (numbers - values[gap])
-            other[~np.isfinite(other)] = np.nan
+            is_code = _are_codes(read_numbers(frame[self.name]), self._numbers)
+            other[~np.isfinite(other) | is_code] = np.nan
         return np.where(ranks < 0, other, positions[ranks])[:, None]
 
     def unit_grid(self) -> Array:
@@ -561,7 +587,7 @@ class OrdinalParameter(_ListedParameter):
     @property
     def is_numeric(self) -> bool:
         """Whether all values are numbers."""
-        return all(isinstance(v, Real) and not isinstance(v, bool) for v in self.values)
+        return all(map(_is_number, self.values))
 
     @property
     def _numbers(self) -> Array:

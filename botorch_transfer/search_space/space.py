@@ -52,6 +52,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
     ("seed", Integral, "give a whole number of at least 0"),
+    ("encode", Callable | None, "give a function of a table"),
 )
 
 
@@ -76,22 +77,26 @@ def check_arguments(given: Mapping[str, Any]) -> None:
                 raise kind(f"{name} is {' '.join(repr(value).split())[:60]}: {remedy}.")
 
 
-def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
-    """Raises an error unless a value is a table without duplicate columns.
+def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
+    """Returns a table with text as column names; raises an error for duplicate columns.
 
     Args:
         frame: The table.
         columns: Names of the columns that must not occur twice.
+
+    Returns:
+        The table, in which a column with the name 1 has the name ``"1"``.
 
     Raises:
         InputDataError: If ``frame`` is no ``DataFrame``, or has one of the columns more than once.
     """
     if not isinstance(frame, DataFrame):
         raise InputDataError(f"The table is a {type(frame).__name__}: make a pandas DataFrame.")
-    names = list(frame.columns)
+    names = list(map(str, frame.columns))
     for name in columns:
-        if names.count(name) > 1:
+        if names.count(str(name)) > 1:
             raise InputDataError(f"The table has several columns {name!r}: keep one of them.")
+    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,8 @@ class SearchSpace:
         if wrong:
             raise TypeError(
                 f"A search space takes a list of parameters, not {wrong[0]!r}: give a list of "
-                "parameters such as FloatParameter, or use SearchSpace.from_dict for a dictionary."
+                "parameters such as FloatParameter('x', 0, 1), or use SearchSpace.from_dict for a "
+                "dictionary, SearchSpace.from_json for a file, or guess_space for a table."
             )
         object.__setattr__(self, "parameters", tuple(given))
         if not self.parameters:
@@ -150,6 +156,17 @@ class SearchSpace:
         _check_names(self.parameters)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank])
+
+    @classmethod
+    def of(cls, given: Any) -> SearchSpace:
+        """Makes a space from a space, a list of parameters or a dictionary; see ``from_dict``.
+
+        Raises:
+            TypeError: If ``given`` is something else.
+        """
+        if isinstance(given, SearchSpace):
+            return given
+        return cls.from_dict(given) if isinstance(given, Mapping) else cls(given)
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> SearchSpace:
@@ -353,7 +370,7 @@ class SearchSpace:
         self, frame: DataFrame, how: Callable[[Parameter, DataFrame], Array]
     ) -> tuple[Tensor, list[tuple[str, Any]]]:
         """Encodes the rows of a table; also returns the columns and values without a place."""
-        check_table(frame, self.columns)
+        frame = check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
         reasons: list[tuple[str, Any]] = []
         for parameter, columns in self._places:
@@ -611,7 +628,8 @@ def _read_parameter(
     kind = spec.get("type") if isinstance(spec, Mapping) else None
     if kind not in list(_FORMATS):
         raise ValueError(
-            f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}."
+            f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}, as in "
+            f"{{{name!r}: {{'type': 'float', 'low': 0, 'high': 1}}}}."
         )
     make, required, optional = _FORMATS[kind]
     known = optional.union(required)

@@ -76,15 +76,16 @@ def test_a_table_without_parameters_is_refused():
         guess_space(pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), leave_out=["loss"])
 
 
-def test_a_decimal_comma_beside_numbers_is_told():
+def test_decimal_commas_are_read_and_lists_stay(caplog):
     runs = pd.DataFrame({"time": ["9.5", "8.1", "9,9"], "layers": ["64,64", "32,32", "64,64"]})
     with pytest.raises(InputDataError, match="several columns 'time'"):
         guess_space(pd.concat([runs, runs], axis=1))
-    with pytest.raises(
-        InputDataError, match="'time' is '9,9' in row 2, with a decimal comma: write a"
-    ):
-        guess_space(runs)
-    assert guess_space(runs[["layers"]]).parameters[0].values == ("32,32", "64,64")
+    time, layers = guess_space(runs).parameters
+    assert (time.lower, time.upper) == (8.1, 9.9)
+    assert layers.values == ("32,32", "64,64")
+    assert caplog.messages == ["'time' has '9,9' in row 2, which is read as 9.9"]
+    levels = pd.DataFrame({"c": ["0,1", "0,25", "0,5"] * 8})
+    assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
 
 
 def test_what_is_no_parameter_is_told(caplog):
@@ -249,3 +250,74 @@ def test_rows_may_share_labels(caplog):
     assert space.columns == ["x"]
     guess_space(frame.assign(task=list("aabbcc")), outcome="loss")
     assert "'task' may be a parameter: name it by task=" in caplog.text
+
+
+TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)
+
+
+@pytest.mark.parametrize("rows", [[3], [3, 7]])
+@pytest.mark.parametrize("code", [-999, 999, 9999, 99999, -1, 1e30])
+def test_codes_of_missing_values_do_not_stretch_a_range(code, rows, caplog):
+    cells = TEMPERATURES.copy()
+    cells[rows] = code
+    (parameter,) = guess_space(pd.DataFrame({"T": cells})).parameters
+    assert 50 <= parameter.lower < parameter.upper <= 150
+    (message,) = caplog.messages
+    assert f"'T' has {code:g} in {len(rows)} rows, as in row 3, which counts as an empty" in message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [10, 50, 100, 1000],
+        [1, 10, 100, 999],
+        [0.001, 0.01, 0.1, 1.0, 10.0, 1000.0],
+        [-1.0, 0.0, 1.0],
+        [-1, 1],
+        [-1, 0, 1, 2, 3],
+        np.linspace(0, 999, 24),
+        10.0 ** np.linspace(-5, 4, 24),
+    ],
+)
+def test_ordinary_values_are_no_codes(values, caplog):
+    column = np.resize(np.asarray(values), 24)
+    (parameter,) = guess_space(pd.DataFrame({"n": column})).parameters
+    ends = getattr(parameter, "values", None) or (parameter.lower, parameter.upper)
+    assert (ends[0], ends[-1]) == pytest.approx((min(values), max(values)))
+    assert not caplog.messages
+
+
+def test_minus_one_may_mean_no_limit(caplog):
+    runs = pd.DataFrame({"max_depth": [-1, 3, 5, 7, 8, 9] * 4})
+    assert guess_space(runs).parameters[0].lower == -1
+    assert caplog.messages == ["'max_depth' has the value -1: empty such cells if they are missing"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        1.7e9 + 3600.0 * np.arange(24),
+        (1_700_000_000_000 + 3_600_123 * np.arange(24))[::-1],
+        [20240501 + i % 23 for i in range(24)],
+    ],
+)
+def test_dates_as_numbers_are_no_parameters(column, caplog):
+    assert guess_space(pd.DataFrame({"T": TEMPERATURES, "t0": column})).columns == ["T"]
+    told = "'t0' holds dates as numbers: divide them if they are a parameter"
+    assert caplog.messages == [f"Columns that are left out: {told}"]
+
+
+@pytest.mark.parametrize("separator", [",", " ", "'"])
+def test_unclear_numbers_are_refused(separator):
+    cells = [f"1{separator}{100 + i}" for i in range(24)]
+    for column in (cells, [*cells, 900]):
+        with pytest.raises(InputDataError, match="is no clear number: write a decimal point"):
+            guess_space(pd.DataFrame({"x": column}))
+
+
+def test_a_table_without_rows_and_large_numbers(caplog):
+    with pytest.raises(InputDataError, match="The table has no rows"):
+        guess_space(pd.DataFrame({"x": []}))
+    runs = pd.DataFrame({"T": TEMPERATURES, "hash": [2**60 + 7 * i for i in range(24)]})
+    assert guess_space(runs).columns == ["T"]
+    assert "'hash' has numbers above 2**53: divide them" in caplog.text

@@ -43,7 +43,7 @@ def test_runs_are_done_failed_or_pending():
     assert len(read.waiting) == 0
 
 
-@pytest.mark.parametrize(("cell", "log"), [("1,5", False), (-1.0, True)])
+@pytest.mark.parametrize(("cell", "log"), [("12 or 13", False), (-1.0, True)])
 def test_an_error_in_the_runs_names_them(cell, log):
     runs = SPACE.sample(2, seed=1).assign(loss=Series([0.5, cell], dtype=object))
     with pytest.raises(InputDataError, match=r"In the runs: The column 'loss' has .* in row 1"):
@@ -65,7 +65,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"space": [LR]}, TypeError, "space is a list: give a SearchSpace"),
+        ({"space": ["lr"]}, TypeError, "takes a list of parameters, not 'lr': give a list"),
         ({"history": "runs.csv"}, TypeError, "history is 'runs.csv': give one DataFrame"),
         ({"runs": [1]}, TypeError, r"runs is \[1\]: give one"),
         ({"prior": 3}, ValueError, "Give either a history or a prior"),
@@ -144,8 +144,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ),
         (
             {"history": HISTORY.drop(columns="depth"), "missing": {"depth": "deep"}},
-            InputDataError,
-            "Parameter 'depth' is 'deep' in row 0, not a number",
+            ValueError,
+            "missing= gives the parameter 'depth' the value 'deep', which it cannot have",
         ),
     ],
 )
