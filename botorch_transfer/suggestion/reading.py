@@ -26,8 +26,14 @@ from botorch_transfer.curves.tables import CurveColumns, OwnCurves, one_row_a_ru
 from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
-from botorch_transfer.data.runs import Runs, read_runs
-from botorch_transfer.data.tables import NO_DATA, limit_task, read_history, without_own_runs
+from botorch_transfer.data.tables import (
+    NO_DATA,
+    Runs,
+    limit_task,
+    read_history,
+    read_runs,
+    without_own_runs,
+)
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
