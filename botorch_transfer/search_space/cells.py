@@ -297,7 +297,7 @@ def plain(value: Any) -> Any:
 
 
 def refuse_cell(
-    bad: NDArray[np.bool_], column: Series, reason: str, what: str = "The column", verb: str = "has"
+    bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
 ) -> None:
     """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
 
@@ -311,16 +311,30 @@ def refuse_cell(
     Raises:
         InputDataError: If ``bad`` is true anywhere.
     """
+    for sentence in _about_first(bad, column, reason, what, verb):
+        raise InputDataError(sentence)
+
+
+def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING) -> None:
+    """Logs a sentence about the first cell where ``bad`` is true, as :func:`refuse_cell`."""
+    for sentence in _about_first(bad, column, reason):
+        logger.log(level, sentence)
+
+
+def _about_first(
+    bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
+) -> Iterator[str]:
+    """Yields one sentence about the first cell where ``bad`` is true, if any."""
+    bad = np.asarray(bad, dtype=np.bool_)
     if not bad.any():
         return
     first, others = int(np.argmax(bad)), int(bad.sum()) - 1
-    is_empty = column.isna().iloc[first]
     cell = plain(column.iloc[first])
     remarks = [remark for kind, remark in REMARKS.items() if re.fullmatch(kind, str(cell))]
-    found = "has no value" if is_empty else "".join([f"{verb} {cell!r}", *remarks])
+    found = f"{verb} {cell!r}" if column.notna().iloc[first] else "has no value"
     rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
-    where = f"in row {column.index[first]}{rows}"
-    raise InputDataError(f"{what} {column.name!r} {found} {where}, {reason}.")
+    where = f"{''.join(remarks)} in row {column.index[first]}{rows}"
+    yield f"{what} {column.name!r} {found}{where}, {reason}."
 
 
 def check_same_units(
@@ -342,16 +356,16 @@ def check_same_units(
         >>> tables = {"runs": DataFrame({"T": ["90 °C"]}), "candidates": DataFrame({"T": [80, 90]})}
         >>> check_same_units(tables, ["T"])
     """
+    split = {what: _split(table, columns) for what, table in tables.items()}
     for name in columns:
         found: dict[Any, tuple[str, str]] = {}
         values: dict[bool, list[float]] = {True: [], False: []}
         for what, table in tables.items():
-            parts = _split(table, [name]).get(name)
+            parts = split[what].get(name)
             units = [] if parts is None else parts["unit"].dropna().tolist()[:1]
             for unit in units:
                 found.setdefault(SCALES.get(unit, unit), (unit, what))
-            if name in table:
-                cells = table[name] if parts is None else parts["number"]
+            if isinstance(cells := table.get(name) if parts is None else parts["number"], Series):
                 values[bool(units)] += pd.to_numeric(cells, errors="coerce").dropna().tolist()
         if len(found) > 1:
             (unit, what), (other, where) = list(found.values())[:2]
@@ -361,14 +375,11 @@ def check_same_units(
             )
         if bare and found and values[False]:
             (unit, what), *_ = found.values()
-            low, high = min(values[False]), max(values[False])
-            first, last = min(values[True]), max(values[True])
+            low, high, first, last = (f(values[has]) for has in (False, True) for f in (min, max))
             is_far = max(first - high, low - last) > max(high - low, abs(low), abs(high)) / 2
             if is_far or low > 3 * last or unit in ("K", "°F"):
-                text = (
-                    "%r is from %g to %g %s in the %s, and from %g to %g without a unit in other "
-                )
-                text += "tables: write the same unit in all tables"
+                text = "%r is from %g to %g %s in the %s, and from %g to %g without a unit in "
+                text += "other tables: write the same unit in all tables"
                 logger.warning(text, name, first, last, unit, what, low, high)
 
 
@@ -394,18 +405,9 @@ def decimal_points(
         >>> decimal_points(DataFrame({"T": ["1.350,5", "1.200 °C", "900"]}), ["T"])["T"].tolist()
         ['1350.5', '1200 °C', '900']
     """
-
-    def number_or_none(cell: Any) -> str | None:
-        return cell if isinstance(cell, str) and SEPARATED.fullmatch(cell) else None
-
     names = list(frame.columns)
     texts = [n for n in names if n in columns and names.count(n) == 1 and is_text(frame[n])]
-    numbers = {
-        name: frame[name]
-        .map(lambda cell: cell if isinstance(cell, str) and SEPARATED.fullmatch(cell) else None)
-        .astype(object)
-        for name in texts
-    }
+    numbers = {name: frame[name].map(_number_or_none).astype(object) for name in texts}
     shown = {
         name: {mark for mark, shows in SHOWS.items() if cells.str.contains(shows, na=False).any()}
         for name, cells in numbers.items()
@@ -414,21 +416,26 @@ def decimal_points(
     pointed: dict[Any, Series] = {}
     for name, cells in numbers.items():
         marks = shown[name] or in_table
-        grouped = cells[cells.str.contains(rf"{GROUPS}(?!,)".format(r"\."), na=False)]
-        if len(grouped) and in_table != {"."}:
+        if in_table != {"."}:
+            grouped = cells.str.contains(rf"{GROUPS}(?!,)".format(r"\."), na=False)
             meaning = "separates thousands" if marks == {","} else "is a decimal point"
-            text = "%r has %r in row %s, whose point %s: write numbers without thousands separators"
-            level = logging.INFO if shown[name] else logging.WARNING
-            logger.log(level, text, name, grouped.iloc[0], grouped.index[0], meaning)
+            reason = f"whose point {meaning}: write numbers without separators of thousands"
+            log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
         if marks == {","} or cells.str.contains(r"\d,\d{3}[.,]\d", na=False).any():
-            groups = GROUPS.format(r"\." if marks == {","} else ",")
-            cells = cells.str.replace(
-                groups, lambda found: re.sub("[.,]", "", found[0]), regex=True
-            )
+            groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
+            cells = cells.str.replace(groups, _without_separators, regex=True)
         if "," in marks or (comma and not marks):
             cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)
         pointed[name] = frame[name].astype(object).mask(cells.notna(), cells)
     return pointed
+
+
+def _without_separators(found: re.Match[str]) -> str:
+    return re.sub("[.,]", "", found[0])
+
+
+def _number_or_none(cell: Any) -> str | None:
+    return cell if isinstance(cell, str) and SEPARATED.fullmatch(cell) else None
 
 
 def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:
@@ -467,7 +474,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     if whole:
         columns = [name for name in columns if not _holds_lists(frame[name])]
     for name, parts in _split(frame, columns).items():
-        found, slips, written = parts["number"].notna(), frame[name][:0], frame[name]
+        found, written = parts["number"].notna(), frame[name]
         if not found.any():
             continue
         kinds = parts["unit"].map(lambda unit: SCALES.get(unit, [unit])[0], "ignore")
@@ -475,25 +482,21 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         found_in = ", ".join(f"{unit!r} in row {row}" for row, unit in first.head(2).items())
         problem = f"The column {name!r} has numbers in several units ({found_in})"
         if whole:
-            words = frame[name].notna() & ~found
+            words = written.notna() & ~found
             found &= kinds.isna() | kinds.isin(kinds.mode()[:1])
-            slips = frame[name][frame[name].notna() & ~found]
-            if len(slips) > MAX_SLIPS * found.sum():
+            slips = written.notna() & ~found
+            if slips.sum() > MAX_SLIPS * found.sum():
                 if len(first) in (2, 3) and words.sum() <= MAX_SLIPS * found.sum():
-                    logger.warning(
-                        "%s: convert them to one unit, or the column stays text", problem
-                    )
+                    text = "%s: convert them to one unit, or the column stays text"
+                    logger.warning(text, problem)
                 continue
-            frame[name] = frame[name].where(found)
+            frame[name] = written.where(found)
         elif len(first) > 1:
             raise InputDataError(f"{problem}: convert them to one unit.")
         named = parts["unit"][found].dropna().unique().tolist()
         changed = found & (parts["cell"].astype(str) != written.astype(str))
-        if changed.any():
-            level = logging.WARNING if whole else logging.INFO
-            text = "%r has %r in row %s, which is read as %s"
-            cells = written[changed].iloc[0], changed.idxmax(), parts["cell"][changed].iloc[0]
-            logger.log(level, text, name, *cells)
+        reason = f"which is read as {parts['cell'][changed].head(1).squeeze()}"
+        log_cell(changed, written, reason, logging.WARNING if whole else logging.INFO)
         numbers = pd.to_numeric(parts["number"])
         for unit in named[1:]:
             (_, a, b), (_, c, d) = SCALES[unit], SCALES[named[0]]
@@ -503,12 +506,10 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         if named:
             units.append(f"{name!r} in {' and (converted) '.join(named)}")
             odd = parts["unit"].notna() & found
-            if 0 < 2 * odd.sum() < found.sum():  # most cells are bare numbers
-                text = "%r has text behind the number in few rows, as %r in row %s: check them"
-                logger.warning(text, name, written[odd].iloc[0], odd.idxmax())
-        if len(slips):
-            text = "%r has no number in %d rows, as %r in row %s: correct or empty such cells"
-            logger.warning(text, name, len(slips), slips.iloc[0], slips.index[0])
+            if 2 * odd.sum() < found.sum():  # most cells are bare numbers
+                log_cell(odd, written, "with text behind the number, unlike most cells: check it")
+        if whole:
+            log_cell(slips, written, "which is no number: correct it, or empty the cell")
     if units:
         logger.info("Read as numbers: %s", ", ".join(units))
     return frame
@@ -611,3 +612,26 @@ def parameter_codes(values: Array, others: Array) -> list[float]:
     found = [float(v) for v in np.unique(values) if PARAMETER_CODE.fullmatch(f"{v:.15g}")]
     is_design = len(np.unique(others)) < 3 or others.min() <= 0  # such as the levels -1 and 1
     return [v for v in found if _is_code(v, 2, True, others) and not (v == -1 and is_design)]
+
+
+def without_codes(column: Series) -> Series:
+    """Empties the cells of a column that have a code of a missing value, such as -999.
+
+    Args:
+        column: A parameter's column of numbers.
+
+    Returns:
+        The column without codes. A warning in the log names the first code.
+
+    Example:
+        >>> without_codes(Series([60.0, 70.0, 80.0, -999.0])).tolist()
+        [60.0, 70.0, 80.0, nan]
+    """
+    values = column[np.isfinite(column)].to_numpy(dtype=np.float64, na_value=np.nan)
+    others = np.array([v for v in values if not PARAMETER_CODE.fullmatch(f"{v:.15g}")])
+    found = parameter_codes(values, others)
+    if -1.0 in found and not (others % 1).any() and others.min() <= 10:
+        found.remove(-1.0)  # often means "no limit"
+        log_cell(column == -1, column, "which may mean a missing value: then empty the cell")
+    log_cell(column.isin(found), column, "which counts as an empty cell: empty it, or correct it")
+    return column.mask(column.isin(found))

@@ -24,12 +24,11 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from botorch_transfer.search_space.cells import (
     DATE,
     DURATION,
-    PARAMETER_CODE,
     is_text,
-    parameter_codes,
     plain,
     stripped,
     with_numbers,
+    without_codes,
 )
 from botorch_transfer.search_space.parameters import (
     MAX_NUMBER,
@@ -182,7 +181,7 @@ def guess_space(
                 message = "%r is ordered almost like %r: leave the former out if it is a measure"
                 logger.warning(message, name, other)
         if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
-            frame[name] = _without_codes(frame[name])
+            frame[name] = without_codes(frame[name])
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
     for name in sorted(left, key=lambda name: frame[name].hasnans):
@@ -216,21 +215,6 @@ def guess_space(
             f"The table has no column that varies besides {', '.join(map(repr, leave_out))}."
         )
     return SearchSpace(list(found.values()))
-
-
-def _without_codes(column: Series) -> Series:
-    """Empties the cells of a column that have a code of a missing value, such as -999."""
-    values = column[np.isfinite(column)].to_numpy(dtype=np.float64, na_value=np.nan)
-    others = np.array([v for v in values if not PARAMETER_CODE.fullmatch(f"{v:.15g}")])
-    found = parameter_codes(values, others)
-    if -1.0 in found and not (others % 1).any() and others.min() <= MAX_LEVELS:
-        found.remove(-1.0)  # often means "no limit"
-        logger.warning("%r has the value -1: empty such cells if they are missing", column.name)
-    is_code = column.isin(found)
-    if is_code.any():
-        text = "%r has %g in %d rows, as in row %s, which counts as an empty cell: empty such cells"
-        logger.warning(text, column.name, found[0], is_code.sum(), is_code.idxmax())
-    return column.mask(is_code)
 
 
 def is_measure(name: str) -> bool:

@@ -179,7 +179,8 @@ def test_a_word_behind_few_of_the_numbers_is_told(caplog):
     frame = pd.DataFrame({"y": [3, 4, "4O", 5], "T": ["1 bar", "2 bar", 3, 4]})
     assert with_numbers(frame, ["y", "T"])["y"].tolist() == [3, 4, 4, 5]
     assert caplog.messages == [
-        "'y' has text behind the number in few rows, as '4O' in row 2: check them"
+        "The column 'y' has '4O' in row 2, with text behind the number, unlike most cells: "
+        "check it."
     ]
 
 
@@ -229,7 +230,7 @@ def test_dates_are_no_numbers(cell, caplog):
     with pytest.raises(InputDataError, match=r"\(it looks like a date\) in row 20, not a number"):
         SearchSpace([FloatParameter("x", 0, 9)]).encode(with_numbers(runs, ["x"]))
     guess_space(runs)
-    assert "'x' has no number in 1 rows, as" in caplog.text
+    assert "in row 20, which is no number: correct it, or empty the cell" in caplog.text
     assert caplog.records[0].levelname == "WARNING"
 
 
