@@ -213,8 +213,10 @@ def _in_numbers(
             given = {"outcomes": texts[[outcome.name]], "standard errors": texts[[noise]]}
             given["standard errors"].columns = [outcome.name]
             check_same_units(given, [outcome.name], bare=False)
-            is_per_cent = texts[outcome.name].str.contains("%").any() or in_per_cent(outcome.name)
-            is_relative = texts[noise].str.contains("%").to_numpy() & (not is_per_cent)
+            is_per_cent = texts[outcome.name].str.contains("[%‰]").any() or in_per_cent(
+                outcome.name
+            )
+            is_relative = texts[noise].str.contains("[%‰]").to_numpy() & (not is_per_cent)
             problem = "which may be relative: write the standard error in the outcome's unit"
             refuse_cell(is_relative, frame[noise], problem)
         frame = with_numbers(frame, columns)

@@ -363,7 +363,8 @@ def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) 
     """Encodes the runs of a task by a function of the user, and checks the result."""
     X = encode(runs)
     shape = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
-    if not isinstance(X, Tensor) or X.ndim != 2 or len(X) != len(runs) or not X.isfinite().all():
+    is_finite = isinstance(X, Tensor) and not X.is_complex() and bool(X.isfinite().all())
+    if not is_finite or X.ndim != 2 or len(X) != len(runs):
         raise InputDataError(
             f"encode= returned a result of shape or type {shape} for the {len(runs)} runs of task "
             f"{name!r}: return an n x d tensor of finite numbers, one row per run."

@@ -39,7 +39,7 @@ UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
 #: Patterns of cells that are no numbers, with remarks for messages.
 DATE = (
-    r"\s*(?:\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\1\d{2,4}"
+    r"\s*(?:\d{4}([-/])\d\d?\1\d\d?|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
 )
 DURATION = r"\s*(?:-?\d+ days? \+?)?\d+:\d\d(?::\d\d\S*)?\s*"
@@ -161,13 +161,13 @@ def separator(text: str) -> str:
         text: The text of the file.
 
     Returns:
-        The most frequent of these characters in the line of column names.
+        The most frequent of these characters in the first line that has any of them.
 
     Example:
         >>> separator("time (min);yield\n1,5;80\n")
         ';'
     """
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = next((line for line in text.splitlines() if re.search("[,;\t]|^sep=", line)), "")
     if line.startswith("sep=") and len(line) == 5:  # Excel writes such a line
         return line[4]
     return max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
@@ -206,8 +206,8 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         sep = separator(content)
         names, *rows = (lines := even_lines(path, content, sep)).values()
         cells = DataFrame(rows, list(lines)[1:], names, dtype=object)
-        pointed = decimal_points(cells, names, comma=sep != ",")
-        for name, column in pointed.items() if sep != "," else ():
+        pointed = decimal_points(cells, names if sep != "," else (), comma=True)
+        for name, column in pointed.items():
             # As a choice, "64,32" may be the sizes of layers.
             is_choice = cells[name].str.fullmatch(r"[\d\s.,+-]*") & (name in choices)
             cells[name] = column.mask(is_choice, cells[name])

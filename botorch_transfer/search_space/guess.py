@@ -147,8 +147,7 @@ def guess_space(
         FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
     check_arguments(locals())
-    check_table(frame, ())
-    frame = frame.rename(columns=str)
+    frame = check_table(frame, ())
     leave_out = [leave_out] if isinstance(leave_out, str) else leave_out
     outcomes = [outcome] if isinstance(outcome, str) else list(outcome)
     named = [*outcomes, *(name for name in (task, step, run) if name is not None)]
@@ -156,7 +155,7 @@ def guess_space(
     if absent := [name for name in leave_out if name not in frame.columns]:
         names = ", ".join(frame.columns)
         raise InputDataError(f"The table has no column {absent[0]!r}: use one of {names}.")
-    columns = [str(name) for name in frame.columns if name not in leave_out]
+    columns = [name for name in frame.columns if name not in leave_out]
     check_table(frame, [*named, *columns])
     frame = with_numbers(frame, columns, whole=True)
     frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
@@ -242,6 +241,8 @@ def usual_goal(name: str) -> str:
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """Returns why a column describes runs or tasks, or ``None`` if it may be a parameter."""
+    if NOTES.fullmatch(str(column.name)):
+        return "identifies a run"
     cells = column.dropna()
     texts = cells.astype(str)
     if is_numeric_dtype(column.dtype):
@@ -250,8 +251,6 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     for pattern, reason in HOLD_NO_NUMBERS.items():
         if len(texts) and texts.str.fullmatch(pattern).all():
             return reason
-    if NOTES.fullmatch(str(column.name)):
-        return "identifies a run"
     if is_measure(str(column.name)):
         return "has the name of a measure"
     if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:

@@ -190,12 +190,6 @@ def is_none(value: Any) -> bool:
     return isinstance(value, str) and value.casefold() == "none"
 
 
-def _are_codes(numbers: Array, values: Array) -> NDArray[np.bool_]:
-    """Finds codes of missing values, such as -999, outside of the range of a parameter's values."""
-    outside = (numbers < values[0]) | (numbers > values[-1])
-    return np.isin(numbers, parameter_codes(numbers[outside], values))
-
-
 def _ratio(part: Array, whole: Array) -> Array:
     """Divides a part by the whole; returns 0.5 where the whole is zero, as in a constant range."""
     return np.divide(part, whole, out=np.full_like(part, 0.5), where=whole > 0)
@@ -217,8 +211,6 @@ class _RangeParameter(Parameter):
                 f"has the lower bound {lower!r} and the upper bound {upper!r}: give finite "
                 "numbers, the lower bound not above the upper bound"
             )
-        if max(-lower, upper) > MAX_NUMBER and isinstance(self, IntegerParameter):
-            yield f"has the bounds {lower}, {upper}: give whole numbers up to 2**53"
         if self.log is True and lower <= 0:
             yield f"has log=True and the lower bound {lower}: give a positive lower bound"
 
@@ -247,7 +239,9 @@ class _RangeParameter(Parameter):
             beyond = self._scale(numbers) - self._scale(inside)
             beyond /= np.diff(self._scale(bounds))
         unit = self._inside(inside) + np.where(is_near, 0.0, beyond)
-        unit[_are_codes(numbers, self._unscale(np.linspace(0, 1, 9)).clip(*bounds))] = np.nan
+        if (outside := numbers != inside).any():
+            values = self._unscale(np.linspace(0.0, 1.0, 9)).clip(*bounds)
+            unit[np.isin(numbers, parameter_codes(numbers[outside], values))] = np.nan
         return np.where(np.isfinite(unit), unit, np.nan)[:, None]
 
     def _scale(self, values: Array) -> Array:
@@ -330,13 +324,13 @@ class FloatParameter(_RangeParameter):
         step, log = self.step, self.log
         if step is not None and not (isinstance(step, Real) and 0 < step < math.inf):
             yield f"has the step {step!r}: give a step above 0"
-        if step is not None and self._steps[0] > self._steps[1]:
-            yield (
-                f"has no multiple of its step {step} in its range [{self.lower}, {self.upper}]: "
-                "widen the range, or give a smaller step"
-            )
-        elif step is not None and self._steps[0] == self._steps[1] and self.lower != self.upper:
-            yield f"has only one multiple of its step {step} in its range: give a smaller step"
+        elif step is not None:
+            first, last = self._steps
+            if last - first < int(self.lower != self.upper):
+                yield (
+                    f"has too few multiples of its step {step} in its range [{self.lower}, "
+                    f"{self.upper}]: widen the range, or give a smaller step"
+                )
         if log not in (True, False, "1-x"):
             yield f"has log={log!r}: use True, False or '1-x'"
         if log == "1-x" and self.upper >= 1:
@@ -410,8 +404,11 @@ class IntegerParameter(_RangeParameter):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
-        if self.lower != int(self.lower) or self.upper != int(self.upper):
-            yield f"has bounds {self.lower}, {self.upper}: give whole numbers, or a FloatParameter"
+        if any(
+            bound != int(bound) or abs(bound) > MAX_NUMBER for bound in (self.lower, self.upper)
+        ):
+            bounds = f"{self.lower}, {self.upper}"
+            yield f"has bounds {bounds}: give whole numbers up to 2**53, or a FloatParameter"
         if self.log not in (True, False):
             yield f"has log={self.log!r}: use True or False for an integer parameter"
 
@@ -573,8 +570,9 @@ class OrdinalParameter(_ListedParameter):
             gap = np.searchsorted(values[1:-1], numbers)
             slopes = np.diff(positions) / np.diff(values)
             other = positions[gap] + slopes[gap] * (numbers - values[gap])
-            is_code = _are_codes(read_numbers(frame[self.name]), self._numbers)
-            other[~np.isfinite(other) | is_code] = np.nan
+            other[~np.isfinite(other)] = np.nan
+            given = read_numbers(frame[self.name])
+            other[np.isin(given, parameter_codes(given[ranks < 0], self._numbers))] = np.nan
         return np.where(ranks < 0, other, positions[ranks])[:, None]
 
     def unit_grid(self) -> Array:

@@ -208,7 +208,7 @@ def test_the_numbers_of_a_column_show_their_decimal_mark(cells, expected):
         ("x;y\n1.200;37,5\n1.350;9,1\n", [1200, 1350], "whose point separates thousands: write"),
         ("x;y\n1.200;37\n1.350;9\n", [1.2, 1.35], "whose point is a decimal point: write"),
         ("x;y\n1.200;37.5\n1.350;9.1\n", [1.2, 1.35], None),
-        ("x,y\n1.234,0.1\n1.350,0.5\n", [1.234, 1.35], None),
+        ("x,y\n1.234,20.150\n1.350,10.500\n", [1.234, 1.35], None),
         ("x;y\n1,200;37\n1,350;9\n", [1.2, 1.35], None),
     ],
 )
@@ -223,7 +223,7 @@ def test_thousands_in_files(tmp_path, caplog, text, numbers, said):
 
 @pytest.mark.parametrize(
     "cell",
-    ["2. Mai", "02-May", "5.Feb", "12. Mrz", "May 02", "2024-05-02", pd.Timestamp(2024, 5, 2)],
+    ["2. Mai", "02-May", "5.Feb", "12. Mrz", "05.02.", "2024/05/02", pd.Timestamp(2024, 5, 2)],
 )
 def test_dates_are_no_numbers(cell, caplog):
     runs = pd.DataFrame({"x": pd.Series([1.0, 3.0] * 10 + [cell], dtype=object)})
@@ -266,9 +266,10 @@ def test_a_unit_in_one_table_only(bare, marked, warns, caplog):
 @pytest.mark.parametrize("title", ["Results\n", "Results,,\n,,\n", "# Lab X, 2024\n"])
 def test_titles_above_the_column_names_are_refused(tmp_path, title):
     path = tmp_path / "runs.csv"
-    path.write_text(title + "task,x,y\na,1,2\n")
-    with pytest.raises(ValueError, match=r"delete (the )?rows above the row of column names"):
-        read_table(path)
+    for separator in (",", ";"):
+        path.write_text((title + "task,x,y\na,1,2\n").replace(",", separator))
+        with pytest.raises(ValueError, match=r"delete (the )?rows above the row of column names"):
+            read_table(path)
 
 
 def test_old_excel_files_are_refused(tmp_path):

@@ -130,7 +130,7 @@ def test_what_a_person_would_leave_out(caplog):
         "Columns that are left out: 'Base_CAS' renames the values of 'base'; 'base SMILES' renames "
         "the values of 'base'; 'halide' has one value in each task; "
         "'mass' has one value in each task; "
-        "'Plate' identifies a run; 'rowID' identifies a run; 'started at' holds dates; "
+        "'Plate' identifies a run; 'rowID' identifies a run; 'started at' identifies a run; "
         "'day' holds dates",
     ]
 

@@ -104,11 +104,11 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
         (lambda: FloatParameter("p", 0, 1, step=0), "'p' has the step 0: give a step above 0"),
         (
             lambda: FloatParameter("p", 0.1, 0.4, step=0.5),
-            "no multiple of its step 0.5 in its range",
+            "has too few multiples of its step 0.5 in its range",
         ),
         (
             lambda: FloatParameter("p", 0.0, 1.0, step=5),
-            "has only one multiple of its step 5 in its range",
+            "has too few multiples of its step 5 in its range",
         ),
         (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
         (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
@@ -203,7 +203,7 @@ def test_a_range_has_no_grid():
     [lambda: IntegerParameter("p", 1, 2**60), lambda: OrdinalParameter("p", (1, 2**60))],
 )
 def test_whole_numbers_that_are_not_exact_are_refused(make):
-    with pytest.raises(ValueError, match=r"'p' has the .*: give (whole )?numbers up to 2\*\*53"):
+    with pytest.raises(ValueError, match=r"'p' has .*: give (whole )?numbers up to 2\*\*53"):
         make()
 
 
