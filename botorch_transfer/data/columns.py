@@ -29,11 +29,11 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         rename: Mapping from old names to new names.
 
     Returns:
-        The table with the new names.
+        The table with the new names. All names are text.
 
     Raises:
-        InputDataError: If the table lacks a column that ``rename`` names, or if two columns would
-            have the same name.
+        InputDataError: If the table lacks a column that ``rename`` names, a new name is no text, or
+            two columns would have the same name.
     """
     frame = check_table(frame, ())
     rename = {str(old): new for old, new in rename.items()}
@@ -123,7 +123,8 @@ def check_columns(
     Raises:
         InputDataError: If a column is absent, occurs twice or has two meanings, or if a parameter's
             column likely has another name.
-        ValueError: If ``missing`` has a name that is not a parameter of the space.
+        ValueError: If ``missing`` has a name that is not a parameter of the space, or a value that
+            the parameter cannot have.
     """
     used: dict[Any, str] = dict.fromkeys(space.columns, "a parameter")
     for argument, column in named:

@@ -160,7 +160,8 @@ def measured(
         standard errors, the table also has a column of standard errors (:func:`error_column`).
 
     Raises:
-        InputDataError: If a cell has digits but is no number, or a standard error is negative.
+        InputDataError: If a cell has digits but is no number, or a standard error is negative or
+            has another unit than the outcome.
 
     Example:
         >>> table = DataFrame({"ee": [">95", "n.d.", "failed", 40]})

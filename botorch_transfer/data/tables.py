@@ -113,13 +113,15 @@ def from_dataframe(
       unconditional number is empty.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
       cube. A number between two levels of a parameter keeps its place between the levels. A run is
-      left out if one of its choices no longer exists, or if a number has no logarithm on a
-      logarithmic scale. A warning in the log counts the runs that are left out.
+      left out if one of its choices no longer exists, if a number has no logarithm on a logarithmic
+      scale, or if a number is a code of a missing value, such as -999. A warning in the log counts
+      the runs that are left out.
     - Old runs carry no information about a new choice.
 
     Args:
         frame: The table.
-        space: The search space of the table.
+        space: The search space of the table; also a list of parameters or a dictionary, see
+            :meth:`SearchSpace.from_dict <.SearchSpace.from_dict>`.
         outcome: Column with the outcome; a list for several outcomes.
         task: Column with the name of the task; names are compared as text.
         goal: ``"max"`` if large outcomes are good, ``"min"`` if small outcomes are good; a list for
@@ -163,10 +165,11 @@ def from_dataframe(
             name, or one column has two meanings. If a run has no task, no run has a finite outcome,
             an outcome has no logarithm, or a standard error is negative. If a task lacks a
             parameter that is not in ``missing``, a parameter's value is empty or of a wrong type,
-            or no run has a place in the search space. The message names the task and the parameter.
+            or no run has a place in the search space. If ``encode`` returns no finite tensor with
+            one row per run. The message names the task and the parameter.
         TypeError: If an argument has a wrong type.
         ValueError: If ``goal`` or ``failed`` has another value, or ``missing`` has a name that is
-            not a parameter of the space.
+            not a parameter of the space, or a value that the parameter cannot have.
 
     Example:
         >>> from pandas import DataFrame

@@ -1,6 +1,7 @@
-"""Reads cells as people write them: spreadsheet files, decimal commas, and numbers with a unit.
+"""Reads cells as people write them: spreadsheet files, decimal commas, units, and codes.
 
-Read this to see what a table may contain besides plain numbers and text.
+Read this to see what a table may contain besides plain numbers and text. A *code* is a number in
+place of a missing value, such as -999.
 """
 
 from __future__ import annotations
@@ -178,19 +179,20 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 
     In columns of text and in ``choices``, "None" and "nan" are words, not empty cells. Cells of a
     text file are separated by commas, semicolons or tabs. With semicolons or tabs, numbers may have
-    a decimal comma. The index numbers the rows as a spreadsheet does: the row of column names is
-    row 1. Empty rows are left out.
+    a decimal comma and separators of thousands, see :func:`decimal_points`. The index numbers the
+    rows as a spreadsheet does: the row of column names is row 1. Empty rows are left out.
 
     Args:
         path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
+            The content of the file decides, not the ending of its name.
         choices: Columns that hold choices, not numbers.
 
     Returns:
         The table.
 
     Raises:
-        ValueError: If the file is empty or is no table, or if the number of cells in a row differs
-            from the number of column names.
+        ValueError: If the file is empty or is no table, if most columns have no name, or if the
+            number of cells in a row differs from the number of column names.
 
     Example:
         >>> _ = Path("runs.csv").write_text("solvent;time;yield\nTHF;1,5;80\n")

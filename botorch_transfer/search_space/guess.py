@@ -115,13 +115,13 @@ def guess_space(
 
     - columns with a single value, or with a single value in each task;
     - columns of text that hardly repeats, such as comments;
-    - columns with the number, the place or the date of a run;
+    - columns with the number, the place or the date of a run, and columns with durations;
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
     - columns of text that only rename the values of another column, such as the CAS numbers of
       solvents. Of such columns, the column with the largest share of letters is kept.
 
-    The range of a parameter is the range of its column.
+    The range of a parameter is the range of its column, without codes of missing values.
 
     Args:
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.

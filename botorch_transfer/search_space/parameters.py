@@ -229,7 +229,8 @@ class _RangeParameter(Parameter):
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
         the larger bound, because -1e-17 may be a rounded 0. On a logarithmic scale, it is relative
-        to the nearer bound, because the bounds may be many orders of magnitude apart.
+        to the nearer bound, because the bounds may be many orders of magnitude apart. Codes of
+        missing values have no place.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)

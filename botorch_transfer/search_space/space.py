@@ -159,10 +159,20 @@ class SearchSpace:
 
     @classmethod
     def of(cls, given: Any) -> SearchSpace:
-        """Makes a space from a space, a list of parameters or a dictionary; see ``from_dict``.
+        """Makes a space from a list of parameters or a dictionary; returns a space unchanged.
+
+        Args:
+            given: A space, a list of parameters, or a dictionary as for ``from_dict``.
+
+        Returns:
+            The space.
 
         Raises:
             TypeError: If ``given`` is something else.
+
+        Example:
+            >>> SearchSpace.of([FloatParameter("C", 0.1, 10.0)]).columns
+            ['C']
         """
         if isinstance(given, SearchSpace):
             return given
@@ -324,8 +334,9 @@ class SearchSpace:
             An ``n x d`` tensor in double precision. It differs from ``encode`` for values that are
             not in the space. Numbers outside of a range are extrapolated beyond the unit cube.
             Numbers between two values of an integer, ordinal or stepped parameter are interpolated.
-            A row is NaN if one of its values has no place: a choice that no longer exists, or a
-            number that is not on the scale, such as 0 on a logarithmic scale.
+            A row is NaN if one of its values has no place: a choice that no longer exists, a number
+            that is not on the scale, such as 0 on a logarithmic scale, or a code of a missing value
+            outside of the range, such as -999.
 
         Raises:
             InputDataError: If a column or value is missing, a value has a wrong type, or ``within``
