@@ -71,8 +71,8 @@ SHOWS = {
     for mark, pair in {",": (",", r"\."), ".": (r"\.", ",")}.items()
 }
 
-#: A choice such as ``64,32``, which may be the sizes of layers.
-LIST = r"\s*(?:[4-9]|[1-9]\d+)(?:,[1-9]\d+)+\s*"
+#: A choice such as ``64`` or ``64,32``, which may be the sizes of layers.
+LIST = r"\s*(?:[4-9]|[1-9]\d+)(?:,[1-9]\d+)*\s*"
 
 #: Units that can be converted: the base unit, the factor and the offset of each unit.
 SCALES = {
@@ -521,7 +521,8 @@ def _holds_lists(column: Series) -> bool:
     """Returns whether a column has choices such as ``64,32``, which are no decimal numbers."""
     texts = column.dropna().astype(str)
     few = 2 * texts.nunique() <= len(texts) or len(texts) < 5
-    return is_text(column) and few and bool(texts.str.fullmatch(LIST).all())
+    are_lists = texts.str.fullmatch(LIST).all() and texts.str.contains(",").any()
+    return is_text(column) and few and bool(are_lists)
 
 
 def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:

@@ -85,6 +85,9 @@ def test_decimal_commas_are_read_and_lists_stay(caplog):
     assert (time.lower, time.upper) == (8.1, 9.9)
     assert layers.values == ("32,32", "64,64")
     assert caplog.messages == ["The column 'time' has '9,9' in row 2, which is read as 9.9."]
+    layers = pd.DataFrame({"layers": ["64", "64,32", "128,64"] * 8})
+    with pytest.raises(InputDataError, match=r"'layers' is '64,32' .* is no clear number"):
+        guess_space(layers)
     levels = pd.DataFrame({"c": ["0,1", "0,25", "0,5"] * 8})
     assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
 
