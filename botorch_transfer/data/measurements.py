@@ -213,7 +213,7 @@ def _in_numbers(
             texts = frame[columns].astype(str)
             given = {"outcomes": texts[[outcome.name]], "standard errors": texts[[noise]]}
             given["standard errors"].columns = [outcome.name]
-            check_same_units(given, [outcome.name], bare=False)
+            check_same_units(given, [outcome.name], are_outcomes=True)
             is_per_cent = texts[outcome.name].str.contains("[%‰]").any() or in_per_cent(
                 outcome.name
             )

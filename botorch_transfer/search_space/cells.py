@@ -340,7 +340,7 @@ def _about_first(
 
 
 def check_same_units(
-    tables: Mapping[str, DataFrame], columns: Collection[Any], bare: bool = True
+    tables: Mapping[str, DataFrame], columns: Collection[Any], are_outcomes: bool = False
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
@@ -348,8 +348,10 @@ def check_same_units(
         tables: Mapping from a name for the message to a table. A table may lack some of the
             columns, and cells without a unit agree with every unit.
         columns: Columns that hold numbers.
-        bare: Whether to warn if a table has a unit and another table has none, but likely has
-            numbers in another unit.
+        are_outcomes: Whether the columns are outcomes or standard errors. In these columns, only
+            usual units count, because a word behind a number may be a remark. For parameters, there
+            is a warning if one table has a unit, and another table has none but likely has numbers
+            in another unit.
 
     Raises:
         InputDataError: If the first units of two tables differ.
@@ -364,8 +366,9 @@ def check_same_units(
         values: dict[bool, list[float]] = {True: [], False: []}
         for what, table in tables.items():
             parts = split[what].get(name)
-            units = [] if parts is None else parts["unit"].dropna().tolist()[:1]
-            for unit in units:
+            units = [] if parts is None else parts["unit"].dropna().unique().tolist()
+            units = [unit for unit in units if not are_outcomes or unit in (*SCALES, "%")]
+            for unit in units[:1]:
                 found.setdefault(SCALES.get(unit, unit), (unit, what))
             if isinstance(cells := table.get(name) if parts is None else parts["number"], Series):
                 values[bool(units)] += pd.to_numeric(cells, errors="coerce").dropna().tolist()
@@ -375,7 +378,7 @@ def check_same_units(
                 f"{name!r} is in {unit!r} in the {what} and in {other!r} in the {where}: convert "
                 "one of them."
             )
-        if bare and found and values[False]:
+        if not are_outcomes and found and values[False]:
             (unit, what), *_ = found.values()
             low, high, first, last = (f(values[has]) for has in (False, True) for f in (min, max))
             is_far = max(first - high, low - last) > max(high - low, abs(low), abs(high)) / 2

@@ -458,7 +458,7 @@ def read_study(
     given["fixed values"] = DataFrame([fixed]) if fixed else None
     present = {name: table for name, table in given.items() if table is not None}
     check_same_units(present, space.number_columns)
-    check_same_units(present, columns, bare=False)
+    check_same_units(present, columns, are_outcomes=True)
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
         # The result of suggest has its own columns of these names.
