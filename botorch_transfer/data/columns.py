@@ -99,11 +99,6 @@ def hint(name: str, columns: Collection[Any]) -> str:
     return f" (a similar column is {likely!r})" if likely is not None else ""
 
 
-def _list_columns(frame: DataFrame) -> str:
-    names = ", ".join(map(repr, frame.columns[:20]))
-    return f"Its columns are {names}{', ...' if len(frame.columns) > 20 else ''}."
-
-
 def check_columns(
     frame: DataFrame,
     space: SearchSpace,
@@ -130,9 +125,11 @@ def check_columns(
     for argument, column in named:
         if not isinstance(column, Hashable) or column not in frame.columns:
             more = ", or add a column with each run's task" if argument == "task" else ""
+            names = ", ".join(map(repr, frame.columns[:20]))
             raise InputDataError(
                 f"The table has no column {column!r}{hint(str(column), frame.columns)}: name an "
-                f"existing column by {argument}={more}. {_list_columns(frame)}"
+                f"existing column by {argument}={more}. Its columns are {names}"
+                f"{', ...' if len(frame.columns) > 20 else ''}."
             )
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)

@@ -365,12 +365,11 @@ def _place(
 def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) -> Tensor:
     """Encodes the runs of a task by a function of the user, and checks the result."""
     X = encode(runs)
-    shape = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
     is_finite = isinstance(X, Tensor) and not X.is_complex() and bool(X.isfinite().all())
     if not is_finite or X.ndim != 2 or len(X) != len(runs):
         raise InputDataError(
-            f"encode= returned a result of shape or type {shape} for the {len(runs)} runs of task "
-            f"{name!r}: return an n x d tensor of finite numbers, one row per run."
+            f"encode= returned a {type(X).__name__}, shape {tuple(getattr(X, 'shape', ()))}, for "
+            f"the {len(runs)} runs of task {name!r}: return a finite n x d tensor, one row per run."
         )
     return X.detach().double()
 

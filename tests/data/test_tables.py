@@ -621,7 +621,9 @@ def test_moderately_bad_outcomes_are_not_warned_of(caplog):
     ],
 )
 def test_wrong_encodings_are_refused(encode):
-    with pytest.raises(InputDataError, match="for the 3 runs of task 'b': return an n x d tensor"):
+    with pytest.raises(
+        InputDataError, match="the 3 runs of task 'b': return a finite n x d tensor"
+    ):
         read(table(), encode=encode)
 
 

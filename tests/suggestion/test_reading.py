@@ -92,7 +92,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             "'u' has the limit 0, which has no logarithm",
         ),
         (
-            {"runs": RUNS.assign(loss=[0.5, "1,5"])},
+            {"runs": RUNS.assign(loss=[0.5, "12 or 13"])},
             InputDataError,
             "In the runs: The column 'loss' has .* in row 1",
         ),
