@@ -93,7 +93,7 @@ HOLD_NO_NUMBERS = {
 }
 
 #: Text that may be a number: it has other separators, or a spreadsheet has made it a date.
-UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?\d+(?:[., ']\d+)+\s*"
+UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s*"
 
 #: A column whose rank correlation with the outcome is above this may be another measure.
 ALMOST_THE_OUTCOME = 0.99

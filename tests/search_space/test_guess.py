@@ -320,6 +320,13 @@ def test_unclear_numbers_are_refused(separator):
             guess_space(pd.DataFrame({"x": column}))
 
 
+def test_versions_are_no_unclear_numbers(caplog):
+    caplog.set_level("INFO")
+    runs = pd.DataFrame({"T": TEMPERATURES, "release": [f"1.{i}.3" for i in range(24)]})
+    assert guess_space(runs).columns == ["T"]
+    assert caplog.messages == ["Columns that are left out: 'release' hardly repeats"]
+
+
 def test_a_table_without_rows_and_large_numbers(caplog):
     with pytest.raises(InputDataError, match="The table has no rows"):
         guess_space(pd.DataFrame({"x": []}))
