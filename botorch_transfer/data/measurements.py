@@ -95,6 +95,9 @@ CELL = re.compile(
 #: number of other outcomes, for a warning.
 TOO_GOOD, ENOUGH = 3.0, 5
 
+#: Signs and words for per cent, and for a thousandth.
+PER_CENT = "[%‰]|pct|percent"
+
 #: The outcome ``>5`` under the constraint ``<= 5`` is read as 5 plus this share of 5, so that it
 #: violates the constraint.
 BEYOND_LIMIT = 0.01
@@ -214,10 +217,10 @@ def _in_numbers(
             given = {"outcomes": texts[[outcome.name]], "standard errors": texts[[noise]]}
             given["standard errors"].columns = [outcome.name]
             check_same_units(given, [outcome.name], are_outcomes=True)
-            is_per_cent = texts[outcome.name].str.contains("[%‰]").any() or in_per_cent(
+            is_per_cent = texts[outcome.name].str.contains(PER_CENT).any() or in_per_cent(
                 outcome.name
             )
-            is_relative = texts[noise].str.contains("[%‰]").to_numpy() & (not is_per_cent)
+            is_relative = texts[noise].str.contains(PER_CENT).to_numpy() & (not is_per_cent)
             problem = "which may be relative: write the standard error in the outcome's unit"
             refuse_cell(is_relative, frame[noise], problem)
         frame = with_numbers(frame, columns)

@@ -220,7 +220,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         if name in choices or not is_numeric_dtype(frame[name]) or frame[name].isna().all():
             frame[name] = text[name].map(stripped)
     unnamed = [n for n in frame if str(n).startswith("Unnamed: ") and frame[n].notna().any()]
-    if 2 * len(unnamed) > len(frame.columns):
+    if len(unnamed) > 1 and 2 * len(unnamed) >= len(frame.columns):
         raise ValueError(
             f"{path} has {len(unnamed)} columns without a name in its first row: delete the rows "
             "above the row of column names."

@@ -143,14 +143,15 @@ class SearchSpace:
     def __post_init__(self) -> None:
         given = self.parameters
         is_list = isinstance(given, Iterable) and not isinstance(given, Mapping | str)
-        wrong = [part for part in given if not isinstance(part, Parameter)] if is_list else [given]
+        parts = tuple(given) if is_list else ()
+        wrong = [part for part in parts if not isinstance(part, Parameter)] if is_list else [given]
         if wrong:
             raise TypeError(
                 f"A search space takes a list of parameters, not {wrong[0]!r}: give a list of "
                 "parameters such as FloatParameter('x', 0, 1), or use SearchSpace.from_dict for a "
                 "dictionary, SearchSpace.from_json for a file, or guess_space for a table."
             )
-        object.__setattr__(self, "parameters", tuple(given))
+        object.__setattr__(self, "parameters", parts)
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one parameter.")
         _check_names(self.parameters)

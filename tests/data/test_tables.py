@@ -636,9 +636,11 @@ def test_encodings_become_double():
 
 def test_names_of_columns_are_compared_as_text():
     frame = pd.DataFrame([["a", 1.0, 0.5], ["a", 2.0, 0.7]])
-    space = [FloatParameter("1", 1.0, 3.0)]
-    data = from_dataframe(frame, space, outcome="2", task="0")
+    space = (FloatParameter(name, 1.0, 3.0) for name in ["1"])
+    data = from_dataframe(frame, SearchSpace(space), outcome="2", task="0")
     assert data["a"].X.flatten().tolist() == [0.0, 0.5]
+    listed = from_dataframe(frame, [FloatParameter("1", 1.0, 3.0)], outcome="2", task="0")
+    assert listed["a"].X.equal(data["a"].X)
     with pytest.raises(ValueError, match="has a name that is no text: write '1'"):
         FloatParameter(1, 1.0, 3.0)
 
@@ -674,6 +676,7 @@ def test_codes_of_missing_parameters_are_left_out(caplog):
     ("outcome", "error", "message"),
     [
         ("50", "5%", "may be relative: write the standard error in the outcome's unit"),
+        ("50", "5 pct", "may be relative: write the standard error in the outcome's unit"),
         ("50 mg", "5%", "'accuracy' is in 'mg' in the outcomes and in '%' in the standard errors"),
         ("50 mg", "0.1 g", "is in 'mg' in the outcomes and in 'g' in the standard errors"),
     ],

@@ -263,11 +263,11 @@ def test_a_unit_in_one_table_only(bare, marked, warns, caplog):
     ] * warns
 
 
-@pytest.mark.parametrize("title", ["Results\n", "Results,,\n,,\n", "# Lab X, 2024\n"])
+@pytest.mark.parametrize("title", ["Results\n", "Lab,X,,\n,,,\n", "# Lab X, 2024\n"])
 def test_titles_above_the_column_names_are_refused(tmp_path, title):
     path = tmp_path / "runs.csv"
     for separator in (",", ";"):
-        path.write_text((title + "task,x,y\na,1,2\n").replace(",", separator))
+        path.write_text((title + "task,x,y,z\na,1,2,3\n").replace(",", separator))
         with pytest.raises(ValueError, match=r"delete (the )?rows above the row of column names"):
             read_table(path)
 
