@@ -230,6 +230,8 @@ def test_moments_travel_with_the_hyperparameters():
     assert not torch.equal(copied.moments, scale.moments)
 
 
-def test_a_kernel_without_batch_is_its_only_member():
+def test_members_of_a_batch_of_kernels():
     _, kernel = target(some_scale())
     assert kernel[..., 0] is kernel
+    A, (_, batch) = points(5, 2, seed=7), target(some_scale(3))
+    torch.testing.assert_close(batch[1](A).to_dense(), batch(A).to_dense()[1])
