@@ -146,7 +146,6 @@ class HyperpriorGP(ModularTransferGP):
         LogDensityGammaPrior()
     """
 
-    label = "MPHD"
     prior_class = Hyperprior
 
     prior: Hyperprior
@@ -254,7 +253,6 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         True
     """
 
-    label = "HyperBO+"
     prior_class = Hyperprior
     _is_ensemble = True
 
