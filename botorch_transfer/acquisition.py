@@ -342,7 +342,7 @@ class _Improvement(LogExpectedImprovement):
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
-        X, transform = self._baseline, self.posterior_transform
+        X, transform = self._baseline, cast(Any, self.posterior_transform)
         if X_pending is not None:
             X = torch.cat([X, X_pending])
         if len(self._baseline):
