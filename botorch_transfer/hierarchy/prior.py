@@ -256,10 +256,6 @@ class BoostedHierarchy(ConditionedHierarchy):
         )
         self._boosts = Cache(size=1)  # all copies share the cache
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._boosts = Cache(size=1)  # loaded data differ from the data of copies
-
     def solve(self, values: Tensor) -> Tensor:
         """Converts ``... x 1 x N`` values at the data to coefficients of ``a(x)``: ``F⁻¹ y``."""
         rest, solved = values.squeeze(-2), []
@@ -310,17 +306,6 @@ class BoostedHierarchy(ConditionedHierarchy):
         sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
         sign[1] = -1.0
         return whitened * sign.flatten(end_dim=1)
-
-    def level_variances(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior variance of each level's difference.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            A ``batch_shape x M x n`` tensor.
-        """
-        return self.levels.variance(x)
 
 
 #: The part of a level's posterior that the next level uses: mean and covariance (SHGP), or the mean

@@ -420,8 +420,6 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
         torch.Size([2, 2, 2])
     """
 
-    label = "MTGP"
-
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
     ) -> list[Kernel]:
@@ -467,8 +465,6 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
         tensor([[1.1000, 1.0000],
                 [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
     """
-
-    label = "MTKGP"
 
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
@@ -517,8 +513,6 @@ class JointHierarchicalGP(JointTransferGP):
         >>> model.residual_covar_module.outputscale
         tensor(...
     """
-
-    label = "HGP"
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
@@ -577,8 +571,6 @@ class WeightedSourceGP(_IndependentSourcesGP):
         >>> model.weights
         tensor([...
     """
-
-    label = "WSGP"
 
     def __init__(
         self,
@@ -641,8 +633,6 @@ class JointScaMLGP(_IndependentSourcesGP):
         >>> model.weights
         tensor([...
     """
-
-    label = "ScaML-GP, joint"
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size

@@ -91,7 +91,6 @@ class PopulationGP(SourcePosteriorGP):
         torch.Size([30, 1])
     """
 
-    label = "population"
     prior_class = SourcePopulation
     prior: SourcePopulation
     covar_module: PopulationKernel

@@ -225,8 +225,6 @@ class RankWeightedGP(EnsembleGP):
         torch.Size([2])
     """
 
-    label = "RGPE"
-
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         if X.shape[-2] < 2:
             return torch.ones_like(self.ensemble_weights.shares)
@@ -389,7 +387,6 @@ class TwoStageTransferGP(EnsembleGP):
         torch.Size([20, 1])
     """
 
-    label = "SGPT"
     has_source_covariance = False
 
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:

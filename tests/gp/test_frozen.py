@@ -22,7 +22,7 @@ from gpytorch.models import ExactGP
 from gpytorch.settings import detach_test_caches, fast_pred_var, skip_posterior_variances
 from torch.autograd.functional import hessian
 
-from botorch_transfer.acquisition import SingleInputs
+from botorch_transfer.acquisition import NoiselessFantasies
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.gp import combine, frozen
 from botorch_transfer.gp.frozen import expand
@@ -244,7 +244,7 @@ def test_what_cannot_be_frozen_is_evaluated_as_it_is() -> None:
     x = points(4, 2, seed=8)
     for model in models:
         assert model.frozen(FIXED) is None
-    mean, variance, covariance = SingleInputs(models[0], FIXED)(x)
+    mean, variance, covariance = NoiselessFantasies(models[0], FIXED).joint(x)
     mvn = models[0].posterior(torch.cat([x, FIXED])).distribution
     torch.testing.assert_close(mean, mvn.mean[:4])
     torch.testing.assert_close(variance, mvn.covariance_matrix.diagonal()[:4])
