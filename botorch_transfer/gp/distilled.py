@@ -14,7 +14,7 @@ also the functions of single tasks. With the whitened inputs ``V(x) = P⁻¹ k(Z
     k'(x, x') = k(x, x') - k(x, Z) Fᵀ F k(Z, x')
 
 ``α`` and ``F`` replace the coefficients and the inverse Cholesky factor of the exact posterior
-(``gp.conditioned``). If ``R`` is block diagonal, ``B`` and ``a`` are sums over the blocks, and the
+(``gp.posterior``). If ``R`` is block diagonal, ``B`` and ``a`` are sums over the blocks, and the
 total cost is ``N r²`` plus the cost of the blocks.
 
 .. [Titsias2009variational]

@@ -37,12 +37,12 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
-from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
+from botorch_transfer.gp.posterior import ConditionedBatch, in_parts
 from botorch_transfer.gp.stationary import (
-    FixedPoints,
     PriorKernel,
     Stationary,
     gradient_in_inputs,
+    squared_distance,
     stationary_function,
 )
 
@@ -114,7 +114,7 @@ class Part:
         """
         squares = weights.square() if squares is None else squares
         own, number = gps.points.expand(len(weights), *gps.points.shape[-2:]), len(T)
-        root = gps.summary.root
+        root = torch.cat([gps.inverse_root, gps.alpha.unsqueeze(-2)], dim=-2)
         # The last row of the root gives the GP's mean. The variance of an uncertain weight, times
         # the squared mean, is added to the variance.
         of_rows = squares.unsqueeze(-1).repeat(1, root.shape[-2])
@@ -134,9 +134,9 @@ class Part:
         return replace(self, columns=self.columns @ matrix, squares=squares, factor=factor)
 
     @cached_property
-    def fixed(self) -> FixedPoints:
+    def scaled_points(self) -> Tensor:
         """The points, divided by the lengthscales."""
-        return FixedPoints(self.points / self.kernel.lengthscale)
+        return self.points / self.kernel.lengthscale
 
     @cached_property
     def of_kernel_values(self) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ class Part:
         """
         kernel = self.kernel
         function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
-        r2, (log_scale, _) = self.fixed.squared_distance(scaled), self.of_kernel_values
+        r2, (log_scale, _) = squared_distance(scaled, self.scaled_points), self.of_kernel_values
         if differentiable:
             values, slopes = function.value_and_derivative(r2, log_scale)
         else:
@@ -200,7 +200,7 @@ class Part:
         if (r := products.shape[-1]) > 0:
             in_whitened = torch.addcmul(H[..., :r], in_value[:, 1:2], products, value=-2)
             H = torch.cat([in_whitened @ self.root, H[..., r:]], dim=-1)
-        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed)
+        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.scaled_points)
         return (of_scaled * self.of_kernel_values[1]).sum(dim=0)
 
 

@@ -39,8 +39,8 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from botorch_transfer.gp.combine import sharing_inputs
-from botorch_transfer.gp.conditioned import max_elements
 from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand, terms_of
+from botorch_transfer.gp.posterior import max_elements
 from botorch_transfer.gp.stationary import PriorKernel, evaluate
 
 #: The maximum number of points whose joint covariance is evaluated eagerly.
@@ -232,10 +232,8 @@ class Strategy:
             kind: Any = {"dtype": mean.dtype, "device": mean.device}
             none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
             return MultivariateNormal(mean, none)
-        if self.root.dim() == 3 < cross.dim():  # avoids a copy of the roots for each batch
-            explained = torch.einsum("...mqn,mnk->...mqk", cross, self.root)
-        else:
-            explained = cross @ self.root
+        # Unlike matmul, einsum does not copy the roots for each batch.
+        explained = torch.einsum("...qn,...nk->...qk", cross, self.root)
         if is_large:
             known = MatmulLinearOperator(explained, -explained.mT)
             covariance = LargeCovariance(covariance, known)

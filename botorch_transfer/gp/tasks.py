@@ -444,15 +444,14 @@ def read_models(
         raise ValueError("models= is a single model: give a list or a mapping of models.")
     if len(models) == 0:
         raise ValueError("models= is empty: give at least one model.")
-    given = (
-        models if isinstance(models, Mapping) else {f"model {n}": m for n, m in enumerate(models)}
-    )
-    names, transform = [str(name) for name in given], frozen_input_transform(input_transform)
+    if not isinstance(models, Mapping):
+        models = {f"model {number}": model for number, model in enumerate(models)}
+    names, transform = [str(name) for name in models], frozen_input_transform(input_transform)
     if not isinstance(transform, Normalize | None):
         kind = type(transform).__name__
         raise ValueError(f"The prior's input transform is a {kind}: only Normalize is supported.")
     with torch.no_grad():
-        read = [_read_model(*pair, transform) for pair in zip(names, given.values(), strict=True)]
+        read = [_read_model(*pair, transform) for pair in zip(names, models.values(), strict=True)]
         columns = {part: [one[part] for one in read] for part in read[0]}
         for what in ("kernel", "number of inputs", "dtype", "device", "use of Standardize"):
             for name, mine in zip(names, columns[what], strict=True):
@@ -464,13 +463,11 @@ def read_models(
         parts = ("mean", "std", "mean_constant", "lengthscale", "outputscale")
         mean, std, constant, lengthscale, outputscale = (torch.cat(columns[p]) for p in parts)
         data = columns["X"], columns["Y"], columns["noise"]
-        own = {"lengthscale": lengthscale, "outputscale": outputscale}
-        return ReadModels(
-            PaddedTasks.padded(*data, fixed_noise=[True] * len(read)),
-            TaskUnits(names, mean, std, columns["units"][0], transform),
-            constant,
-            {**own, "kernel": columns["kernel"][0], "task_names": names},
-        )
+        own: dict[str, Any] = {"lengthscale": lengthscale, "outputscale": outputscale}
+        own |= {"kernel": columns["kernel"][0], "task_names": names}
+        tasks = PaddedTasks.padded(*data, fixed_noise=[True] * len(read))
+        units = TaskUnits(names, mean, std, columns["units"][0], transform)
+        return ReadModels(tasks, units, constant, own)
 
 
 def _read_model(
