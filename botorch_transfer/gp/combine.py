@@ -283,18 +283,16 @@ class WeightedSumKernel(PriorKernel):
             x2 = collapse_batch(x2)
         x1 = x2 if same else x1
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
-        only_variances = same and x1.shape[-2] == 1
-        if width * x1.shape[-2] > max_elements(x1) and not only_variances:
-            whitened = gps.whiten(x2)
+        if same and (x1.shape[-2] == 1 or width * x1.shape[-2] <= max_elements(x1)):
+            values = _weighted_sum(weights, self.source_covariances(x1), event_dims=2, power=2)
+        else:
+            whitened = self._whitened(gps.whiten, x2, gps.alpha)
 
             def of_rows(rows: Tensor) -> Tensor:
                 covariances = gps.covariance(rows, x2, whitened)
                 return _weighted_sum(weights, covariances, event_dims=2, power=2)
 
             values = in_parts(of_rows, x1, width, dim=-2)
-        else:
-            covariances = self.source_covariances(x1, None if same else x2)
-            values = _weighted_sum(weights, covariances, event_dims=2, power=2)
         return values.expand(*batch_shape, *values.shape[-2:])
 
     def draw(
@@ -327,23 +325,18 @@ class WeightedSumKernel(PriorKernel):
         parts = [Part.of_sources(gps, weights, T)] if len(weights) else []
         return Expansion([*rest.parts, *parts], constants)
 
-    def source_covariances(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    def source_covariances(self, x: Tensor) -> Tensor:
         """Evaluates the posterior covariances of the selected source GPs; results are cached.
 
         Args:
-            x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` tensor of inputs; ``x1`` if omitted.
+            x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n1 x n2`` tensor; ``S x n1 x n2`` if all batches have the same
-            inputs.
+            A ``batch_shape x S x n x n`` tensor; ``S x n x n`` if all batches have the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
-        if x2 is not None:
-            return gps.covariance(x1, x2, self._whitened(gps.whiten, x2, gps.alpha))
-        if x1.requires_grad:
-            return gps.covariance(x1)
-        return self._covariance(gps.covariance, collapse_batch(x1), gps.alpha)
+        points = x if x.requires_grad else collapse_batch(x)
+        return self._covariance(gps.covariance, points, gps.alpha)
 
 
 class SourceMean(Mean, ABC):

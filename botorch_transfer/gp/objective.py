@@ -440,11 +440,8 @@ class ClosedFormObjective(FitObjective):
         self.num_members = self.batch_shape.numel()
         self._X = X.double().reshape(self.num_members, n, X.shape[-1])
         self._Y = Y.double().reshape(self.num_members, n)
-        known: Any = 0.0
-        if isinstance(model.likelihood, GaussianLikelihood):
-            known = added_variance(model.likelihood)
-        elif n > 0:
-            known = model.likelihood.noise
+        is_learned = isinstance(model.likelihood, GaussianLikelihood)
+        known: Any = added_variance(model.likelihood) if is_learned else model.likelihood.noise
         known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
         self._known_noise = known.reshape(self.num_members, n)
         self._num_points = max(n, 1)

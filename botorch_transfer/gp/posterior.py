@@ -125,7 +125,7 @@ class Conditioned(ABC):
         return values.movedim(*map(tuple, places))
 
     #: Within :meth:`sharing`: the inputs, the flat inputs, and results by method name.
-    _shared: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None
+    _shared: tuple[Tensor, Tensor, dict[str, Any]] | None = None
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:

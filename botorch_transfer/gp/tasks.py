@@ -440,10 +440,8 @@ def read_models(
         >>> read.hyperparameters["kernel"]
         'rbf'
     """
-    if isinstance(models, Model):
-        raise ValueError("models= is a single model: give a list or a mapping of models.")
-    if len(models) == 0:
-        raise ValueError("models= is empty: give at least one model.")
+    if isinstance(models, Model) or len(models) == 0:
+        raise ValueError("models= must be a list or a mapping of at least one model.")
     if not isinstance(models, Mapping):
         models = {f"model {number}": model for number, model in enumerate(models)}
     names, transform = [str(name) for name in models], frozen_input_transform(input_transform)

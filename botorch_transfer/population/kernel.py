@@ -408,28 +408,20 @@ class PopulationKernel(PriorKernel):
     Args:
         residual: The kernel of the task's own function, before the mean over the reference points
             is subtracted.
-        common: The posterior mean ``μ``.
-        common_covariance: The posterior covariance ``Σ``.
+        common: The posterior mean ``μ``. Its GPs also have the covariance ``Σ``.
         scale: The moments of scale and level.
     """
 
-    def __init__(
-        self,
-        residual: Kernel,
-        common: WeightedSumMean,
-        common_covariance: WeightedSumKernel,
-        scale: TargetScale,
-    ) -> None:
+    def __init__(self, residual: Kernel, common: WeightedSumMean, scale: TargetScale) -> None:
         super().__init__(batch_shape=scale.moments.shape[:-1])
-        self.residual, self.scale = residual, scale
-        self.common, self.common_covariance = common, common_covariance
+        self.residual, self.common, self.scale = residual, common, scale
+        self.common_covariance = WeightedSumKernel(common.gps)
 
     def __getitem__(self, index: Any) -> PopulationKernel:
         """Selects from the batch."""
         if not len(self.batch_shape):
             return self
-        own = self.residual[index], self.scale[index]
-        return PopulationKernel(own[0], self.common, self.common_covariance, own[1])
+        return PopulationKernel(self.residual[index], self.common, self.scale[index])
 
     def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         """Evaluates ``Σ + k``, the covariance of a task with scale one and level zero.
