@@ -30,7 +30,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -45,6 +45,20 @@ from botorch_transfer.gp.stationary import (
     Stationary,
     stationary_function,
 )
+
+
+class Shared(NamedTuple):
+    """Results that a prediction uses several times, see :meth:`Conditioned.sharing`.
+
+    Args:
+        inputs: The inputs of the prediction.
+        flat: The inputs of all batches as one matrix, for each GP of a batch of hyperparameters.
+        results: The results at these inputs, by method name.
+    """
+
+    inputs: Tensor
+    flat: Tensor
+    results: dict[str, Any]
 
 
 class Conditioned(ABC):
@@ -124,8 +138,7 @@ class Conditioned(ABC):
         places = range(-1 - len(extra), -1), range(len(extra))
         return values.movedim(*map(tuple, places))
 
-    #: Within :meth:`sharing`: the inputs, the flat inputs, and results by method name.
-    _shared: tuple[Tensor, Tensor, dict[str, Any]] | None = None
+    _shared: Shared | None = None
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
@@ -146,7 +159,7 @@ class Conditioned(ABC):
             >>> with gps.sharing(x):
             ...     mean, variance = gps.mean(x), gps.variance(x)
         """
-        self._shared = x, self._flat(x), {}
+        self._shared = Shared(x, self._flat(x), {})
         try:
             yield
         finally:
@@ -154,12 +167,12 @@ class Conditioned(ABC):
 
     def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
         """Evaluates a method, or returns its earlier result for the inputs of :meth:`sharing`."""
-        if self._shared is None or flat is not self._shared[1]:
+        if self._shared is None or flat is not self._shared.flat:
             return function(flat)
-        known = self._shared[2]
-        if function.__name__ not in known:
-            known[function.__name__] = function(flat)
-        return known[function.__name__]
+        results, name = self._shared.results, function.__name__
+        if name not in results:
+            results[name] = function(flat)
+        return cast(Tensor, results[name])
 
     def cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances between inputs and the data.
@@ -202,7 +215,7 @@ class Conditioned(ABC):
     def _in_blocks(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Evaluates a function of flat inputs in blocks of inputs, to limit the memory."""
         shared = self._shared
-        flat = shared[1] if shared is not None and x is shared[0] else self._flat(x)
+        flat = shared.flat if shared is not None and x is shared.inputs else self._flat(x)
         return self._unflat(in_parts(function, flat, self._width), x)
 
     def covariance(

@@ -238,7 +238,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
                 In training mode, the original error is raised instead, because a fit handles the
                 original error.
         """
-        shared: dict[str, Any] = {} if self._shared is None else self._shared[2]
+        shared = {} if self._shared is None else self._shared.results
         if "factor" not in shared:
             shared["factor"] = self._factorize() if self._has_graph else self._cached_factor()
         return cast(SourceFactor, shared["factor"])
