@@ -39,10 +39,10 @@ from torch.nn.functional import pad
 
 from botorch_transfer.gp.posterior import ConditionedBatch, in_parts
 from botorch_transfer.gp.stationary import (
+    FixedPoints,
     PriorKernel,
     Stationary,
     gradient_in_inputs,
-    squared_distance,
     stationary_function,
 )
 
@@ -134,9 +134,9 @@ class Part:
         return replace(self, columns=self.columns @ matrix, squares=squares, factor=factor)
 
     @cached_property
-    def scaled_points(self) -> Tensor:
+    def fixed(self) -> FixedPoints:
         """The points, divided by the lengthscales."""
-        return self.points / self.kernel.lengthscale
+        return FixedPoints(self.points / self.kernel.lengthscale)
 
     @cached_property
     def of_kernel_values(self) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ class Part:
         """
         kernel = self.kernel
         function, scaled = stationary_function(kernel.name), x / kernel.lengthscale
-        r2, (log_scale, _) = squared_distance(scaled, self.scaled_points), self.of_kernel_values
+        r2, (log_scale, _) = self.fixed.squared_distance(scaled), self.of_kernel_values
         if differentiable:
             values, slopes = function.value_and_derivative(r2, log_scale)
         else:
@@ -200,7 +200,7 @@ class Part:
         if (r := products.shape[-1]) > 0:
             in_whitened = torch.addcmul(H[..., :r], in_value[:, 1:2], products, value=-2)
             H = torch.cat([in_whitened @ self.root, H[..., r:]], dim=-1)
-        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.scaled_points)
+        of_scaled = gradient_in_inputs(H.mul_(slopes), scaled, self.fixed)
         return (of_scaled * self.of_kernel_values[1]).sum(dim=0)
 
 

@@ -362,8 +362,7 @@ def _evaluate(
         twice.diagonal(dim1=-2, dim2=-1).mul_(mask)
     H = twice * derivative
     if squares is None:
-        of_scaled = gradient_in_inputs(H, scaled, scaled)
-        in_lengthscale = 2 * torch.linalg.vecdot(of_scaled, scaled, dim=-2)
+        in_lengthscale = 2 * torch.linalg.vecdot(gradient_in_inputs(H, scaled), scaled, dim=-2)
     else:
         in_lengthscale = (H.flatten(-2) @ squares) * scaled.squeeze(-2)
     in_noise = 0.5 * twice.diagonal(dim1=-2, dim2=-1)

@@ -619,9 +619,9 @@ class TargetObjective(ClosedFormObjective):
         self._kernel = cast(Stationary, Stationary.of(residual)).name
         # For few points, all differences between inputs are cached.
         few = self.num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
-        differences = self._X[0].unsqueeze(-2) - self._X[0] if few else None
-        self._squares = None if differences is None else differences.square().flatten(0, 1)
-        self._means = self._covariances = None
+        self._squares = self._means = self._covariances = None
+        if few:
+            self._squares = (self._X[0].unsqueeze(-2) - self._X[0]).square().flatten(0, 1)
         if isinstance(mean := model.mean_module, WeightedSumMean):
             self._means = _of_members(mean.source_means(X), mean.task_weights)
         if sources is not None:

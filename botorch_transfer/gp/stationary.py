@@ -21,6 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import gpytorch
@@ -160,19 +161,44 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
         A ``batch_shape x n1 x n2`` tensor of non-negative squared distances, differentiable with
         respect to both inputs. The diagonal is exactly zero if ``x1 is x2``.
     """
-    # Subtracting the mean keeps the distances, but reduces the norms and the rounding errors.
-    shift = x2.detach().mean(dim=-2, keepdim=True)
-    b = x2 - shift
-    a = b if x1 is x2 else x1 - shift
-    b2 = b.square().sum(dim=-1, keepdim=True)
-    a2 = b2 if x1 is x2 else a.square().sum(dim=-1, keepdim=True)
-    # The matrix product also adds the squared norms, which saves a pass over the large result.
-    left = torch.cat([a, a2, torch.ones_like(a2)], dim=-1)
-    right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1)
-    r2 = (left @ right.mT).clamp_min_(0.0)
-    if x1 is x2:
-        r2.diagonal(dim1=-2, dim2=-1).zero_()
-    return r2
+    return FixedPoints(x2).squared_distance(x1)
+
+
+class FixedPoints:
+    """Precomputed terms of squared distances to fixed inputs.
+
+    Args:
+        x2: A ``batch_shape x n2 x d`` tensor of inputs, divided by their lengthscales.
+    """
+
+    def __init__(self, x2: Tensor) -> None:
+        self.points = x2
+        # Subtracting the mean keeps the distances, but reduces the norms and the rounding errors.
+        self._shift = x2.detach().mean(dim=-2, keepdim=True)
+        self._centred = self._shifted(x2)
+        b, b2 = self._centred
+        # The matrix product also adds the squared norms, which saves a pass over the large result.
+        self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
+
+    def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns shifted inputs, and their squared norms."""
+        shifted = x - self._shift
+        return shifted, shifted.square().sum(dim=-1, keepdim=True)
+
+    def squared_distance(self, x1: Tensor) -> Tensor:
+        """Computes the squared distances of inputs ``x1`` to ``x2``, ``batch_shape x n1 x n2``."""
+        same = x1 is self.points
+        a, a2 = self._centred if same else self._shifted(x1)
+        left = torch.cat([a, a2, torch.ones_like(a2)], dim=-1)
+        r2 = (left @ self._right).clamp_min_(0.0)
+        if same:
+            r2.diagonal(dim1=-2, dim2=-1).zero_()
+        return r2
+
+    @cached_property
+    def with_ones(self) -> Tensor:
+        """The points and a column of ones, for :func:`gradient_in_inputs`."""
+        return _with_ones(self.points)
 
 
 _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
@@ -307,13 +333,17 @@ class _Covariance(torch.autograd.Function):
         products = torch.linalg.vecdot(G.flatten(-2), value.flatten(-2))
         # Σ_ij G_ij k(r2_ij) has the gradient 2 Σ_j (H_ij + H_ji) (x_i - x_j), H = G ∘ k'(r2).
         H = G * derivative
-        for_scaled = gradient_in_inputs((H + H.mT).mul_(2.0), scaled, scaled)
+        for_scaled = gradient_in_inputs((H + H.mT).mul_(2.0), scaled)
         for_lengthscale = -(for_scaled * scaled).sum_to_size(lengthscale.shape) / lengthscale
         for_X = (for_scaled / lengthscale).sum_to_size(ctx.shape)
         return for_X, for_lengthscale, products.sum_to_size(scale.shape) / scale, None
 
 
-def gradient_in_inputs(H: Tensor, x: Tensor, others: Tensor) -> Tensor:
+def _with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
+
+
+def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) -> Tensor:
     """Evaluates ``Σ_j H_ij (x_i - x'_j)`` by one matrix product.
 
     Gradients of stationary kernels with respect to the inputs have this form.
@@ -321,12 +351,12 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: Tensor) -> Tensor:
     Args:
         H: A ``... x n x n'`` tensor.
         x: A ``... x n x d`` tensor of inputs.
-        others: A ``... x n' x d`` tensor of the inputs ``x'``.
+        others: The ``n'`` inputs ``x'``; by default ``x`` itself.
 
     Returns:
         A ``... x n x d`` tensor.
     """
-    products = H @ torch.cat([others, torch.ones_like(others[..., :1])], dim=-1)
+    products = H @ (_with_ones(x) if others is None else others.with_ones)
     return (products[..., -1:] * x).sub_(products[..., :-1])
 
 

@@ -28,10 +28,10 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
+    DiagLinearOperator,
     LinearOperator,
     MatmulLinearOperator,
     SumLinearOperator,
-    ZeroLinearOperator,
 )
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NotPSDError
@@ -229,9 +229,7 @@ class Strategy:
             return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
         mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
         if without_variance:
-            kind: Any = {"dtype": mean.dtype, "device": mean.device}
-            none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
-            return MultivariateNormal(mean, none)
+            return MultivariateNormal(mean, DiagLinearOperator(torch.zeros_like(mean)))
         # Unlike matmul, einsum does not copy the roots for each batch.
         explained = torch.einsum("...qn,...nk->...qk", cross, self.root)
         if is_large:

@@ -248,9 +248,9 @@ class BoostedHierarchy(ConditionedHierarchy):
     def _factorize(self) -> None:
         # Independent GPs of the differences. Only their factors are used, so their outcomes are
         # zero.
-        X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
-        nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
-        tasks = PaddedTasks.padded(X, nothing, noise, known)
+        nothing = torch.zeros_like(self.noise)
+        levels = [(self.points[rows], nothing[rows], self.noise[rows]) for rows in self._rows]
+        tasks = PaddedTasks.padded(levels, [True] * self.num_tasks)
         data = tasks.X, tasks.Y, tasks.mask, self.lengthscale, self.outputscale, tasks.Yvar
         self.levels = ConditionedGPs.from_data(
             *data, kernel=self.kernel, task_names=self.task_names
