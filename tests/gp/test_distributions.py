@@ -1,8 +1,5 @@
 """Hyperpriors' families, and densities of the logarithm."""
 
-import pickle
-from copy import deepcopy
-
 import pytest
 import torch
 from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior, NormalPrior, UniformPrior
@@ -107,19 +104,6 @@ def test_independent_inputs():
     found = log_density_prior(prior)
     torch.testing.assert_close(found.log_prob(value), prior.log_prob(value) + value.log())
     assert found.sample().shape == (2,)
-
-
-def test_copies():
-    prior = LogDensityGammaPrior(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 2.0]))
-    value = torch.tensor([0.3, 0.4])
-    expected = prior.log_prob(value)
-    for copied in (
-        deepcopy(prior),
-        pickle.loads(pickle.dumps(prior)),
-        prior.expand(torch.Size([3, 2])),
-    ):
-        torch.testing.assert_close(copied.log_prob(value), expected.expand_as(copied.rate))
-    assert prior.double().log_prob(value.double()).dtype == torch.double
 
 
 DENSITIES = {

@@ -118,17 +118,6 @@ def test_a_trained_prior_is_not_fitted_again():
     assert all(torch.equal(tensor, before[name]) for name, tensor in parameters(prior).items())
 
 
-def test_adam_and_lbfgs_find_the_same_optimum():
-    fits = [
-        PretrainedPrior.stationary(2).fit(
-            HISTORY, optimizer=optimizer, steps=steps, learning_rate=0.3
-        )
-        for optimizer, steps in (("adam", 400), ("lbfgs", 200))
-    ]
-    losses = [fit.learning_curve.loss[-1] for fit in fits]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-2)
-
-
 def test_adam_is_pytorch_s_on_the_whole_loss():
     """With all points in each step, nothing is random: the steps are those of a plain loop."""
     prior = fit(batch_size=50, steps=5, decay=False, learning_rate=0.02)

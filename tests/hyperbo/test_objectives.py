@@ -113,38 +113,6 @@ def test_ekl_of_several_groups_of_different_sizes():
     np.testing.assert_allclose(ekl(mean, covariance, empirical), expected, rtol=1e-8)
 
 
-def test_gradient_of_ekl():
-    empirical = EmpiricalGaussian.of([draw(4, 3), draw(2, 6)])
-    root, mean = draw(2, 4, 4, seed=4).requires_grad_(), draw(2, 4, seed=5).requires_grad_()
-
-    def value(root, mean):
-        return ekl(mean, root @ root.mT + torch.eye(4, dtype=torch.double), empirical)
-
-    assert torch.autograd.gradcheck(value, (root, mean))
-
-
-def test_ekl_and_nll_differ_by_a_constant_where_tasks_are_many():
-    """Sec. 5.5.1: their gradients are the same if the empirical covariance has full rank."""
-    Y = draw(3, 12)
-    differences = []
-    for seed in (1, 2):
-        mean, covariance = draw(3, seed=seed), covariances(3, seed=seed)
-        divergence = ekl(mean[None], covariance[None], EmpiricalGaussian.of([Y]))
-        likelihood = nll(mean.expand(12, 3), covariance.expand(12, 3, 3), Y.mT).mean()
-        differences.append(divergence - likelihood)
-    torch.testing.assert_close(*differences)
-
-
-def test_single_precision():
-    Y, mean, covariance = draw(5, 3), draw(5, seed=3), covariances(5)
-    empirical = EmpiricalGaussian.of([Y.float()])
-    assert ranks(empirical) == [2]
-    value = ekl(mean[None].float(), covariance[None].float(), empirical)
-    assert value.dtype == torch.float
-    expected = naive_ekl(mean, covariance, Y, 2)
-    np.testing.assert_allclose(value, [expected], rtol=1e-3)
-
-
 def inputs(n, d=2, seed=0):
     return torch.rand(n, d, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
 
@@ -156,15 +124,6 @@ def assert_matching(group, tasks):
     )
     for other in others:
         torch.testing.assert_close(first, other, atol=1e-8, rtol=0)
-
-
-def test_one_design_for_all_is_one_group():
-    X = inputs(6)
-    tasks = [X, X.flip(0), X[torch.tensor([3, 1, 0, 5, 4, 2])]]
-    (group,) = find_matching_groups(tasks)
-    assert group.tasks.tolist() == [0, 1, 2]
-    assert group.rows[:, 0].tolist() == list(range(6))
-    assert_matching(group, tasks)
 
 
 def test_several_designs_are_several_groups():
@@ -327,23 +286,6 @@ DATA = as_datasets(FAMILY.sources((6, 4)))
 def prepare(data=DATA):
     tasks = PaddedTasks.from_datasets(data)
     return tasks.standardize(*outcome_scales(tasks, "pooled"))
-
-
-def test_without_matching_inputs_there_is_no_ekl():
-    with pytest.raises(InputDataError, match="nll"):
-        SourceLoss.of(prepare(), "ekl")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective": "mle"}, "Unknown objective 'mle': choose one of 'nll'"),
-        ({"objective": "nll", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
-    ],
-)
-def test_unfit_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        SourceLoss.of(prepare(), **options)
 
 
 # -------------------------------------------------------------------------------------- sub-samples

@@ -97,14 +97,6 @@ def test_a_path_stays_what_it_is():
     assert torch.equal(path(TEST_X), before)
 
 
-def test_paths_at_batches_of_inputs():
-    path = JointPath(build("HGP").conditional, torch.Size([2]), 64)
-    X = FAMILY.inputs(2, 4)
-    values = path(X)
-    for index in range(2):
-        torch.testing.assert_close(values[index], path(X[index])[index])
-
-
 def test_paths_pass_near_precise_source_data():
     """In a hierarchy that adds next to nothing, the target's function is the source's."""
     model = build("HGP", num_tasks=1, n=0)
