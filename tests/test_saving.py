@@ -167,11 +167,11 @@ def test_foreign_safetensors_file(path: Path, metadata) -> None:
         read_prior(path, "SomePrior")
 
 
-@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("version", [7, 9])
 def test_another_format_version(path: Path, version: int) -> None:
     rewrite_header(path, format_version=version)
     message = (
-        rf"has format version {version}, and this version of botorch_transfer reads version 7: "
+        rf"has format version {version}, and this version of botorch_transfer reads version 8: "
         "upgrade botorch_transfer if the file is newer, or save the prior again with this version."
     )
     with pytest.raises(ValueError, match=message):

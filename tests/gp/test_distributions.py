@@ -13,7 +13,7 @@ from botorch_transfer.gp.hyperpriors import (
     log_density_prior,
     make_prior,
 )
-from botorch_transfer.hyperprior.fit import ContextGammaPrior, ContextNetwork
+from botorch_transfer.hyperprior.fit import ContextNetwork
 
 PRIORS = [GammaPrior(2.0, 3.0), NormalPrior(2.0, 3.0), UniformPrior(2.0, 3.0)]
 
@@ -99,7 +99,7 @@ def test_only_gammas_are_changed():
 def test_independent_inputs():
     contexts = torch.tensor([[0.0, 2.0], [1.0, 5.0]], dtype=torch.double)
     network = ContextNetwork(contexts, torch.tensor([0.6, 0.2], dtype=torch.double))
-    prior = ContextGammaPrior(network, contexts)
+    prior = network.prior(contexts)
     value = torch.rand(4, 1, 2, dtype=torch.double) + 0.1
     found = log_density_prior(prior)
     torch.testing.assert_close(found.log_prob(value), prior.log_prob(value) + value.log())

@@ -10,17 +10,17 @@ from torch.distributions import MultivariateNormal
 from botorch_transfer.data import as_datasets
 from botorch_transfer.gp.likelihood import nll
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
-from botorch_transfer.hyperbo import objectives
-from botorch_transfer.hyperbo.objectives import (
+from botorch_transfer.hyperbo import fit
+from botorch_transfer.hyperbo.fit import (
     EmpiricalGaussian,
     GroupEKL,
     RandomBatches,
     SourceLoss,
-    TaskNLL,
     ekl,
     find_matching_groups,
+    nll_of_tasks,
 )
-from botorch_transfer.pretraining import PretrainedPrior
+from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions
 from tests.families import ShiftedSines
 
 
@@ -192,6 +192,10 @@ def ragged(known_noise=()):
     return PaddedTasks.from_datasets(as_datasets(tasks))
 
 
+def loss_of(tasks, objective="nll", **options):
+    return SourceLoss(tasks, PretrainingOptions(objective=objective, **options))
+
+
 def naive_task_nll(gp, X, Y, noise):
     mean, covariance = gp.mean_module(X), gp.covar_module(X).to_dense()
     covariance = covariance + torch.diag(noise.expand(len(X)))
@@ -201,7 +205,7 @@ def naive_task_nll(gp, X, Y, noise):
 @pytest.mark.parametrize("known_noise", [(), ("task 0",), ("task 0", "task 1", "task 2")])
 @pytest.mark.parametrize("chunk_elements", [1, 200, 2**20])
 def test_full_nll(known_noise, chunk_elements, monkeypatch):
-    monkeypatch.setattr(objectives, "CHUNK_ELEMENTS", chunk_elements)
+    monkeypatch.setattr(fit, "CHUNK_ELEMENTS", chunk_elements)
     gp, tasks = parts(), ragged(known_noise)
     expected = [
         naive_task_nll(gp, X[mask], Y[mask], Yvar[mask] if fixed else gp.noise)
@@ -209,9 +213,9 @@ def test_full_nll(known_noise, chunk_elements, monkeypatch):
             tasks.X, tasks.Y, tasks.Yvar, tasks.mask, tasks.fixed_noise, strict=True
         )
     ]
-    values = torch.cat(list(TaskNLL(tasks).of_tasks(gp)))
+    values = torch.cat(list(nll_of_tasks(gp, tasks)))
     torch.testing.assert_close(values.sort().values, torch.stack(expected).sort().values)
-    loss = SourceLoss(TaskNLL(tasks), None).evaluate(gp)
+    loss = loss_of(tasks).evaluate(gp)
     torch.testing.assert_close(loss, torch.stack(expected).mean().detach())
     expected_gradients = torch.autograd.grad(
         torch.stack(expected).mean(), list(gp.parameters()), allow_unused=True
@@ -248,7 +252,7 @@ def test_both_objectives_at_once():
     gp = parts()
     losses = {}
     for objective in ("nll", "ekl", "nll+ekl"):
-        loss = SourceLoss.of(tasks, objective, nll_weight=0.3)
+        loss = loss_of(tasks, objective, nll_weight=0.3)
         losses[objective] = loss.evaluate(gp)
         sampled = loss.evaluate(gp, step=0)
         torch.testing.assert_close(sampled, losses[objective])
@@ -258,13 +262,13 @@ def test_both_objectives_at_once():
 def test_huge_groups_are_thinned():
     X = FAMILY.inputs(50)
     tasks = prepare(as_datasets([(X, FAMILY.value(X)), (X.flip(0), FAMILY.value(X, 0.3).flip(0))]))
-    thin = SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0]
+    thin = loss_of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0]
     rows = (thin.unsqueeze(1) == X).all(dim=-1).nonzero()[:, 1]
     assert len(rows) == 20
     assert (rows.diff() > 0).all()
-    assert torch.equal(SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0], thin)
-    assert not torch.equal(SourceLoss.of(tasks, "ekl", seed=4, max_points=20).group_ekl.X[0], thin)
-    assert torch.equal(SourceLoss.of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
+    assert torch.equal(loss_of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0], thin)
+    assert not torch.equal(loss_of(tasks, "ekl", seed=4, max_points=20).group_ekl.X[0], thin)
+    assert torch.equal(loss_of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e6])
@@ -294,6 +298,11 @@ def prepare(data=DATA):
 STEPS = 600
 
 
+def sub_samples(tasks, batch_size, task_batch_size, seed=0):
+    options = PretrainingOptions(batch_size=batch_size, task_batch_size=task_batch_size, seed=seed)
+    return RandomBatches(tasks, options)
+
+
 def numbered(sizes=(9, 1, 12), known_noise=(), device=None):
     """Tasks whose points are told by their outcome: ``100 task + row``, which is the input, too."""
     tasks = []
@@ -313,7 +322,7 @@ def drawn(batches, steps=STEPS):
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_every_point_is_equally_likely(batch_size):
     tasks = numbered()
-    Y = drawn(RandomBatches(tasks, batch_size, task_batch_size=10, seed=0))
+    Y = drawn(sub_samples(tasks, batch_size, task_batch_size=10, seed=0))
     assert Y.shape == (STEPS, 3, batch_size)
     for number, size in enumerate([9, 1, 12]):
         values = Y[:, number]
@@ -326,7 +335,7 @@ def test_every_point_is_equally_likely(batch_size):
 
 
 def test_every_task_is_equally_likely():
-    Y = drawn(RandomBatches(numbered((5, 5, 5, 5)), batch_size=2, task_batch_size=3, seed=1))
+    Y = drawn(sub_samples(numbered((5, 5, 5, 5)), batch_size=2, task_batch_size=3, seed=1))
     number = Y[..., 0].div(100, rounding_mode="floor")
     assert all(len(row.unique()) == 3 for row in number)
     share = torch.stack([(number == task).any(-1).double().mean() for task in range(4)])
@@ -334,7 +343,7 @@ def test_every_task_is_equally_likely():
 
 
 def test_rows_stay_together():
-    batches = RandomBatches(numbered((9, 4, 12), known_noise=(0, 2)), 6, 2, seed=0)
+    batches = sub_samples(numbered((9, 4, 12), known_noise=(0, 2)), 6, 2, seed=0)
     for step in range(20):
         tasks = batches[step]
         X, Y, mask = tasks.X, tasks.Y, tasks.mask
@@ -347,19 +356,19 @@ def test_rows_stay_together():
 
 
 def test_padding_is_announced():
-    assert not RandomBatches(numbered((5, 9)), 5, 2).is_padded
-    assert RandomBatches(numbered((4, 9)), 5, 2).is_padded
+    assert not sub_samples(numbered((5, 9)), 5, 2).is_padded
+    assert sub_samples(numbered((4, 9)), 5, 2).is_padded
 
 
 @pytest.mark.parametrize("elements", [1, 100, 2**17])
 def test_a_step_has_its_batch_whenever_it_is_asked_for(elements, monkeypatch):
     """So an interrupted run goes on with the batches that it would have had."""
-    monkeypatch.setattr(objectives, "RANDOM_NUMBERS", elements)
-    batches = RandomBatches(numbered(), 4, 2, seed=3)
+    monkeypatch.setattr(fit, "RANDOM_NUMBERS", elements)
+    batches = sub_samples(numbered(), 4, 2, seed=3)
     assert batches.block_size == max(1, elements // 24)
     forwards = [batches[step] for step in range(12)]
     for step in (11, 0, 5, 4, 7):
-        again = RandomBatches(numbered(), 4, 2, seed=3)[step]
+        again = sub_samples(numbered(), 4, 2, seed=3)[step]
         for batch in (batches[step], again):
             assert torch.equal(batch.X, forwards[step].X)
             assert torch.equal(batch.Y, forwards[step].Y)
@@ -367,7 +376,7 @@ def test_a_step_has_its_batch_whenever_it_is_asked_for(elements, monkeypatch):
 
 @pytest.mark.parametrize("elements", [1, 2**17])
 def test_steps_and_seeds_differ(elements, monkeypatch):
-    monkeypatch.setattr(objectives, "RANDOM_NUMBERS", elements)
-    batches = [RandomBatches(numbered((50, 50)), 20, 2, seed) for seed in (0, 1, -1)]
+    monkeypatch.setattr(fit, "RANDOM_NUMBERS", elements)
+    batches = [sub_samples(numbered((50, 50)), 20, 2, seed) for seed in (0, 1, -1)]
     found = {tuple(each[step].Y.flatten().tolist()) for each in batches for step in range(5)}
     assert len(found) == 15

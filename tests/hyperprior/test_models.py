@@ -13,7 +13,6 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior, HyperpriorGP
 from botorch_transfer.data import Domain, default_context
 from botorch_transfer.gp.hyperpriors import LogDensityGammaPrior, start_and_bounds
-from botorch_transfer.hyperprior.fit import ContextGammaPrior
 from botorch_transfer.hyperprior.models import hyperprior_kernel, hyperprior_mean, hyperprior_noise
 from botorch_transfer.pretraining import NetworkOptions
 from tests import members
@@ -70,7 +69,7 @@ def test_lengthscales_follow_their_contexts(mphd):
     model = HyperpriorGP(*data(3, 5), mphd, context=context)
     prior = model.covar_module.base_kernel.lengthscale_prior
     expected = mphd.lengthscale_prior(5, context)
-    assert isinstance(expected, ContextGammaPrior)
+    assert isinstance(expected, GammaPrior)
     torch.testing.assert_close(prior.concentration, expected.concentration)
     torch.testing.assert_close(prior.rate, expected.rate)
     torch.testing.assert_close(model.covar_module.base_kernel.lengthscale[0], expected.mean)
@@ -121,9 +120,9 @@ def test_domains_instead_of_a_hyperprior(monkeypatch):
     X, Y = data(3, 4)
     domains = [draw_domain([0.3], sizes=(5,)), draw_domain([0.5, 0.2], sizes=(5,))]
     learned = HyperpriorGP(X, Y, domains).prior
-    assert (learned.kind, learned.domain_names) == ("mphd", ("domain 0", "domain 1"))
+    assert (learned.kind, learned.task_names) == ("mphd", ("domain 0", "domain 1"))
     sources = HyperpriorGP(X[:, :2], Y, [(task.X, task.Y) for task in domains[1].datasets])
-    assert sources.prior.domain_names == ("source data",)
+    assert sources.prior.task_names == ("source data",)
 
 
 def test_known_values_of_the_posterior_without_points():

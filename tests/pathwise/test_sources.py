@@ -13,7 +13,7 @@ from botorch_transfer.gp.paths import MIN_FEATURES, RescaledPath, SourcePath
 from botorch_transfer.hyperbo.features import (
     FeatureKernel,
     FeatureNetwork,
-    LinearFeatureMap,
+    linear_features,
     scaled_linear,
 )
 from botorch_transfer.joint.conditional import JointPath
@@ -133,15 +133,15 @@ def test_moments_of_paths(preset, options, n):
 
 def test_features_of_the_linear_kernel_are_exact():
     kernel = PolynomialKernel(power=1).double()
-    features = LinearFeatureMap(kernel, num_inputs=2)
+    features = linear_features(kernel, num_inputs=2)
     assert features.num_outputs == 3
     assert features(pretrained_models.TEST_X).shape == (5, 3)
     gram = features(pretrained_models.TEST_X) @ features(pretrained_models.TEST_X).mT
     torch.testing.assert_close(gram, kernel(pretrained_models.TEST_X).to_dense())
     with pytest.raises(NotImplementedError, match="power is 1"):
-        LinearFeatureMap(PolynomialKernel(power=2), num_inputs=2)
+        linear_features(PolynomialKernel(power=2), num_inputs=2)
     with pytest.raises(NotImplementedError, match="and it has no active_dims"):
-        LinearFeatureMap(PolynomialKernel(power=1, active_dims=(1,)), num_inputs=2)
+        linear_features(PolynomialKernel(power=1, active_dims=(1,)), num_inputs=2)
 
 
 @pytest.mark.parametrize("base", [RBFKernel(), scaled_linear(3), ScaleKernel(RBFKernel())])
