@@ -63,7 +63,7 @@ from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.data.columns import check_columns
-from botorch_transfer.data.measurements import codes, numbers
+from botorch_transfer.data.measurements import numbers
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.tables import read_history
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
@@ -71,6 +71,7 @@ from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.model import TransferModel
 from botorch_transfer.prior import TransferPrior
+from botorch_transfer.search_space.cells import codes
 from botorch_transfer.sources.scaml import ScaMLGP
 
 logger = logging.getLogger(__name__)
