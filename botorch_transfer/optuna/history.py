@@ -207,6 +207,9 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
     if not studies:
         raise ValueError("The history has no studies: give at least one.")
     rename, old_studies = dict(rename or {}), [_finished(study) for study in studies]
+    for old, new in rename.items():
+        if not isinstance(new, str):
+            raise ValueError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
     directions = tuple(old_studies[0].directions)
     names = list(outcome_signs(directions))
     curves = [

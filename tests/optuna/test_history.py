@@ -198,6 +198,8 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     assert not caplog.messages
     with pytest.raises(ValueError, match="rename= has the parameter 'rate', which no old study"):
         history_of([old], rename={"rate": "lr"})
+    with pytest.raises(ValueError, match=r"rename= gives 'x' the name \['a'\]: give one name"):
+        history_of([old], rename={"x": ["a"]})  # type: ignore[dict-item]
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
     with pytest.raises(
         ValueError, match="'both' has a parameter 'b', and another column has this name"
