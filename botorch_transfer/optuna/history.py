@@ -1,8 +1,8 @@
-"""Conversion of Optuna studies to a table of runs with a search space.
+"""Converts Optuna studies to a table of runs with a search space.
 
-:func:`rows_of` defines the outcome and the state of each trial, in old studies and in the current
-study. :func:`parameter_of` converts distributions, including distributions with a step.
-:func:`label` converts choices that a table cannot hold to text.
+:func:`rows_of` computes the outcomes and the state of each trial, in old studies and in the current
+study. :func:`parameter_of` converts Optuna's distributions to parameters of this package.
+:func:`label` converts categorical choices to text if a table cannot hold them, such as ``None``.
 """
 
 from __future__ import annotations
@@ -45,30 +45,33 @@ from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
 
-#: Columns of the task and of the trial's state. Parameters hardly ever have the name of the state.
+#: Columns of the study's name and of the trial's state. The name of the second column is unusual,
+#: so that no parameter has this name.
 TASK, STATUS = "task", "optuna: state"
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 class OptunaHistory(NamedTuple):
-    """Old studies as a table of runs with a search space.
+    """Table of the trials of old Optuna studies, with their search space.
 
     Use it as ``history=`` of :class:`TransferSampler`, or pass ``runs`` and ``space`` to
     :func:`botorch_transfer.suggest`.
 
     Args:
         runs: A table with one row per finished trial. Its columns are ``"task"`` (the study), the
-            parameters, the outcomes, and for each constraint ``"constraint_<name>"``.
-            :func:`outcome_signs` names the outcomes. Failed trials have no outcome.
-        space: The search space of the studies; ``None`` if no parameter is usable. A parameter is
-            usable if its studies have it in all complete trials, or if it is conditional.
-        distributions: Optuna's distributions of the parameters of ``space``.
-        directions: The direction of each objective, in the order of the outcomes.
-        curves: The learning curves of the trials, with signs for maximization.
-        parameters: The names of all parameters in ``runs``, including parameters that some studies
-            lack.
-        constraints: The names of the columns of constraints.
+            parameters, the outcomes, and for each constraint ``"constraint_<name>"``. The outcome
+            is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
+            outcomes of a failed trial are NaN.
+        space: The search space of the usable parameters; ``None`` if no parameter is usable. A
+            parameter is usable if each study has it in all complete trials or in none. A
+            conditional parameter is usable, too.
+        distributions: Optuna's distribution of each parameter in ``space``, by name.
+        directions: The direction of each objective, in the order of the outcome columns.
+        curves: The learning curves of the trials. Values to minimize are negated.
+        parameters: The names of all parameters in ``runs``, including parameters that are not in
+            ``space``.
+        constraints: The names of the constraint columns in ``runs``.
 
     Example:
         >>> import optuna
@@ -98,7 +101,7 @@ class OptunaHistory(NamedTuple):
             log: Whether to fit the prior to the logarithms of the outcomes.
 
         Returns:
-            The prior; ``None`` if no curve is complete.
+            The prior; ``None`` if none of these curves belongs to a complete trial.
         """
         curves = [curve for curve in self.curves if curve.task != without]
         return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
@@ -109,27 +112,27 @@ def history_from_optuna(
 ) -> OptunaHistory:
     """Reads old studies from an Optuna storage.
 
-    The outcomes of a complete trial are its values. The outcome of a pruned trial is a prediction
-    of its final value, for studies with one objective. A
-    :class:`~botorch_transfer.curves.CurvePrior` of all studies predicts the final value from the
-    trial's intermediate values. Pruned trials are left out if no complete trial has intermediate
-    values. Failed trials, and pruned trials without an intermediate value, have no outcome.
-    Unfinished trials are left out.
+    The outcomes of a complete trial are its values. If the studies have one objective, the outcome
+    of a pruned trial is a prediction of its final value. A
+    :class:`~botorch_transfer.curves.CurvePrior`, fitted to the learning curves of all studies,
+    computes this prediction from the trial's intermediate values. If no complete trial has
+    intermediate values, pruned trials are left out. Failed trials, and pruned trials without an
+    intermediate value, are kept without an outcome. Trials that have not finished are left out.
 
-    All outcomes have the direction of the first study. The values of a study with the opposite
-    direction change their sign.
+    All outcomes have the directions of the first study. If a study has the opposite direction, its
+    values are multiplied by -1.
 
-    The search space contains the parameters of all studies. A range spans the ranges of all
-    studies, and a choice has the values of all studies. The newest distribution determines whether
-    the scale is logarithmic. A parameter that is a number in some studies and a choice in other
-    studies is left out. If some complete trials of a study lack a parameter, the parameter becomes
-    conditional: its parent is a parameter whose values determine which trials lack it. Without such
-    a parent, the parameter is left out.
+    The search space contains the parameters of all studies. A numeric range covers the ranges of
+    all studies. A categorical parameter has the choices of all studies. The newest distribution
+    determines whether the scale is logarithmic. A parameter is left out if it is numeric in some
+    studies and categorical in other studies. If some complete trials of a study lack a parameter,
+    the parameter becomes conditional. Its parent is a parameter whose values determine which trials
+    lack the conditional parameter. If no such parent exists, the parameter is left out.
 
     Args:
         storage: The storage, or its URL.
         study_names: The names of the old studies, without the name of the current study.
-        rename: New names of parameters by old name.
+        rename: Mapping from old names of parameters to new names.
 
     Returns:
         The old studies as a table with a search space. Pass this history to
@@ -137,8 +140,8 @@ def history_from_optuna(
         :func:`botorch_transfer.suggest`.
 
     Raises:
-        ValueError: If the storage or a study does not exist, or ``study_names`` is empty. Also if
-            the studies have different numbers of objectives, no parameter is usable, or a
+        ValueError: If the storage or a study does not exist, or if ``study_names`` is empty. Also
+            if the studies have different numbers of objectives, if no parameter is usable, or if a
             parameter has the name of another column.
 
     Example:
@@ -153,13 +156,13 @@ def history_from_optuna(
     if history.space is None:
         raise ValueError(
             "The old studies have no usable parameter, because no parameter is in all complete "
-            "trials of a study: make a table of the runs yourself, and give its search space."
+            "trials of a study: make a table of the runs yourself, and pass it with a search space."
         )
     return history
 
 
 def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
-    """Loads studies, and does not create a database that does not exist.
+    """Loads studies from a storage. Raises an error instead of creating a new SQLite database.
 
     Args:
         storage: The storage, or its URL.
@@ -195,17 +198,19 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
 
 
 def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) -> OptunaHistory:
-    """Converts loaded studies to a table; see :func:`history_from_optuna` for the rules.
+    """Converts Optuna studies and Ax experiments to a table of runs.
+
+    :func:`history_from_optuna` describes the conversion.
 
     Args:
         studies: Optuna studies and Ax experiments.
-        rename: New names of parameters by old name.
+        rename: Mapping from old names of parameters to new names.
 
     Returns:
-        The history.
+        The table of runs, with its search space and learning curves.
     """
     if not studies:
-        raise ValueError("The history has no studies: give at least one.")
+        raise ValueError("The history has no studies: give at least one study.")
     rename, old_studies = dict(rename or {}), [_finished(study) for study in studies]
     for old, new in rename.items():
         if not isinstance(new, str):
@@ -257,7 +262,13 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Warns if a history lacks a parameter, and one of the spare columns has a similar name."""
+    """Logs a warning if one of the ``spare`` columns may be a missing parameter under another name.
+
+    Args:
+        where: The history or study that lacks the parameter, for the message.
+        name: The name of the missing parameter.
+        spare: The names of columns that are not used yet.
+    """
     if likely := likely_column(name, spare):
         logger.warning(
             f"{where} lacks the parameter {name!r} and has the parameter {likely!r}: if both are "
@@ -268,7 +279,7 @@ def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
 def direction_signs(
     name: str, old: Sequence[StudyDirection], new: Sequence[StudyDirection]
 ) -> dict[str, float]:
-    """Returns the factors that convert old values to the directions of a new study.
+    """Returns the factors, 1 or -1, that convert old values to the directions of a new study.
 
     Args:
         name: The name of the old study, for error messages.
@@ -276,7 +287,8 @@ def direction_signs(
         new: The directions of the new study.
 
     Returns:
-        For each column of outcomes: 1 if both studies have the same direction, else -1.
+        A mapping from the outcome columns to factors. A factor is 1 if both studies have the same
+        direction for this objective, else -1.
 
     Raises:
         ValueError: If the studies have different numbers of objectives.
@@ -291,14 +303,15 @@ def direction_signs(
 
 
 class _Finished(NamedTuple):
-    """Name, directions and finished trials of an Optuna study or of an Ax experiment."""
+    """Finished trials of one Optuna study or Ax experiment, with its name and its directions."""
 
     name: str
     directions: Sequence[StudyDirection]
     trials: Sequence[FrozenTrial]
 
 
-#: Optuna's trial state for each name of Ax's trial statuses; trials without a state are left out.
+#: Mapping from Ax's trial statuses to Optuna's trial states. Trials with other statuses are left
+#: out.
 AX_STATES = {
     "COMPLETED": TrialState.COMPLETE,
     "EARLY_STOPPED": TrialState.PRUNED,
@@ -314,7 +327,7 @@ def _is_study(part: Any) -> bool:
 
 
 def _is_prior(part: Any) -> bool:
-    """Returns whether an object is a prior, or a mapping to priors."""
+    """Returns whether an object is a prior, or a mapping whose values are all priors."""
     if isinstance(part, Mapping):
         return bool(part) and all(map(_is_prior, part.values()))
     return isinstance(part, TransferPrior)
@@ -332,7 +345,7 @@ def _finished(study: Any) -> _Finished:
 
 
 def _of_ax(client: Any) -> _Finished:
-    """Converts the arms of an Ax experiment's finished trials to Optuna's trials."""
+    """Converts each arm of an Ax experiment's finished trials to an Optuna trial."""
     from botorch_transfer.ax.experiments import curves_of, directions, experiment_of
     from botorch_transfer.ax.history import own_space
 
@@ -370,25 +383,29 @@ def _of_ax(client: Any) -> _Finished:
 
 
 def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
-    """Reads studies and Ax experiments; returns a prior or an ``OptunaHistory`` unchanged.
+    """Converts Optuna studies and Ax experiments to an ``OptunaHistory``.
+
+    Also accepts tables, priors and an ``OptunaHistory``, which need no conversion.
 
     Args:
-        history: The history, in any form that :class:`TransferSampler` takes.
-        rename: New names of parameters, or of columns of a table, by old name.
+        history: The old runs, in any form that :class:`TransferSampler` takes.
+        rename: Mapping from old names of parameters or table columns to new names.
 
     Returns:
-        The old studies as an ``OptunaHistory``, the table with renamed columns, or the unchanged
-        argument. If no study has a finished trial, logs a warning and returns an empty table.
+        For studies and experiments, an ``OptunaHistory``. For a table, the table with renamed
+        columns. A prior or an ``OptunaHistory`` is returned unchanged. If no study has a finished
+        trial, an empty table, with a warning.
 
     Raises:
         TypeError: If the history has none of the forms that :class:`TransferSampler` takes.
-        ValueError: If a study was deleted. Also if ``rename`` is given, and the history is a prior
-            or an ``OptunaHistory``.
+        ValueError: If a study was deleted. Also if ``rename`` is given for a prior or an
+            ``OptunaHistory``.
     """
     if isinstance(history, OptunaHistory) or _is_prior(history):
         if rename:
             raise ValueError(
-                "rename= only applies to studies and tables: rename the parameters in advance."
+                "rename= only applies to studies and tables: rename the parameters before you fit "
+                "a prior or read the studies."
             )
         return history
     if isinstance(history, tuple) and len(history) == 2 and not any(map(_is_study, history)):
@@ -422,8 +439,8 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
         task: The name of the study.
 
     Returns:
-        The curves of trials with at least one value; ``row`` is the index of the trial in
-        ``trials``. The curve of a complete trial ends with the value of the trial.
+        One curve per trial with a final or intermediate value. The curve's attribute ``row`` is the
+        index of its trial in ``trials``. The curve of a complete trial ends with the final value.
     """
     curves = []
     for row, trial in enumerate(trials):
@@ -437,7 +454,10 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
 
 
 def outcome_signs(directions: Sequence[StudyDirection]) -> dict[str, float]:
-    """Returns the sign of each outcome, by column name as in ``Study.trials_dataframe``."""
+    """Maps the objectives' columns to their signs: 1 to maximize, -1 to minimize.
+
+    The columns have Optuna's names: ``"value"``, or ``"values_0"`` and so on.
+    """
     names = ["value"] if len(directions) == 1 else [f"values_{i}" for i in range(len(directions))]
     return dict(zip(names, map(sign_of, directions), strict=True))
 
@@ -450,20 +470,23 @@ def rows_of(
     log: bool = False,
     status: str = STATUS,
 ) -> list[dict[str, Any]]:
-    """Tabulates the trials of one study; see :func:`history_from_optuna` for the rules.
+    """Converts the trials of one Optuna study to rows of a table.
+
+    :func:`history_from_optuna` describes the outcomes of pruned and failed trials.
 
     Args:
         trials: The trials.
         directions: The directions of the study.
-        names: The names of the columns of the objectives.
-        prior: The prior of learning curves; by default it is fitted to the study's complete trials.
-        log: Whether the prior and the variances refer to the logarithm of the value.
-        status: The name of the column of the state.
+        names: The column name of each objective.
+        prior: The prior that predicts the final values of pruned trials; by default, a prior fitted
+            to the study's complete trials.
+        log: Whether the prior is fitted to logarithms. The variances then refer to logarithms, too.
+        status: The name of the column of the trial's state.
 
     Returns:
-        One row per trial with its constraints, its outcomes (NaN if unknown), the variance of the
-        outcome (zero unless the outcome is predicted) and its state. The state of a pruned trial
-        without an intermediate value is failed.
+        One row per trial. A row has the trial's constraints, outcomes and state, and the variance
+        of its outcome. An unknown outcome is NaN. The variance is zero unless the outcome is a
+        prediction. A pruned trial without an intermediate value has the state ``"FAIL"``.
     """
     rows, variance = list[dict[str, Any]](), variance_column(names[0])
     for trial in trials:
@@ -487,25 +510,28 @@ def rows_of(
 def _space(
     frame: DataFrame, found: Mapping[str, list[BaseDistribution]]
 ) -> tuple[SearchSpace | None, dict[str, BaseDistribution]]:
-    """Returns the search space of the usable parameters, and the distributions by parameter.
+    """Builds a search space of the parameters of old studies, and merges their distributions.
+
+    Leaves out parameters that are not usable, see :class:`OptunaHistory`.
 
     Args:
         frame: The table of complete trials.
         found: All distributions of each parameter, from the oldest to the newest study.
 
     Returns:
-        The search space, or ``None`` if no parameter is usable; and the merged distributions.
+        The search space, or ``None`` if no parameter is usable. Also the merged distribution of
+        each parameter, by name.
     """
     parameters: dict[str, Parameter] = {}
     distributions: dict[str, BaseDistribution] = {}
-    # Sort parameters without missing values first, so that conditional parameters find a parent.
+    # Start with parameters without missing values: they can be parents of conditional parameters.
     complete = {name: frame[name].notna().groupby(frame[TASK]).mean() for name in found}
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
         distribution = merged(found[name])
         if distribution is None:
             logger.warning(
-                f"Left out the parameter {name!r}: it is a number in some old studies and a choice "
-                "in other old studies"
+                f"Left out the parameter {name!r}: it is numeric in some old studies and "
+                "categorical in other old studies"
             )
             continue
         recorded = complete[name].index[complete[name] > 0]
@@ -518,7 +544,7 @@ def _space(
             if condition is None:
                 logger.info(
                     f"Left out the parameter {name!r}: some trials lack it, and no other parameter "
-                    "determines which trials"
+                    "determines which trials lack it"
                 )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
@@ -533,15 +559,16 @@ def _space(
 def parameter_of(
     name: str, distribution: BaseDistribution, active_if: ActiveIf | None = None
 ) -> Parameter:
-    """Converts an Optuna distribution to a parameter.
+    """Converts an Optuna distribution to a parameter of this package.
 
-    Numbers with a step become ordinal values. If there are more than ``MAX_LISTED_VALUES`` values,
-    the parameter is a range without a step, and :func:`value_of` rounds numbers to the steps.
+    A numeric distribution with a step becomes an ordinal parameter. If it has more than
+    ``MAX_LISTED_VALUES`` values, it becomes a range without a step. :func:`value_of` then rounds
+    numbers to the steps.
 
     Args:
         name: The name of the parameter.
         distribution: Optuna's distribution, with more than one value.
-        active_if: The condition under which the parameter is active.
+        active_if: The condition under which the parameter is active; ``None`` if it always is.
 
     Returns:
         The parameter.
@@ -566,7 +593,7 @@ def parameter_of(
 
 
 def distribution_of(parameter: Parameter) -> BaseDistribution:
-    """Converts a parameter to the Optuna distribution that the objective function has to use.
+    """Converts a parameter of this package to the equivalent Optuna distribution.
 
     Args:
         parameter: The parameter.
@@ -611,10 +638,11 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
         distributions: At least one distribution; the newest distribution is last.
 
     Returns:
-        For numbers, the range from the lowest to the highest bound. The newest distribution sets
-        the scale. A step that all distributions share is kept. A mix of integers and floats becomes
-        floats. For choices, the choices of all distributions, in order of first appearance.
-        ``None`` if some distributions are numbers and other distributions are choices.
+        For numeric distributions, a distribution from the lowest to the highest bound. It has the
+        scale of the newest distribution, and a step only if all distributions share this step. It
+        has integers only if all distributions have integers. For categorical distributions, a
+        distribution with all choices, in order of first appearance. ``None`` if some distributions
+        are numeric and others are categorical.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -639,20 +667,24 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
 
 def label(choice: Any) -> Any:
-    """Returns a choice that a cell of a table can hold, else its text, such as ``"None"``."""
+    """Converts a categorical choice to a table cell: text, a boolean or a number.
+
+    Any other choice becomes text, such as ``"None"``.
+    """
     plain = isinstance(choice, str | bool | int | float) and choice == choice  # not NaN
     return choice if plain else str(choice)
 
 
 def value_of(distribution: BaseDistribution, cell: Any) -> Any:
-    """Converts a cell of a table to a value of a distribution.
+    """Converts a table cell to a value that an Optuna distribution contains.
 
     Args:
         distribution: The distribution.
-        cell: A number, or the label of a choice.
+        cell: A number, or the :func:`label` of a categorical choice.
 
     Returns:
-        The choice; or the number, clipped to the range and rounded to the distribution's steps.
+        For a categorical distribution, the choice with this label. For a numeric distribution, the
+        number, rounded to the distribution's steps and clipped to its range.
     """
     if isinstance(distribution, CategoricalDistribution):
         return next(choice for choice in distribution.choices if label(choice) == cell)
@@ -666,16 +698,17 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
 
 
 def converted(distribution: BaseDistribution, cell: Any) -> Any:
-    """Converts a cell of an old table to a cell for the current distribution.
+    """Converts a parameter's value in an old run to a value for its current distribution.
 
     Args:
-        distribution: The current distribution.
-        cell: A number or the label of a choice, from an old distribution.
+        distribution: The parameter's current distribution.
+        cell: The old value: a number, or the :func:`label` of a categorical choice.
 
     Returns:
-        The label of a choice, or a number that may be out of range. The choice ``"3"`` equals the
-        number 3. ``None`` if the distribution lacks the choice, if the cell is not a number, or if
-        it is not positive and the scale is logarithmic.
+        For a categorical distribution, the label of the choice that equals the old value. The
+        choice ``"3"`` equals the number 3. For a numeric distribution, a number that may be out of
+        range. ``None`` if no choice equals the old value, or if the old value is not a number. Also
+        ``None`` if the number is not positive and the scale is logarithmic.
     """
     number = _number_in(cell)
     if isinstance(distribution, CategoricalDistribution):
@@ -687,12 +720,12 @@ def converted(distribution: BaseDistribution, cell: Any) -> Any:
 
 
 def _number_in(cell: Any) -> float:
-    """Converts a cell to a number; returns NaN for a boolean, and for text that is not a number."""
+    """Converts a table cell to a number; a boolean, or text that is not a number, becomes NaN."""
     return float("nan" if isinstance(cell, bool) else to_numeric(cell, errors="coerce"))
 
 
 def has_value(distribution: BaseDistribution, value: Any) -> bool:
-    """Returns whether a distribution contains a value."""
+    """Returns whether an Optuna distribution contains a value."""
     if isinstance(distribution, CategoricalDistribution):
         return label(value) in [label(choice) for choice in distribution.choices]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

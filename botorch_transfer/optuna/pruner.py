@@ -20,25 +20,26 @@ from botorch_transfer.search_space.space import check_arguments
 class TransferPruner(BasePruner):
     """Pruner for Optuna that learns from the learning curves of earlier studies.
 
-    Use it with any sampler for a study with one objective. The pruner prunes a trial if its final
-    value is worse than the incumbent's final value with a given probability. The incumbent is the
-    best complete trial. Before the first complete trial, the incumbent is the other trial with the
-    best predicted final value. A trial is not pruned if it is better than the incumbent was at the
-    same step, or if it is the only trial of the study. If the history has no complete curve, the
-    pruner learns from the complete trials of the current study.
+    Use it with any sampler for a study with one objective. The pruner predicts the final value of a
+    trial. It prunes the trial if this value is worse than the incumbent's final value with more
+    than a given probability. The incumbent is the best complete trial of the study. If no trial is
+    complete, the incumbent is the other trial with the best predicted final value. A trial is kept
+    if it is better than the incumbent was at the same step. A trial is also kept if it is the only
+    trial of the study. If the history has no curve of a complete trial, the pruner learns from the
+    complete trials of the current study.
 
     Args:
         history: Old runs with intermediate values: studies, in any form that
             :class:`TransferSampler` takes; a table with one row per step; or a
             :class:`~botorch_transfer.curves.CurvePrior`. An old study with the name of the current
             study is left out.
-        step: The column of the steps in a table.
-        outcome: The column of the outcomes in a table; ``"value"`` by default. Its direction is the
-            direction of the study.
-        probability: A trial is pruned if the probability of a final value worse than the incumbent
-            exceeds this number.
+        step: The column of the steps; required if the history is a table.
+        outcome: The column of the outcomes in a table; ``"value"`` by default. The outcomes are
+            minimized or maximized as in the study.
+        probability: A trial is pruned if its final value is worse than the incumbent's final value
+            with more than this probability.
         task: The column of the task names in a table.
-        rename: New names of old parameters, or of columns of a table, by old name.
+        rename: Mapping from old names of parameters or table columns to new names.
         run: The columns of a table whose values identify a run. By default, the rows of a run are
             consecutive, and a new run starts where the step does not increase.
 
@@ -79,13 +80,13 @@ class TransferPruner(BasePruner):
         check_arguments({"rename": rename, "task": task})
         is_prior = isinstance(history, CurvePrior)
         self._history = history if is_prior else read_studies(history, rename)
-        self._curves = list[Curve]()  # of a table, before outcomes to minimize are negated
+        self._curves = list[Curve]()  # curves in a table, with the signs of the table
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
                 raise ValueError("The history is a table: give its column of steps by step=.")
             self._curves = read_curves(self._history, outcome or "value", step, "max", task, run)
         self._probability = probability
-        self._priors = Memo(size=4)  # by the study's name and direction
+        self._priors = Memo(size=4)  # fitted priors, by the study's name and direction
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """Returns whether to prune a trial.
@@ -95,7 +96,7 @@ class TransferPruner(BasePruner):
             trial: The trial, with its intermediate values.
 
         Returns:
-            Whether to prune the trial.
+            Whether the trial's final value is probably worse than the incumbent's final value.
 
         Raises:
             ValueError: If the study has several objectives.
@@ -115,9 +116,10 @@ class TransferPruner(BasePruner):
         return prior.is_hopeless(own[0], curves, self._probability)
 
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
-        """Fits the prior to the old curves, except the curves of a study with this study's name.
+        """Fits a prior to the old learning curves, or returns the prior that the user passed.
 
-        Returns ``None`` if the history has no complete curve.
+        Leaves out an old study with the name of ``study``. Returns ``None`` if no old curve belongs
+        to a complete trial.
         """
         if isinstance(self._history, CurvePrior):
             return self._history
