@@ -1,8 +1,9 @@
-"""``TransferSampler``: converts trials to a table of runs, and the next row to a trial.
+"""``TransferSampler``: an Optuna sampler that uses the models of :func:`botorch_transfer.suggest`.
 
-The sampler decides which parameters are sampled together, and it converts trials to outcomes. A
-worker avoids the rows that other workers have chosen. Models and the optimization of the
-acquisition function come from :func:`botorch_transfer.suggest`.
+The sampler converts trials to a table with one row per trial. The models suggest the next row, and
+the sampler converts it to parameter values. The sampler also decides which parameters the models
+suggest. If several workers share a study, each worker avoids the rows that other workers have
+chosen.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of objectives: with more objectives, the hypervolume takes too long to compute.
+#: Maximum number of objectives. With more objectives, the hypervolume takes too long to compute.
 MAX_OBJECTIVES = 3
 
-#: Maximum number of attempts to choose a row that no other worker has chosen.
+#: Maximum number of attempts to choose a configuration that no other worker has chosen.
 MAX_ATTEMPTS = 5
 
 _PARAMS = "transfer:params"
@@ -76,63 +77,64 @@ _one_at_a_time = Lock()  # not an attribute, because samplers are pickled
 class TransferSampler(BaseSampler):
     """Sampler for Optuna that starts from earlier studies.
 
-    Use it when old studies share parameters with the new study. The sampler suggests by a transfer
-    model from the first trial on. All state is in the study: an interrupted study continues from
-    its storage. Pre-training runs at the first trial, once per process.
+    Use it when old studies share parameters with the new study. A transfer model suggests all
+    trials, including the first trial. The sampler stores its state in the study, so an interrupted
+    study continues from its storage. Pre-training runs at the first trial, once per process.
 
     **Parameters.** The model suggests values for the parameters that occur in all complete trials
     of the study, within the distributions of the study. The history may lack some of these
     parameters. With ``space=``, the model only suggests parameters of this space. Before the first
-    complete trial, the model suggests the parameters of the history. If a suggested value is
-    outside the range that the objective function asks for, the nearest value inside replaces it.
+    complete trial, the model suggests the parameters of the history. If such a value is outside the
+    parameter's distribution in the study, it is changed to the nearest value inside.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
-    the objective function suggests the parameter while it is inactive. Ranges, scales, kinds and
-    choices may differ from the history: the sampler converts old values. An old run with a value
-    that cannot be converted is left out with a warning. If no old value of a parameter can be
-    converted, the runs are kept, and the parameter's old values count as unknown.
+    the objective function asks for this parameter although its condition is false. A parameter may
+    have another range, scale, type or other choices than in the history: the sampler converts old
+    values. If an old value cannot be converted, the run is left out with a warning. If no old value
+    of a parameter can be converted, the runs are kept, and all these values count as unknown.
 
-    **Trials.** Running trials are pending: a new trial is chosen to improve on the running trials,
-    too. A trial counts as failed if its state is failed, if a value is infinite, or if it is pruned
-    without an intermediate value. A :class:`~botorch_transfer.feasibility.FeasibilityModel` learns
-    where trials fail. The outcome of a pruned trial with intermediate values is its predicted final
-    value, as in :func:`history_from_optuna`. A trial that lacks the value of an objective or
-    constraint still counts for the objectives and constraints whose values it has.
+    **Trials.** Running trials are pending points: a new trial is chosen to improve on these trials,
+    too. A trial counts as failed if its state is ``FAIL``, if a value is infinite, or if it is
+    pruned without an intermediate value. A
+    :class:`~botorch_transfer.feasibility.FeasibilityModel` learns where trials fail. The outcome of
+    a pruned trial with intermediate values is its predicted final value, as in
+    :func:`history_from_optuna`. If a trial lacks the value of one objective or constraint, its
+    other values are still used.
 
     **Several objectives.** The sampler maximizes the expected hypervolume improvement of up to
-    three objectives. The history must contain at least one objective. Objectives and constraints
-    that the history lacks have a plain GP.
+    three objectives. The history must contain at least one of the objectives. A plain GP models
+    each objective and constraint that the history lacks.
 
     If all configurations have been tried, the sampler repeats a random configuration.
 
     Args:
-        history: Old runs: the result of :func:`history_from_optuna`; Optuna studies or Ax
-            experiments; a storage or its URL with the names of studies; a table with one row per
-            run; or a saved prior, such as ``SourceGPs.load(path)``, or a mapping from outcomes to
-            priors. An old study with the name of the current study is left out. The values of an
-            old study with the opposite direction change their sign. If the history has no run, the
-            study starts with a space-filling design and a plain GP.
+        history: Old runs in one of five forms: the result of :func:`history_from_optuna`; a list of
+            Optuna studies or Ax experiments; a pair of a storage (or its URL) and study names; a
+            table with one row per run; or a prior, such as ``SourceGPs.load(path)``. A mapping from
+            outcomes to priors is also a prior. An old study with the name of the current study is
+            left out. If an old study has the opposite direction, its values are multiplied by -1.
+            If the history has no run, the study starts with a space-filling design and a plain GP.
         model: The class of the model; by default the same model as in
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. It is
-            needed if the history is a table or a prior. It must be the space on which the prior was
-            fitted.
+            required if the history is a table or a prior. For a prior, give the search space to
+            which the prior was fitted.
         seed: The random seed.
-        independent_sampler: The sampler of the parameters that the model does not suggest; by
-            default a ``RandomSampler``.
-        constraints_func: Function that returns the constraints of a trial, as in Optuna's samplers.
-            A constraint is satisfied if it is not positive. Not needed with
-            ``trial.set_constraint``.
+        independent_sampler: The sampler for parameters that the model does not suggest; by default
+            a ``RandomSampler``.
+        constraints_func: Function that returns the constraint values of a trial, as in Optuna's
+            samplers. A constraint is satisfied if its value is not positive. Leave it out if the
+            objective function calls ``trial.set_constraint``.
         task: The column of the task names in a table.
-        rename: New names of old parameters, or of columns of a table, by old name.
-        missing: Values of parameters that old runs do not record, by name. If a parameter is not
-            named here, its old values are unknown.
+        rename: Mapping from old names of parameters or table columns to new names.
+        missing: Mapping from parameters that the old runs do not record to their values in these
+            runs. Without an entry in this mapping, the values are unknown.
         outcome: The column of the objective in a table, or a list of columns for several
             objectives. By default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The
-            columns have the directions of the study.
+            columns are minimized or maximized as in the study.
         log: Names of positive objectives to model by their logarithm; ``True`` for all objectives.
-            Use it for losses whose best values are many times smaller than typical values. A prior
-            must then be fitted to the logarithm.
-        robust: Whether values far worse than the median are replaced by a limit, as in
+            Use it for losses whose best values are many times smaller than typical values. If the
+            history is a prior, the prior must be fitted to the logarithm, too.
+        robust: Whether values far worse than the median are clipped to a limit, as in
             :func:`botorch_transfer.suggest`.
 
     Raises:
@@ -203,7 +205,7 @@ class TransferSampler(BaseSampler):
         self._encoded = Memo(size=8)  # encoded old runs, by content
 
     def reseed_rng(self) -> None:
-        """Draws a new seed, so that workers with copies of the sampler differ."""
+        """Draws a new random seed, so that copies of the sampler in several workers differ."""
         self._rng = np.random.default_rng()
         self._independent.reseed_rng()
 
@@ -214,7 +216,7 @@ class TransferSampler(BaseSampler):
     def after_trial(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """Stores the constraints of a trial that has finished."""
+        """Stores the constraint values of a trial that has finished."""
         if self._constraints_func is not None:
             _process_constraints_after_trial(self._constraints_func, study, trial, state)
         self._independent.after_trial(study, trial, state, values)
@@ -226,7 +228,7 @@ class TransferSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Samples a parameter that ``sample_relative`` has not sampled.
+        """Samples one parameter that ``sample_relative`` has not sampled.
 
         Args:
             study: The study.
@@ -235,8 +237,9 @@ class TransferSampler(BaseSampler):
             param_distribution: The distribution of the parameter.
 
         Returns:
-            Before the first complete trial, the value that the transfer model suggests, or the
-            nearest value in the distribution. Later, a value from ``independent_sampler``.
+            Before the first complete trial, the value in the distribution that is nearest to the
+            transfer model's suggestion. If the model does not suggest this parameter, and later, a
+            value from ``independent_sampler``.
         """
         is_known = param_name in self._initial and self._is_first(study)
         if is_known and len(self._history.directions) == len(study.directions):
@@ -248,24 +251,26 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Returns whether the distributions are unknown: no ``space``, and no complete trial."""
+        """Returns whether neither ``space=`` nor a complete trial defines the distributions."""
         return not self._is_settled and not _complete(study)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Finds the parameters that the model suggests; see :class:`TransferSampler`.
+        """Returns the distributions of the parameters that the model suggests together.
+
+        :class:`TransferSampler` describes which parameters the model suggests.
 
         Args:
             study: The study.
             trial: The trial.
 
         Returns:
-            The distributions of these parameters.
+            The distributions by parameter. Empty if ``space=`` is missing and no trial is complete.
 
         Raises:
             ValueError: If the prior has another search space than the study. Also if a parameter
-                has the name of a column, or the study has an unsupported number of objectives.
+                has the name of a column, or if the number of objectives is not supported.
         """
         self._check_objectives(study)
         if self._is_first(study):
@@ -281,7 +286,7 @@ class TransferSampler(BaseSampler):
         if is_prior and found != self._initial:
             raise ValueError(
                 "The study's trials differ from the search space of the prior: fit a prior on the "
-                "study's search space, or pass the old runs as history."
+                "study's search space, or pass the old runs as history=."
             )
         space = self._space_of(found, complete)
         return {} if space is None else {p.name: found[p.name] for p in space.parameters}
@@ -289,7 +294,7 @@ class TransferSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Suggests values of parameters by the model.
+        """Suggests values of all parameters in ``search_space`` by the model.
 
         Args:
             study: The study.
@@ -297,19 +302,19 @@ class TransferSampler(BaseSampler):
             search_space: The distributions of the parameters.
 
         Returns:
-            The values of the active parameters.
+            The suggested values by parameter, without inactive parameters.
         """
         space = self._space_of(search_space, _complete(study))
         if space is None:
             return {}
-        with _one_at_a_time:  # so that each thread sees the rows of the other threads
+        with _one_at_a_time:  # so that each thread sees the choices of other threads
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
                 with logged_once(self._logged):
                     params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
-                # Store the row at once, so that other workers see it. If two workers choose the
-                # same row, the worker that stores it last finds the other worker's row.
+                # Store the choice at once, so that other workers see it. If two workers make the
+                # same choice, the worker that stores it last sees this, and chooses again.
                 study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, own)
                 known = {other.number for other in others if _params(other)}
                 news = [t for t in _others(study, trial) if t.number not in known]
@@ -362,10 +367,10 @@ class TransferSampler(BaseSampler):
         seed = int(self._rng.integers(2**31))
         model = self._model if tables.has_sources else None
         try:
-            # Decode X, because ``rows`` has further columns with possibly equal names.
+            # Decode X: ``rows`` of the result also has outcome columns, and names may coincide.
             row = space.decode(suggest_rows(tables, 1, model, seed).X)
         except ExhaustedSpaceError:
-            logger.info("All configurations have been tried: the sampler repeats one at random")
+            logger.info("All configurations have been tried: the sampler repeats a random one")
             row = space.sample(1, seed)
         active = [name for name in space.columns if row[name].notna().iloc[0]]
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
@@ -373,12 +378,15 @@ class TransferSampler(BaseSampler):
     def _check_names(
         self, study: Study, names: Collection[str], complete: Sequence[FrozenTrial]
     ) -> None:
-        """Raises an error if a parameter has a column's name; warns of names that no trial has."""
+        """Raises an error if a parameter has the name of an outcome, task or state column.
+
+        Logs a warning if the trials have none of the parameters, or lack one of ``missing=``.
+        """
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
             raise ValueError(
                 f"The parameter {min(clash)!r} has the name of a column of outcomes, tasks or "
-                "states: give it another name."
+                "states: give the parameter another name."
             )
         own = {name for trial in complete for name in trial.params}
         with logged_once(self._logged):
@@ -400,35 +408,39 @@ class TransferSampler(BaseSampler):
             direction_signs("old", self._history.directions, study.directions)
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
-                f"outcome names {len(self._outcome)} columns, and the study has {count} "
+                f"outcome= names {len(self._outcome)} columns, and the study has {count} "
                 "objectives: give one column per objective."
             )
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
-        """Returns the distribution of a parameter in all complete trials.
+        """Returns the distribution that a parameter has in all complete trials.
 
-        Returns ``None`` if the distributions differ, or if a trial lacks the parameter where it is
-        active or has it where it is inactive.
+        If no trial has the parameter, returns its distribution in the history or ``space=``.
+        Returns ``None`` if the trials' distributions differ. Also returns ``None`` if a trial lacks
+        the parameter although its condition is true, or has it although its condition is false.
         """
         condition = self._condition(name, complete)
         if any((name in t.params) != _is_active(condition, t.params) for t in complete):
             return None
         found = [trial.distributions[name] for trial in complete if name in trial.params]
-        # If no trial has the parameter, use the distribution of the history.
         only = found[0] if found else self._initial.get(name)
         return only if all(distribution == only for distribution in found) else None
 
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
-        """Returns the condition of a parameter; empty if all trials have the parameter."""
+        """Returns a parameter's condition: a mapping from its parent to the permitted values.
+
+        Empty if all complete trials have the parameter, or if it has no condition.
+        """
         is_always = bool(complete) and all(name in trial.params for trial in complete)
         return {} if is_always or name not in self._known else self._known[name].active_if or {}
 
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
     ) -> SearchSpace | None:
-        """Makes a search space of distributions, with the activity conditions of the history.
+        """Converts Optuna distributions to a search space, with the conditions of the history.
 
-        Returns ``None`` if no parameter is left. Leaves out a parameter if its parent is left out.
+        Leaves out parameters with a single value, and parameters whose parent is left out. Returns
+        ``None`` if no parameter remains.
         """
         known, kept = self._known, dict[str, Parameter]()
         for name in dict.fromkeys([*known, *distributions]):
@@ -451,7 +463,8 @@ class TransferSampler(BaseSampler):
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
         """Returns the objectives and the constraints of the study.
 
-        Before the first complete trial, the constraints are the constraints of the history.
+        Before the first complete trial, the study's constraints are not known, so the constraints
+        of the history are returned.
         """
         signs = outcome_signs(study.directions)
         named = zip(self._outcome or signs, signs.values(), strict=True)
@@ -465,11 +478,14 @@ class TransferSampler(BaseSampler):
     def _old_runs(
         self, study: Study, space: SearchSpace, search_space: Mapping[str, BaseDistribution]
     ) -> tuple[DataFrame | None, dict[str, Any]]:
-        """Returns the old runs, converted to the directions and distributions of the study.
+        """Converts the old runs to the directions and distributions of the current study.
 
-        Leaves out an old study with the name of the study. The table is ``None`` for a prior. The
-        second result has the values of ``missing``, and ``None`` for other parameters without a
-        column.
+        Leaves out an old study with the name of the current study.
+
+        Returns:
+            A table of the old runs; ``None`` if the history is a prior. Also a mapping with the
+            values of ``missing=``. For Optuna studies, it maps all other parameters without a
+            column to ``None``.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
@@ -502,7 +518,10 @@ class TransferSampler(BaseSampler):
         return old, dict.fromkeys(name for name in space.columns if name not in old) | known
 
     def _curves(self, study: Study) -> CurvePrior | None:
-        """Returns the prior of the old learning curves; ``None`` if no old curve is complete."""
+        """Returns a prior that is fitted to the learning curves of the old Optuna studies.
+
+        Returns ``None`` if the history has no Optuna studies, or if no complete trial has a curve.
+        """
         if not isinstance(self._history, OptunaHistory):
             return None
         learn = partial(self._history.curve_prior, study.study_name, bool(self._log))
@@ -518,9 +537,10 @@ def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
 def _cells(
     space: SearchSpace, search_space: Mapping[str, BaseDistribution], trial: FrozenTrial
 ) -> dict[str, Any] | None:
-    """Returns the values of a trial's active parameters, as cells of a table.
+    """Returns the values of a trial's active parameters, as cells of a table by parameter.
 
-    Returns ``None`` if the trial lacks a parameter, or if a value is outside the distribution.
+    Returns ``None`` if the trial lacks an active parameter, or if a value is outside its
+    distribution in ``search_space``.
     """
     params = _params(trial)
     cells: dict[str, Any] = {}
@@ -536,7 +556,10 @@ def _cells(
 
 
 def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
-    """Returns the other finished and running trials; with Hyperband, from all brackets."""
+    """Returns the finished and running trials of a study, except ``trial``.
+
+    Reads the storage, because ``study.get_trials`` only returns one bracket with Hyperband.
+    """
     trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
 
@@ -546,7 +569,11 @@ def _complete(study: Study) -> list[FrozenTrial]:
 
 
 def _params(trial: FrozenTrial) -> dict[str, Any]:
-    """Returns the parameters of a trial; of a running trial, also suggested and enqueued values."""
+    """Returns a trial's parameter values by name.
+
+    For a running trial, includes suggested and enqueued values of parameters that the objective
+    function has not asked for yet.
+    """
     if trial.state.is_finished():
         return trial.params
     attributes = trial.system_attrs

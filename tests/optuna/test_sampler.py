@@ -585,7 +585,7 @@ def test_wrong_tables_are_refused():
     ):
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
-    with pytest.raises(ValueError, match="outcome names 2 columns, and the study has 1"):
+    with pytest.raises(ValueError, match="outcome= names 2 columns, and the study has 1"):
         study.ask(UNIT)
 
 
