@@ -1,7 +1,7 @@
-"""Transfer-learning models in Ax: a generation strategy that learns from old runs.
+"""Transfer learning in Ax: a generation strategy whose models learn from old runs.
 
-Importing this package registers its models with Ax. Ax can then store and load experiments that
-use these models. Import the package before you load such an experiment.
+The import of this package registers the models with Ax. Ax can then store and load experiments that
+use these models. Import this package before you load such an experiment.
 """
 
 try:

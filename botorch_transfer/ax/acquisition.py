@@ -1,10 +1,11 @@
 """Acquisition functions for transfer models in Ax.
 
-Ax calls :class:`TransferAcquisition`. Before the first outcome, it evaluates
-:class:`PriorUpperConfidenceBound`. After the first outcome, it evaluates :func:`noisy_improvement`
-for one objective without constraints, and else Ax's default acquisition function. After the first
-failure, it adds the log probability of success to the acquisition value.
-:class:`AvoidingAcquisition` keeps suggestions away from failed, abandoned and pending points.
+Ax creates a :class:`TransferAcquisition`, which selects the acquisition function. Before the first
+outcome, this is :class:`PriorUpperConfidenceBound`. After the first outcome, it is
+:func:`noisy_improvement` for one objective without constraints, and Ax's default acquisition
+function in all other cases. After the first failure, the log probability of success is added to the
+acquisition value. :class:`AvoidingAcquisition` keeps suggestions away from failed, abandoned and
+pending points.
 
 :class:`TransferAcquisition` overrides ``_instantiate_acquisition`` and ``optimize`` of Ax's
 ``Acquisition``. It reads the private ``_model``, ``_objective_weights``, ``_outcome_constraints``
@@ -44,8 +45,8 @@ class AvoidingAcquisition(AcquisitionFunction):
     Use it to keep suggestions away from failed and pending points. Without the penalty, a model
     with a clear optimum would suggest the same point until an outcome contradicts the model. Within
     ``radius`` of a point to avoid, the penalty lowers the acquisition value. At the point itself,
-    the value equals a floor. Outside the radius, the value is unchanged. This is a hard form of
-    local penalization [Gonzalez2016batch]_.
+    the penalized value equals a minimum, the floor. Outside the radius, the value is unchanged.
+    This is a hard form of local penalization [Gonzalez2016batch]_.
 
     .. code-block:: text
 
@@ -55,17 +56,18 @@ class AvoidingAcquisition(AcquisitionFunction):
     The floor is the minimum of the acquisition over the points of ``reference``. The floor is
     updated when pending points change, because pending points may lower the acquisition everywhere.
     Distances are relative to the widths of the search space. Two different categories of a
-    parameter have distance 1, with or without one-hot encoding. One-hot inputs are rounded, because
-    Ax rounds suggestions later. Without rounding, a point between two categories could be far from
-    all points to avoid, and Ax could round it to one of them. Pending points, including points of
-    the same batch, are avoided, too.
+    parameter have distance 1, with or without one-hot encoding. One-hot inputs are rounded to
+    categories, because Ax also rounds suggestions. Without rounding, a point between two categories
+    could be far from all points to avoid, and Ax could round it to a point to avoid. Pending
+    points, including points of the same batch, are avoided, too.
 
     Args:
         acquisition: The acquisition function to penalize.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
-        X_avoid: A ``p x d`` tensor of inputs to avoid; NaN in columns of inactive parameters.
+        X_avoid: A ``p x d`` tensor of inputs to avoid. Inactive parameters are NaN.
         radius: The radius of the penalty around each point.
-        reference: An ``r x d`` tensor of inputs that cover the search space, for the floor.
+        reference: An ``r x d`` tensor of inputs that cover the search space. The floor is computed
+            from these inputs.
         categorical: The indices of inputs whose values are unordered categories.
         one_hot_blocks: For each one-hot encoded parameter, the indices of its inputs.
 
@@ -95,17 +97,17 @@ class AvoidingAcquisition(AcquisitionFunction):
         self.categorical, self.one_hot = list(categorical), list(map(list, one_hot_blocks))
         widths = bounds[1] - bounds[0]
         self.widths = torch.where(widths > 0, widths, 1.0)
-        for block in self.one_hot:  # two categories differ in two inputs
+        for block in self.one_hot:  # different categories differ in two inputs
             self.widths[block] = math.sqrt(2)
         # Analytic acquisition functions have no ``X_pending``.
         self.X_pending: Any = getattr(acquisition, "X_pending", None)
         self._update_floor()
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Sets the pending inputs, and updates the floor.
+        """Sets the pending inputs, and computes the floor again.
 
         Args:
-            X_pending: A ``p x d`` tensor of inputs.
+            X_pending: A ``p x d`` tensor of pending inputs.
         """
         self.acquisition.set_X_pending(X_pending)
         self.X_pending = X_pending
@@ -116,15 +118,16 @@ class AvoidingAcquisition(AcquisitionFunction):
         self.floor = self.acquisition(self.reference.unsqueeze(-2)).min()
 
     def forward(self, X: Tensor) -> Tensor:
-        """Evaluates the acquisition.
+        """Evaluates the penalized acquisition function.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape`` tensor of values; for ``q > 1``, the largest value of a single input.
+            A ``batch_shape`` tensor of values. For ``q > 1``, each of the ``q`` inputs is evaluated
+            alone, and the largest value is returned.
         """
-        if X.shape[-2] > 1:  # mixed and discrete optimizers finally evaluate the whole batch
+        if X.shape[-2] > 1:  # mixed and discrete optimizers evaluate the final batch
             return self(X.unsqueeze(-2)).amax(dim=-1)
         avoid = self.X_avoid.to(X)
         if self.X_pending is not None:
@@ -139,9 +142,14 @@ class AvoidingAcquisition(AcquisitionFunction):
 
 
 def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
-    """Sets the largest input of each one-hot block to 1, and the block's other inputs to 0.
+    """Rounds one-hot encoded parameters: sets the largest input to 1, and the other inputs to 0.
 
-    Inputs outside the blocks keep their gradients.
+    Args:
+        X: A ``... x d`` tensor of inputs.
+        blocks: The indices of the inputs of each one-hot encoded parameter.
+
+    Returns:
+        The rounded inputs. Only inputs that are not one-hot encoded keep their gradients.
     """
     for block in blocks:
         chosen = one_hot(X[..., block].argmax(dim=-1), len(block)).to(X)
@@ -152,15 +160,17 @@ def _round_one_hot(X: Tensor, blocks: Sequence[Sequence[int]]) -> Tensor:
 class TransferAcquisition(Acquisition):
     """Ax's ``Acquisition`` with three changes for transfer models.
 
-    1. Before the first outcome, it evaluates the upper confidence bound of the transferred prior.
-    2. For one objective without constraints, it evaluates the analytic noisy expected improvement,
-       averaged over the members of a ``TransferGP``. In a batch, each candidate has to improve on
-       the earlier candidates, too.
-    3. It avoids regions where failures are likely, and failed, abandoned and pending points.
+    1. Before the first outcome, candidates maximize the upper confidence bound of the transferred
+       prior.
+    2. For one objective without constraints, candidates maximize the analytic noisy expected
+       improvement, averaged over the members of a ``TransferGP``. In a batch, each candidate has to
+       improve on the earlier candidates, too.
+    3. Candidates avoid regions where failures are likely. They also avoid failed, abandoned and
+       pending points.
 
     Ax creates this class; :class:`TransferAdapter` passes the options. The options ``"failed"``,
-    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` are lists of inputs, with NaN in columns of
-    inactive parameters.
+    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` are lists of inputs. Inactive parameters are
+    NaN.
     """
 
     def _instantiate_acquisition(self) -> None:
@@ -191,14 +201,18 @@ class TransferAcquisition(Acquisition):
     def optimize(  # type: ignore[override]
         self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Generates candidates that are likely to succeed; see Ax's ``optimize``."""
+        """Generates candidates that avoid failed, abandoned and pending points.
+
+        The arguments and results are the same as in Ax's ``Acquisition.optimize``.
+        """
         usual, pending, space = self.acqf, self.X_pending, search_space_digest
         fixed, options = kwargs.get("fixed_features"), dict(kwargs.get("optimizer_options") or {})
         optimizer = determine_optimizer(space, self.acqf, mk_discrete_choices(space, fixed))
         follows_gradient = optimizer in ("optimize_acqf", "optimize_acqf_mixed")
         if kwargs.get("inequality_constraints") and follows_gradient:
-            # A short burn-in is enough in few dimensions. SLSQP optimizes a batch of restarts as
-            # one problem, which the steepest restart dominates. So optimize restarts one by one.
+            # A short burn-in of the polytope sampler is enough in few dimensions. SLSQP optimizes a
+            # batch of restarts as one problem, and the restart with the largest gradient dominates
+            # this problem. So optimize restarts one by one.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
         failed, succeeded, abandoned, waiting = (
             self._tensor(self.options.get(kind, [])).view(-1, len(space.bounds))
@@ -210,7 +224,7 @@ class TransferAcquisition(Acquisition):
             if len(failed):
                 self.acqf = self._feasible(succeeded, failed)
             self.acqf = self._avoiding(avoid, fixed)
-            # In discrete spaces, Ax excludes exactly the pending points.
+            # In discrete spaces, Ax excludes pending points exactly.
             self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
             return super().optimize(n, space, **{**kwargs, "optimizer_options": options})
@@ -220,7 +234,7 @@ class TransferAcquisition(Acquisition):
     def _feasible(self, succeeded: Tensor, failed: Tensor) -> FeasibleAcquisition:
         space, bounds = self.search_space_digest, self._tensor(self.search_space_digest.bounds).T
         tried = Attempts.of(succeeded, failed)
-        # The feasibility model needs a value of inactive parameters: the middle of the range.
+        # Set inactive parameters to the middle of the range: the feasibility model needs values.
         X = torch.where(tried.X.isnan(), bounds.mean(dim=0), tried.X)
         feasibility = FeasibilityModel(
             X, tried.succeeded, bounds=bounds, categorical=space.categorical_features
@@ -248,7 +262,7 @@ class TransferAcquisition(Acquisition):
         )
 
     def _spread_out(self, fixed: dict[int, float] | None = None) -> Tensor:
-        """Returns Sobol points that cover the search space."""
+        """Draws Sobol points that cover the search space, rounded to valid choices."""
         space = self.search_space_digest
         X = draw_sobol_samples(self._tensor(space.bounds).T, n=64, q=1, seed=0).squeeze(-2)
         for index, values in space.discrete_choices.items():
@@ -265,7 +279,7 @@ class TransferAcquisition(Acquisition):
 
 
 def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
-    """Returns the column indices of each one-hot encoded parameter."""
+    """Returns the column indices of each one-hot encoded parameter, as one list per parameter."""
     origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty without one-hot
     choices = filter(None, dict.fromkeys(origins))
     return [[index for index, origin in enumerate(origins) if origin == c] for c in choices]

@@ -1,6 +1,6 @@
-"""Conversion of Ax's data to the arguments of transfer models.
+"""Converts Ax's data to the arguments of transfer models.
 
-An adapter converts an experiment to data sets, fits the models and generates candidates.
+In Ax, an adapter converts an experiment to data sets, fits the models and generates candidates.
 :class:`TransferAdapter` adds the old runs to the data sets as source tasks
 (:class:`TransferDataset`). Ax calls :func:`transfer_inputs_for_ax` when it builds the model of a
 metric. :class:`TransferAdapter` overrides private methods of Ax: ``_set_kwargs_to_save`` of
@@ -80,16 +80,17 @@ _encoded = Memo(size=32)
 
 
 class StandardizeByHistory(StandardizeY):
-    """Ax transform that standardizes outcomes by the history's mean and standard deviation.
+    """Ax transform that standardizes outcomes by the mean and standard deviation of old outcomes.
 
-    Use it instead of Ax's ``StandardizeY``, which uses the moments of the target's outcomes. These
-    moments change from trial to trial, and do not exist before the first trial. This transform uses
-    the adapter's ``history_moments()``. For metrics without history, it uses the moments of the
-    target's outcomes. Infinite outcomes become NaN, and Ax leaves out NaN.
+    Use it instead of Ax's ``StandardizeY``, which uses the moments (mean and standard deviation) of
+    the target's outcomes. The target's moments change from trial to trial, and do not exist before
+    the first trial. For a metric with old outcomes, this transform uses the old outcomes' moments,
+    from the adapter's ``history_moments()``. For other metrics, it uses the target's moments.
+    Infinite outcomes become NaN, and Ax leaves out NaN.
 
     Args:
         experiment_data: The data of the target.
-        adapter: The adapter, a :class:`TransferAdapter`.
+        adapter: The :class:`TransferAdapter` that holds the old outcomes.
         **options: Options of Ax's ``Transform``, which have no effect.
     """
 
@@ -114,14 +115,23 @@ class StandardizeByHistory(StandardizeY):
         self.Ystd = {name: std for name, (_, std) in moments.items()}
 
     def _limited(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Replaces codes such as -999 by NaN, and very bad outcomes by the robust limit."""
+        """Replaces error codes such as -999 by NaN, and clips very bad outcomes.
+
+        Args:
+            name: The metric.
+            values: An ``n`` array of the metric's outcomes, in the unit of the experiment.
+
+        Returns:
+            The changed outcomes. :func:`~botorch_transfer.outcome_transforms.robust_limit` defines
+            the limit for very bad outcomes.
+        """
         is_outcome = np.isfinite(values) & ~np.isin(values, self.codes.get(name, []))
         values = np.where(is_outcome, values, np.nan)
         goal = self.goals.get(name)
         return values if goal is None else goal.limited(values, self.depths.get(name, 0.0))
 
     def transform_experiment_data(self, experiment_data: ExperimentData) -> ExperimentData:
-        """Standardizes the metrics that have data.
+        """Standardizes the outcomes and standard errors of all metrics.
 
         Args:
             experiment_data: The data of an experiment.
@@ -141,20 +151,20 @@ class TransferDataset(SupervisedDataset):
     """Data set of the target with source tasks; the target may have no data yet.
 
     Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to the source
-    tasks by name. Their inputs are in Ax's model space, and their outcomes are standardized like
-    the target's outcomes. Optionally set :attr:`added` to an ``n`` tensor of variances that are
-    added to the noise variances of the target.
+    tasks by name. The inputs of source tasks are in Ax's model space, and their outcomes are
+    standardized like the target's outcomes. Optionally set :attr:`added` to an ``n`` tensor of
+    variances. They are added to the noise variances of the ``n`` target points.
     """
 
     sources: Mapping[str, SourceData]
     added: Tensor | None = None
 
     def clone(self, deepcopy: bool = False, mask: Tensor | None = None) -> TransferDataset:
-        """Copies the data, or selects rows.
+        """Copies the data set, and optionally selects target points.
 
         Args:
             deepcopy: Whether to copy the tensors.
-            mask: An ``n`` boolean tensor, true for the rows to keep.
+            mask: An ``n`` boolean tensor, true for the target points to keep.
 
         Returns:
             The new data set, with the same source tasks.
@@ -193,7 +203,10 @@ class TransferAdapter(TorchAdapter):
         super().__init__(experiment=experiment, **options)
 
     def history_moments(self) -> dict[str, tuple[float, float]]:
-        """Returns the mean and standard deviation of old outcomes for each metric with history."""
+        """Returns the mean and standard deviation of the old outcomes of each metric.
+
+        Leaves out metrics without old outcomes.
+        """
         goals, known = experiments.goals_of(self._experiment), self.history.columns
         return {name: self.history.moments(goal) for name, goal in goals.items() if name in known}
 
@@ -213,11 +226,11 @@ class TransferAdapter(TorchAdapter):
         fixed_features: ObservationFeatures | None = None,
         model_gen_options: dict[str, Any] | None = None,
     ) -> GeneratorRun:
-        """Generates new points; see Ax's ``gen``.
+        """Generates new points; see Ax's ``Adapter.gen`` for the arguments.
 
-        Passes failed, abandoned and pending inputs to the acquisition. Removes abandoned trials
-        from ``pending_observations``, because Ax lists abandoned trials as pending. Before the
-        first outcome, removes metrics without history from the optimization.
+        Passes failed, succeeded, abandoned and pending inputs to the acquisition function. Removes
+        abandoned trials from ``pending_observations``, because Ax lists abandoned trials as
+        pending. Before the first outcome, only metrics with old outcomes are optimized.
         """
         pending = experiments.without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config
@@ -239,7 +252,10 @@ class TransferAdapter(TorchAdapter):
         return super().gen(n, search_space, optimization_config, pending, fixed_features, options)
 
     def _rows(self, features: list[ObservationFeatures]) -> list[list[float]]:
-        """Returns the distinct points in the model space, with NaN for inactive parameters."""
+        """Converts Ax's points to rows of inputs in the model space, without duplicate rows.
+
+        Inactive parameters are NaN.
+        """
         space = cast(Cast, self.transforms[Cast.__name__]).search_space
         one_hot: Any = self.transforms.get(OneHot.__name__)
         columns = {} if one_hot is None else one_hot.encoded_parameters
@@ -262,9 +278,10 @@ class TransferAdapter(TorchAdapter):
         parameters: list[str],
         search_space_digest: SearchSpaceDigest | None,
     ) -> tuple[Any, ...]:
-        """Adds source tasks to the data set of each metric with history.
+        """Converts an experiment to one data set per metric; overrides Ax's method.
 
-        A metric with history has a data set even if the experiment has no outcome yet.
+        Adds source tasks to the data set of each metric with old outcomes. These metrics have a
+        data set even before the experiment's first outcome.
         """
         goals, config = experiments.goals_of(self._experiment), self._optimization_config
         experiment_data, added = self._with_predicted_ends(experiment_data)
@@ -284,18 +301,19 @@ class TransferAdapter(TorchAdapter):
             extended.sources = self._source_tasks(goals[name], parameters)
             extended.added = added.get(name)
             datasets[name] = extended
-        # Only trust regions need metadata of candidates.
+        # Return no metadata of candidates, because only trust regions need this metadata.
         return [datasets[name] for name in sorted(datasets)], sorted(datasets), None
 
     def _source_tasks(self, goal: Outcome, parameters: Sequence[str]) -> dict[str, SourceData]:
-        """Encodes old runs exactly as Ax encodes the target's runs.
+        """Converts the old runs of a metric to tensors, as Ax converts the target's runs.
 
         Args:
-            goal: The metric whose outcomes are encoded.
+            goal: The metric.
             parameters: The names of the inputs in the model space, in the order of the columns.
 
         Returns:
-            ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
+            Double-precision tensors by old task: ``(X, Y)``, or ``(X, Y, Yvar)`` if the old runs
+            have standard errors.
 
         Raises:
             UserInputError: If a value is missing or of the wrong type, or if no run is in the
@@ -330,8 +348,8 @@ class TransferAdapter(TorchAdapter):
     def _in_model_space(
         self, space: own.SearchSpace, parameters: Sequence[str], rows: DataFrame
     ) -> Tensor:
-        """Converts rows of a table to inputs in the model space."""
-        # Ax finds the active parameters of a run only by exact values of its choices.
+        """Converts table rows of old runs to an ``n x d`` tensor of inputs in Ax's model space."""
+        # To find the active parameters of a run, Ax needs exact values of the run's choices.
         levels = space.decode(space.place(rows).clamp(0.0, 1.0))
         recorded = rows.filter(space.number_columns).apply(to_numeric, errors="coerce")
         records: list[Any] = [frame.to_dict("records") for frame in (levels, recorded)]
@@ -339,7 +357,7 @@ class TransferAdapter(TorchAdapter):
         for level, row in zip(*records, strict=True):
             given = {name: value for name, value in level.items() if value is not None}
             feature = self.model_space.cast_observation_features(ObservationFeatures(given))
-            active = feature.parameters  # Ax fills in inactive parameters.
+            active = feature.parameters  # transforms fill in inactive parameters
             features.append(ObservationFeatures(active))
             off_levels.append({n: x for n, x in row.items() if n in active and x != active[n]})
         for transform in self.transforms.values():
@@ -356,8 +374,8 @@ class TransferAdapter(TorchAdapter):
         Before the first complete trial, the outcomes of early-stopped trials become NaN.
 
         Returns:
-            The data, and the variances of the predictions: for each metric, one variance per trial
-            with an outcome. The variance is zero for trials that were not stopped.
+            The changed data. Also the variances of the outcomes: for each metric, one variance per
+            trial with an outcome. The variance is zero unless the outcome is a prediction.
         """
         experiment, added = self._experiment, dict[str, Tensor]()
         stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]
@@ -368,7 +386,7 @@ class TransferAdapter(TorchAdapter):
         indices = observed.index.get_level_values("trial_index")
         signs = experiments.directions(self._optimization_config)
         for name in observed["mean"].columns:
-            sign = signs.get(name, 1.0)  # 1 for a metric to maximize
+            sign = signs.get(name, 1.0)  # 1 for a metric without a direction
             curves = list(experiments.curves_of(experiment, name, sign).values())
             (mean, scale), variances = self._scale(name), dict.fromkeys(indices, 0.0)
             found = predicted_ends(CurvePrior.of_curves(curves), curves, sign)
@@ -381,12 +399,12 @@ class TransferAdapter(TorchAdapter):
         return replace(experiment_data, observation_data=observed), added
 
     def _scale(self, metric: str) -> tuple[float, float]:
-        """Returns the mean and standard deviation that standardize the outcomes of a metric."""
+        """Returns the mean and standard deviation by which a metric's outcomes are standardized."""
         t = cast(StandardizeByHistory, self.transforms[StandardizeByHistory.__name__])
         return t.Ymean.get(metric, 0.0), t.Ystd.get(metric, 1.0)
 
 
-# Ax reads the names of its own options from the signature.
+# Ax reads the names of an adapter's options from its signature, which ``**options`` would hide.
 _history = signature(TransferAdapter.__init__).parameters["history"]
 TransferAdapter.__signature__ = Signature(  # type: ignore[attr-defined]
     [*signature(TorchAdapter).parameters.values(), _history]
@@ -404,7 +422,7 @@ def transfer_inputs_for_ax(
     search_space_digest: SearchSpaceDigest,
     surrogate: Surrogate,
 ) -> dict[str, Any]:
-    """Constructs the arguments of a transfer model.
+    """Constructs the arguments of a transfer model from Ax's data set of a metric.
 
     Source tasks come from the data set, or from the option ``prior``. An input transform scales the
     search space and the inputs of the source tasks to the unit cube. A prior with its own input
@@ -415,8 +433,8 @@ def transfer_inputs_for_ax(
 
     Args:
         botorch_model_class: The class of the model.
-        model_config: The configuration. The entry ``"pretraining"`` of its ``model_options`` has
-            the options of pre-training.
+        model_config: Ax's configuration of the model. The entry ``"pretraining"`` of its
+            ``model_options`` contains the options of pre-training.
         dataset: The data of the target, optionally a :class:`TransferDataset`.
         search_space_digest: Ax's model space.
         surrogate: Ax's surrogate. This argument has no effect.
@@ -425,7 +443,7 @@ def transfer_inputs_for_ax(
         The arguments of the constructor.
 
     Raises:
-        UserInputError: If the model has no pre-training with these options.
+        UserInputError: If the options of pre-training do not apply to this model class.
     """
     options, added = dict(model_config.model_options), None
     pretraining = options.pop("pretraining", {})
@@ -434,7 +452,7 @@ def transfer_inputs_for_ax(
     inputs = botorch_model_class.construct_inputs(dataset, **options)
     Yvar = inputs.pop("train_Yvar", None)
     if Yvar is not None and not Yvar.isfinite().all():
-        logger.info("Only some trials have a standard error: the noise variance is inferred.")
+        logger.info("Only some trials have a standard error: the model infers the noise variance.")
         Yvar = None
     if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
         if Yvar is None:
@@ -442,7 +460,7 @@ def transfer_inputs_for_ax(
         else:
             Yvar = Yvar + added.to(Yvar).unsqueeze(-1)
     if Yvar is not None:
-        # Ax writes a standard error of zero for outcomes without noise.
+        # For outcomes without noise, Ax writes a standard error of zero.
         inputs["train_Yvar"] = Yvar.clamp_min(min_fixed_noise.value(Yvar.dtype))
     sources = inputs["prior"]
     transform = _input_transform(search_space_digest, sources).to(dataset.X.device)
@@ -459,7 +477,7 @@ def transfer_inputs_for_ax(
 
 
 def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTransform:
-    """Returns the transform that scales the search space and all source inputs to the unit cube."""
+    """Returns a transform that scales the search space and all source inputs to the unit cube."""
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
     if not isinstance(sources, TransferPrior):
         X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
@@ -477,9 +495,18 @@ def _pretrained(
     transform: InputTransform,
     members: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Fits the prior with the options of pre-training.
+    """Fits the prior of a model class to the source tasks, with options of pre-training.
 
-    Without options, returns the source tasks: the model then fits the prior itself.
+    Args:
+        model_class: The class of the model.
+        sources: The source tasks, or a prior that is already fitted.
+        pretraining: The options; for ``TransferGP``, options by member.
+        transform: The input transform of the prior.
+        members: The members of a ``TransferGP``; by default ``MEMBERS``.
+
+    Returns:
+        The prior; for ``TransferGP``, a dictionary from members to priors. Without options, or for
+        a fitted prior, the unchanged ``sources``. The model then fits its prior itself.
     """
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources
