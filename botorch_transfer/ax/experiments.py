@@ -1,6 +1,6 @@
 """Reads Ax experiments: metrics with directions, failed and pending trials, learning curves.
 
-:func:`arms_by_fate` defines the fate of an arm: failed, abandoned, succeeded or pending.
+:func:`arms_by_fate` sorts arms by their fate: failed, abandoned, succeeded or pending.
 :func:`restricted_to` selects the objectives that are optimized before the first outcome. The
 functions use private attributes of Ax: ``_experiment`` of ``Client``, and ``_parsed`` of
 ``Objective``.
@@ -26,22 +26,23 @@ from botorch_transfer.data.outcome import Outcome
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:
-    """Returns the experiment of a client, or the experiment itself."""
+    """Returns the experiment of an Ax client. An experiment is returned unchanged."""
     return target._experiment if isinstance(target, Client) else target
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
-    """Returns the signs of the metrics of the objective: 1 to maximize, -1 to minimize."""
+    """Returns the sign of each metric in an objective: 1 to maximize, -1 to minimize."""
     weights = [] if config is None else config.objective.metric_weights
     return {metric: 1.0 if weight >= 0 else -1.0 for metric, weight in weights}
 
 
 def goals_of(experiment: Experiment) -> dict[str, Outcome]:
-    """Returns the direction of each metric, and its bound if it has an outcome constraint.
+    """Returns the metrics of an experiment, with their directions and the bounds of constraints.
 
-    The metrics are sorted by name. A direction is 1, -1 or 0. It is 0 for a metric without a
-    direction, and for a metric in an objective that is a sum. Very bad outcomes of metrics with
-    direction 0 are kept: to change one term of a sum could change which sum is best.
+    The metrics are sorted by name. The sign of a metric is 1 if large outcomes are good, and -1 if
+    small outcomes are good. The sign is 0 for a metric without a direction. The sign is also 0 for
+    a metric in an objective that is a sum of metrics. If the sign is 0, very bad outcomes are not
+    clipped: to clip one term of a sum could change which sum is best.
     """
     config, found = experiment.optimization_config, dict[str, Outcome]()
     if config is not None:
@@ -58,13 +59,17 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
 
 
 def assumed_values(experiment: Experiment) -> dict[str, Any]:
-    """Returns values for parameters that old runs lack: of the status quo, else Ax's backfill."""
+    """Returns the values of parameters to assume for old runs that do not record them.
+
+    A value comes from the status quo of the experiment, or else from Ax's backfill values.
+    """
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})
     return {name: known[name] for name in space.tunable_parameters if name in known}
 
 
-#: Fate of an arm by the status of its trial. After any other terminal status, it has no fate.
+#: Mapping from the status of a trial to the fate of its arms. Arms of a trial that has not ended
+#: are pending. Arms of a trial with another terminal status are left out.
 FATES = {
     TrialStatus.FAILED: "failed",
     TrialStatus.ABANDONED: "abandoned",
@@ -73,15 +78,17 @@ FATES = {
 
 
 def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
-    """Groups arms by fate, and leaves out arms outside the bounds of the search space.
+    """Groups the arms of an experiment into failed, abandoned, succeeded and pending arms.
+
+    Leaves out arms outside the bounds of the search space.
 
     Args:
         experiment: The experiment.
 
     Returns:
-        The ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"`` arms. Ax's own list of
-        pending arms lacks arms that violate a constraint by a rounding error. An arm that succeeded
-        in one trial and failed in another trial only counts as succeeded.
+        Lists of arms by ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"``. Ax's own
+        list of pending arms lacks arms that violate a constraint by a rounding error. If an arm
+        succeeded in one trial and failed in another trial, it only counts as succeeded.
     """
     # Check only bounds, because rounded values may violate a constraint slightly.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))
@@ -111,7 +118,7 @@ def without_abandoned(
         pending: Ax's pending arms by metric.
 
     Returns:
-        The arms that are still running, by metric.
+        The pending arms that are not abandoned, by metric. Metrics without such arms are left out.
     """
     abandoned = {
         (index, arm.signature)
@@ -134,7 +141,7 @@ def curves_of(experiment: Experiment, metric: str, sign: float) -> dict[int, Cur
         sign: 1 to maximize the metric, -1 to minimize it. Outcomes are multiplied by this sign.
 
     Returns:
-        The curves; empty if the data have no steps.
+        The curves; empty if the outcomes of the experiment have no steps.
     """
     data = experiment.lookup_data()
     if not data.has_step_column:
@@ -149,14 +156,14 @@ def curves_of(experiment: Experiment, metric: str, sign: float) -> dict[int, Cur
 
 
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:
-    """Restricts an optimization config to metrics with history.
+    """Restricts an optimization config to metrics with old outcomes.
 
-    Keeps the objectives, constraints and thresholds whose metrics all have history. Removes
+    Keeps an objective, constraint or threshold if all its metrics have old outcomes. Removes
     constraints relative to the status quo, because the status quo has no outcome yet.
 
     Args:
         config: The optimization config.
-        metrics: The metrics with history.
+        metrics: The metrics with old outcomes.
 
     Returns:
         The restricted optimization config.

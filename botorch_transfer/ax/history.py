@@ -1,8 +1,9 @@
 """Old runs of a generation strategy, as a table.
 
-A :class:`TransferHistory` holds a table of old runs in the raw search space. The values of the
-table have types that JSON stores exactly. Tensors and old Ax experiments are converted to such
-tables. :meth:`TransferHistory.runs_in` selects the old runs of a metric for an experiment.
+A :class:`TransferHistory` holds a table of old runs in the raw search space, before Ax's
+transforms. The values of the table have types that JSON stores exactly. Tensors and old Ax
+experiments are converted to such tables. :meth:`TransferHistory.runs_in` selects the old runs of a
+metric for an experiment.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
-#: Column of the task names in the tables; a name that parameters and metrics hardly ever have.
+#: Column of the task names in the tables. The name is unusual, so that no parameter or metric has
+#: this name.
 TASK = "old task"
 
-#: Minimum standard error of old experiments, in standard deviations of their outcomes.
+#: Minimum standard error of old outcomes, as a fraction of the outcomes' standard deviation.
 LEAST_ERROR = 1e-3
 
-#: Old tasks by name: ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space.
+#: Mapping from old tasks to tensors ``(X, Y)`` or ``(X, Y, Yvar)``, in the raw search space.
 TensorHistory = Mapping[str, SourceData]
 
 
@@ -70,9 +72,10 @@ def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
 
 
 def _plain_columns(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
-    """Concatenates the tables of tasks to columns of values that JSON stores exactly.
+    """Concatenates tables, and returns the columns as lists of values that JSON stores exactly.
 
-    A missing value becomes ``None``. A value of another type, such as a date, becomes text.
+    A missing value becomes ``None``. Numbers and booleans are kept. Any other value, such as a
+    date, becomes text.
     """
     frame = pd.concat(tasks or [pd.DataFrame(columns=[TASK])], ignore_index=True)
     objects = frame.rename(columns=str).astype(object)
@@ -94,16 +97,16 @@ class TransferHistory:
     Args:
         columns: The columns of the table, by name: parameters, metrics, standard errors
             (``"<metric>_sem"``), and ``"old task"``, the name of the old task.
-        missing: Values for parameters without a column, and for empty cells, by parameter; ``None``
-            if a value is unknown.
+        missing: Values of parameters for runs that do not record them: the parameter has no column,
+            or the cell is empty. ``None`` if a value is unknown.
         positional: Whether the columns of parameters are named by their position in the search
             space: ``"0"``, ``"1"`` and so on.
-        varied: The parameters that old experiments varied; empty if the runs do not come from
+        varied: The parameters that old Ax experiments varied; empty if the runs do not come from Ax
             experiments.
-        robust: Whether very bad outcomes are replaced by the limit that
+        robust: Whether very bad outcomes are clipped to the limit that
             :func:`~botorch_transfer.outcome_transforms.robust_limit` returns.
-        objectives: The columns of the objectives of Optuna studies, with 1 to maximize and -1 to
-            minimize; empty if the runs do not come from Optuna studies.
+        objectives: Mapping from the objective columns of Optuna studies to 1 (maximize) or -1
+            (minimize); empty if the runs do not come from Optuna studies.
 
     Example:
         >>> history = TransferHistory({"old task": ["monday"], "C": [10.0], "loss": [0.3]})
@@ -119,15 +122,17 @@ class TransferHistory:
     objectives: dict[str, float] = field(default_factory=dict)
 
     def named_as(self, objectives: Mapping[str, float]) -> TransferHistory:
-        """Converts the objectives of Optuna studies to the objectives of an experiment.
+        """Converts the objectives of Optuna studies to the objectives of an Ax experiment.
 
-        Renames the columns, and changes the sign of outcomes if the directions differ.
+        The first objective of the studies corresponds to the first objective of the experiment, and
+        so on. Renames the columns. If two directions differ, multiplies the outcomes by -1.
 
         Args:
-            objectives: The experiment's objectives by name: 1 to maximize, -1 to minimize.
+            objectives: Mapping from the experiment's objectives to 1 (maximize) or -1 (minimize).
 
         Returns:
-            The converted history; the same history if it does not come from studies.
+            The converted history. A history that does not come from Optuna studies is returned
+            unchanged.
 
         Raises:
             UserInputError: If studies and experiment have different numbers of objectives.
@@ -150,13 +155,13 @@ class TransferHistory:
     def from_frame(
         cls, frame: pd.DataFrame, task: str = "task", missing: Mapping[str, Any] | None = None
     ) -> Self:
-        """Reads a table.
+        """Creates a history from a table of old runs.
 
         Args:
             frame: The table, with one row per run.
             task: The column of the task names.
-            missing: Values for parameters without a column, and for empty cells, by parameter;
-                ``None`` if a value is unknown.
+            missing: Values of parameters for runs that do not record them; ``None`` if a value is
+                unknown.
 
         Returns:
             The history, in which empty cells are ``None``.
@@ -175,8 +180,8 @@ class TransferHistory:
             check_table(frame, frame.columns)
             if task not in frame.columns:
                 raise InputDataError(
-                    f"The history has no column {task!r}: give the column with the names of the "
-                    "old tasks by task=..."
+                    f"The history has no column {task!r}: give the name of the column of old "
+                    "tasks by task=..."
                 )
             rows_of_tasks(frame[task])  # raises an error if a row has no task
         frame = frame.drop(columns=task).assign(**{TASK: frame[task].astype(str)})
@@ -186,13 +191,16 @@ class TransferHistory:
     def from_tensors(
         cls, metrics: Mapping[str, TensorHistory], missing: Mapping[str, Any] | None = None
     ) -> Self:
-        """Reads tensors whose columns are in the order of the search space's parameters.
+        """Creates a history from tensors.
+
+        The columns of ``X`` have the order of the search space's parameters.
 
         Args:
-            metrics: By metric and old task: ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
-                ``Yvar`` (``n_i x 1``), in raw units.
+            metrics: A mapping from metrics to mappings from old tasks to ``(X, Y)`` or
+                ``(X, Y, Yvar)``, in raw units. ``X`` is ``n_i x d``; ``Y`` and ``Yvar`` are
+                ``n_i x 1``.
             missing: Values of the last parameters of the search space, by name, if the tensors lack
-                columns for them; ``None`` if a value is unknown.
+                columns for these parameters; ``None`` if a value is unknown.
 
         Returns:
             The history.
@@ -207,7 +215,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("Tensors as history need the form {metric: {task: (X, Y)}}.")
+            raise TypeError("Tensors as history= need the form {metric: {task: (X, Y)}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():
@@ -228,21 +236,21 @@ class TransferHistory:
         missing: Mapping[str, Any] | None = None,
         rename: Mapping[str, str] | None = None,
     ) -> Self:
-        """Reads old experiments, or Ax's ``AuxiliarySource``s.
+        """Creates a history from old Ax experiments or Ax's ``AuxiliarySource`` objects.
 
         Args:
             experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
                 also renames the parameters and metrics of an experiment.
             missing: Values of parameters that old experiments lack; ``None`` if a value is unknown.
-            rename: New names of parameters and metrics by old name.
+            rename: Mapping from old names of parameters and metrics to new names.
 
         Returns:
             The history, with one task for each pair of an experiment and a metric. Experiments
             without data are left out.
 
         Raises:
-            UserInputError: If two experiments have the same name, no experiment has a name in
-                ``rename``, or an experiment already has a new name.
+            UserInputError: If two experiments have the same name. Also if no experiment has one of
+                the old names in ``rename``, or if an experiment already has one of the new names.
         """
         sources = [
             given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
@@ -251,7 +259,7 @@ class TransferHistory:
         names = [source.experiment.name for source in sources]
         if len(set(names)) < len(names):
             raise UserInputError(
-                f"Two old experiments have the same name in {names}: give them different names."
+                f"Two of the old experiments {names} have the same name: give them different names."
             )
         if empty := [source.experiment.name for source in sources if source.data.empty]:
             logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
@@ -274,17 +282,19 @@ class TransferHistory:
 
     @cached_property
     def key(self) -> str:
-        """Cache key: histories with equal content have equal keys."""
+        """Key of the content for caches. Two histories with equal content have equal keys."""
         return content_key(self)
 
     def recorded(self, goal: Outcome) -> pd.DataFrame:
-        """Reads the outcomes of a metric, and replaces very bad outcomes by the robust limit.
+        """Converts the outcomes of a metric to numbers, and clips very bad outcomes.
+
+        Very bad outcomes are only clipped if ``robust`` is true and the metric has a direction.
 
         Args:
-            goal: The metric. If its sign is zero, all outcomes are kept.
+            goal: The metric. Its sign is 0 if the metric has no direction.
 
         Returns:
-            The table, with numbers in the column of the metric and NaN for missing outcomes.
+            The whole table, with numbers in the column of the metric. A missing outcome is NaN.
 
         Raises:
             UserInputError: If the metric has no finite value, or a cell cannot be read.
@@ -311,22 +321,23 @@ class TransferHistory:
     def moments(self, goal: Outcome) -> tuple[float, float]:
         """Returns the mean and standard deviation of a metric's old outcomes.
 
-        See :func:`moments_of`.
+        Ignores missing outcomes. The standard deviation is 1 if all outcomes are equal.
         """
         outcomes = numbers(self.recorded(goal), goal.name)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
     def runs_in(self, space: SearchSpace, goal: Outcome, fixed: Mapping[str, Any]) -> pd.DataFrame:
-        """Selects the runs with a finite value of a metric, for an experiment.
+        """Selects the runs with a finite value of a metric, for the search space of an experiment.
 
         Args:
             space: The raw search space of the experiment.
             goal: The metric.
-            fixed: The values of fixed parameters by name. In runs of old experiments, fixed
-                parameters get these values, as in Ax.
+            fixed: The values of the experiment's fixed parameters by name. In the runs of old Ax
+                experiments, these values replace the recorded values, as in Ax.
 
         Returns:
-            The table, with the search space's names and choices.
+            A table of these runs. Its columns have the names of the experiment's parameters. A
+            value that equals a choice of the experiment, except for its type, becomes this choice.
 
         Raises:
             UserInputError: If the search space lacks a parameter that old experiments varied, or if
@@ -335,7 +346,7 @@ class TransferHistory:
         if unknown := [name for name in self.varied if name not in space.parameters]:
             raise UserInputError(
                 f"Old experiments varied the parameters {unknown}, and the new experiment lacks "
-                "them: add them to its search space, or rename them by rename=."
+                "them: add them to the new search space, or rename them by rename=."
             )
         frame = self.recorded(goal)
         if self.positional:
@@ -356,7 +367,7 @@ class TransferHistory:
         listed = own.CategoricalParameter | own.OrdinalParameter
         for parameter in own_space(space).parameters:
             if isinstance(parameter, listed) and parameter.name in frame:
-                # Replace a cell by the choice that equals it, if any.
+                # Replace a cell by the equal choice of the experiment, if there is one.
                 frame[parameter.name] = [
                     next((choice for choice in parameter.values if _same(choice, cell)), cell)
                     for cell in frame[parameter.name]
@@ -374,13 +385,13 @@ class TransferHistory:
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Renames parameters of an old experiment to the names of the new experiment."""
+    """Renames the keys from an old experiment's parameters to the new experiment's parameters."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
     return {new_names.get(name, name): value for name, value in parameters.items()}
 
 
 def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
-    """Yields one table of an old experiment's runs for each metric, with the new names."""
+    """Yields one table of runs per metric of an old experiment, with the new experiment's names."""
     old, told = source.experiment, source.data.df
     counts = told["trial_index"].map(lambda i: old.trials[i].status in STATUSES_EXPECTING_DATA)
     told = told[counts & np.isfinite(told["mean"])]
@@ -392,7 +403,7 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
             arms = [filled | old.arms_by_name[arm].parameters for arm in runs["arm_name"]]
             frame = pd.DataFrame([_renamed(source, arm) for arm in arms], dtype=object)
             frame[metric], errors = runs["mean"].to_numpy(), runs["sem"].to_numpy()
-            if len(runs) and np.isfinite(errors).all():  # Without noise, Ax writes zero.
+            if len(runs) and np.isfinite(errors).all():  # Ax writes zero without noise.
                 _, std = moments_of(runs["mean"].to_numpy())
                 frame[f"{metric}_sem"] = errors.clip(min=LEAST_ERROR * std)
             yield frame.assign(**{TASK: f"{old.name}_{name}"})
@@ -402,14 +413,14 @@ _recorded = Memo(size=32)
 
 
 def own_space(search_space: SearchSpace) -> own.SearchSpace:
-    """Converts Ax's search space to a search space of this package, which reads old runs.
+    """Converts Ax's search space to a search space of this package.
 
     Args:
         search_space: Ax's search space.
 
     Returns:
-        The search space without derived parameters. A parent precedes the parameters that depend on
-        it. A fixed parameter becomes a categorical parameter with one value.
+        The search space without derived parameters. A parent precedes its dependent parameters. A
+        fixed parameter becomes a categorical parameter with one value.
     """
     found: list[own.Parameter] = []
     waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
@@ -436,7 +447,7 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
 
 
 def _same(choice: Any, value: Any) -> bool:
-    """Returns whether a cell equals a choice of the experiment, except for rounding and type."""
+    """Returns whether a table cell equals a parameter's choice, up to rounding and type."""
     if isinstance(choice, str):
         return choice == str(value)
     if isinstance(choice, float) and isinstance(value, int | float):

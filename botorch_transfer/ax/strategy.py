@@ -1,8 +1,8 @@
-"""Generation strategy, early stopping and model reports for users of Ax's ``Client``.
+"""Generation strategy, early stopping strategy and transfer report for users of Ax's ``Client``.
 
-:func:`register` registers generators, models, acquisition and storage with Ax. This module uses
-private names of Ax: ``_maybe_generation_strategy`` of ``Client``, and
-``_lookup_and_validate_data`` and ``_default_objective_and_direction`` of early stopping strategies.
+:func:`register` registers this package with Ax. This module uses private names of Ax:
+``_maybe_generation_strategy`` of ``Client``, and ``_lookup_and_validate_data`` and
+``_default_objective_and_direction`` of early stopping strategies.
 """
 
 from __future__ import annotations
@@ -55,13 +55,19 @@ OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
 
 
 class TransferGenerators(registry.GeneratorRegistryBase):
-    """Entry of this package in Ax's registry of generators."""
+    """Entry of this package in Ax's registry of generators.
+
+    Use it as ``generator_enum=`` of Ax's ``GeneratorSpec`` in your own generation strategy.
+    """
 
     TRANSFER = "botorch_transfer"
 
 
 def register() -> None:
-    """Registers the package with Ax; called when ``botorch_transfer.ax`` is imported."""
+    """Registers this package's generator, models, acquisition, transform and storage with Ax.
+
+    The import of ``botorch_transfer.ax`` calls this function.
+    """
     key = TransferGenerators.TRANSFER.value
     registry.GENERATOR_KEY_TO_GENERATOR_SETUP[key] = registry.GeneratorSetup(
         adapter_class=TransferAdapter,
@@ -93,12 +99,13 @@ def transfer_generation_strategy(
 ) -> GenerationStrategy:
     """Builds a generation strategy whose models learn from old runs.
 
-    Use it from the first trial on. Pass it to ``Client.set_generation_strategy`` after you
-    configure the experiment and the optimization. Each metric with history has a transfer model,
-    and each metric without history has Ax's default model. Before the first outcome, trials
-    maximize the upper confidence bound of the transferred prior. Afterwards, trials for one
-    objective without constraints maximize the noisy expected improvement, averaged over the members
-    of a ``TransferGP``. In all other cases, Ax chooses the acquisition function.
+    Use the strategy for all trials, including the first trial. Pass it to
+    ``Client.set_generation_strategy`` after you configure the experiment and the optimization. A
+    metric with old outcomes has a transfer model. Any other metric has Ax's default model. Before
+    the first outcome, trials maximize the upper confidence bound of the transferred prior. After
+    the first outcome, the acquisition function depends on the goal. For one objective without
+    constraints, trials maximize the noisy expected improvement, averaged over the members of a
+    ``TransferGP``. In all other cases, Ax chooses the acquisition function.
 
     Old outcomes have the direction of the metric: do not negate the old values of a metric to
     minimize.
@@ -121,14 +128,14 @@ def transfer_generation_strategy(
             Tensors must be finite. In the other forms, runs without a finite value are left out.
         task: The column of the task names in a table.
         missing: Values of parameters that old runs lack, by name; ``None`` if a value is unknown.
-            For a parameter that is not named here, the value of the status quo is used.
-        rename: New names of old parameters, of metrics of experiments, or of columns of a table, by
-            old name.
-        robust: Whether outcomes far worse than the median are replaced by a limit, in old runs and
+            Without an entry in this mapping, the parameter has the value of the status quo.
+        rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
+            table columns.
+        robust: Whether outcomes far worse than the median are clipped to a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.
-        pretraining: Options of pre-training, such as ``{"num_restarts": 0}``. For ``TransferGP``,
-            options by member, such as ``{"scaml": {"num_restarts": 0}}``.
+        pretraining: Options of pre-training, such as ``{"num_restarts": 0}``. For ``TransferGP``, a
+            mapping from members to options, such as ``{"scaml": {"num_restarts": 0}}``.
         generator_options: Further arguments of Ax's generator and adapter.
         optimizer_options: Options of BoTorch's ``optimize_acqf``; by default 8 restarts from the
             best of 256 raw samples. Increase both numbers for wide or high-dimensional search
@@ -196,7 +203,7 @@ def _read(
             history = renamed(history, rename or {})
         return TransferHistory.from_frame(history, task, missing)
     if task != "task":
-        raise UserInputError("task= only applies to a table as history: leave out task=.")
+        raise UserInputError("task= only applies to a table of old runs: leave out task=.")
     if isinstance(history, Mapping):
         if rename:
             raise UserInputError("The columns of tensors have no names: leave out rename=.")
@@ -206,11 +213,11 @@ def _read(
         return TransferHistory.from_experiments(parts, missing, rename)
     paths = str | PathLike
     if any("optuna" in type(p).__module__ or isinstance(p, paths) for p in (history, *parts)):
-        # Objectives of studies and experiment correspond by their position.
+        # The first objective of the studies corresponds to the experiment's first objective.
         from botorch_transfer.optuna import history as studies
 
         read = studies.read_studies(history, rename)
-        if not isinstance(read, studies.OptunaHistory):  # without a finished trial
+        if not isinstance(read, studies.OptunaHistory):  # no trial has finished
             return TransferHistory.from_frame(read, studies.TASK)
         table = TransferHistory.from_frame(read.runs, studies.TASK, missing)
         return replace(table, objectives=studies.outcome_signs(read.directions))
@@ -223,16 +230,16 @@ def _read(
 class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     """Early stopping strategy for Ax that learns from old learning curves.
 
-    Use it to stop trials whose predicted final value is probably worse than the incumbent. See
-    :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless` for the rule. The strategy needs
-    outcomes of the objective by step (``progression=`` of Ax's client). Ax stores the whole prior
-    with the experiment.
+    Use it to stop a trial if its final value is probably worse than the incumbent. See
+    :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless` for the rule. The objective needs an
+    outcome at each step: pass ``progression=`` to Ax's client. Ax stores the whole prior with the
+    experiment.
 
     Args:
-        prior: The prior, fitted to old curves of the objective; or the entry ``"prior"`` of the
-            dictionary that :meth:`to_dict` returns.
-        probability: A trial is stopped if the probability of a final value worse than the incumbent
-            exceeds this number.
+        prior: The prior, fitted to old learning curves of the objective. Ax's storage passes the
+            entry ``"prior"`` of the dictionary that :meth:`to_dict` returns.
+        probability: A trial is stopped if its final value is worse than the incumbent with more
+            than this probability.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:
@@ -267,7 +274,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
         curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
-        reason = f"The incumbent is better with a probability above {self.probability:g}."
+        reason = f"The incumbent ends better with a probability above {self.probability:g}."
         return {
             index: reason
             for index in trial_indices & curves.keys()
@@ -279,22 +286,23 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
 
 
 def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
-    """Tabulates how much a metric's model uses each old task, and whether new outcomes confirm it.
+    """Tabulates how much a metric's model uses each old task, and whether each task is helpful.
 
-    The report describes the model that chose the last trials. Outcomes that came later are not in
-    this model.
+    The report describes the model that chose the last trials. This model does not contain outcomes
+    that were added later.
 
     Args:
         client: A client with a :func:`transfer_generation_strategy` that has chosen a trial.
-        metric: The metric; it may be omitted if only one metric has a history.
+        metric: The metric. Leave it out if only one metric has old outcomes.
 
     Returns:
         The table; see ``transfer_report`` of :class:`ScaMLGP`. An old task is helpful if its
-        outcomes rise where the new outcomes rise. This also holds for metrics to minimize.
+        outcomes are large where the new outcomes are large. The same rule applies to metrics to
+        minimize.
 
     Raises:
-        UserInputError: If no transfer model has chosen a trial yet, or ``metric`` has no transfer
-            model. Also if ``metric`` is missing and several metrics have a transfer model.
+        UserInputError: If no transfer model has chosen a trial yet, or if ``metric`` has no
+            transfer model. Also if ``metric`` is missing and several metrics have a transfer model.
         ValueError: If the model has no separate posterior for each old task.
 
     Example:
@@ -329,7 +337,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
         (metric,) = found
     if metric not in found:
         raise UserInputError(
-            f"metric is {metric!r}, and transfer models exist for {sorted(found) or 'no metric'}: "
+            f"metric= is {metric!r}, and transfer models exist for {sorted(found) or 'no metric'}: "
             "give a metric with a transfer model as metric=."
         )
     return report.transfer_report(found[metric])
