@@ -169,8 +169,8 @@ class TransferAcquisition(Acquisition):
        pending points.
 
     Ax creates this class; :class:`TransferAdapter` passes the options. The options ``"failed"``,
-    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` are lists of inputs. Inactive parameters are
-    NaN.
+    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` are lists of inputs of earlier trials.
+    Inactive parameters are NaN.
     """
 
     def _instantiate_acquisition(self) -> None:

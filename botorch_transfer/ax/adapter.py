@@ -179,7 +179,7 @@ class TransferAdapter(TorchAdapter):
     """Ax's ``TorchAdapter`` with old runs as source tasks.
 
     Use it in your own generation strategy; :func:`transfer_generation_strategy` also creates it.
-    Metrics without history have Ax's default model.
+    Metrics without old outcomes have Ax's default model.
 
     Args:
         experiment: The experiment.
@@ -440,7 +440,7 @@ def transfer_inputs_for_ax(
         surrogate: Ax's surrogate. This argument has no effect.
 
     Returns:
-        The arguments of the constructor.
+        The arguments of the model's constructor.
 
     Raises:
         UserInputError: If the options of pre-training do not apply to this model class.
@@ -505,8 +505,9 @@ def _pretrained(
         members: The members of a ``TransferGP``; by default ``MEMBERS``.
 
     Returns:
-        The prior; for ``TransferGP``, a dictionary from members to priors. Without options, or for
-        a fitted prior, the unchanged ``sources``. The model then fits its prior itself.
+        The prior; for ``TransferGP``, a dictionary from members to priors. A fitted prior is
+        returned unchanged. Without options, the source tasks are returned unchanged, and the model
+        fits its prior itself.
     """
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources

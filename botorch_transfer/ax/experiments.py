@@ -111,7 +111,7 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
 def without_abandoned(
     experiment: Experiment, pending: dict[str, list[ObservationFeatures]] | None
 ) -> dict[str, list[ObservationFeatures]]:
-    """Removes abandoned trials and arms from Ax's pending arms.
+    """Removes abandoned arms, and all arms of abandoned trials, from Ax's pending arms.
 
     Args:
         experiment: The experiment.

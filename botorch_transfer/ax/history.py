@@ -52,7 +52,7 @@ TensorHistory = Mapping[str, SourceData]
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Converts errors about old runs to Ax's ``UserInputError``."""
+    """Converts errors about old runs in the ``with`` block to Ax's ``UserInputError``."""
     try:
         yield
     except (InputDataError, ValueError) as error:
@@ -64,7 +64,10 @@ def user_errors() -> Iterator[None]:
 
 
 def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
-    """Returns the mean and standard deviation of outcomes; the deviation is 1 if all are equal."""
+    """Returns the mean and standard deviation of outcomes.
+
+    The standard deviation is 1 if all outcomes are equal.
+    """
     std = float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0
     mean = float(outcomes.mean()) if len(outcomes) else 0.0
     rounding = 4 * float(np.finfo(float).eps) * abs(mean)
@@ -89,10 +92,10 @@ def _plain_columns(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True, repr=False)
 class TransferHistory:
-    """Table of old runs in the raw search space, with one row per run.
+    """Table of old runs in the raw search space, before Ax's transforms, with one row per run.
 
-    ``transfer_generation_strategy`` creates it from its argument ``history``. Use it to create a
-    ``TransferAdapter`` yourself. Ax stores the table with the strategy.
+    Use this class to create a ``TransferAdapter`` yourself. ``transfer_generation_strategy``
+    creates a history from its argument ``history=``. Ax stores the table with the strategy.
 
     Args:
         columns: The columns of the table, by name: parameters, metrics, standard errors
@@ -385,7 +388,7 @@ class TransferHistory:
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Renames the keys from an old experiment's parameters to the new experiment's parameters."""
+    """Replaces an old experiment's parameter names by the names in the new experiment."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
     return {new_names.get(name, name): value for name, value in parameters.items()}
 

@@ -103,7 +103,7 @@ def transfer_generation_strategy(
     ``Client.set_generation_strategy`` after you configure the experiment and the optimization. A
     metric with old outcomes has a transfer model. Any other metric has Ax's default model. Before
     the first outcome, trials maximize the upper confidence bound of the transferred prior. After
-    the first outcome, the acquisition function depends on the goal. For one objective without
+    the first outcome, the acquisition depends on the objectives. For one objective without
     constraints, trials maximize the noisy expected improvement, averaged over the members of a
     ``TransferGP``. In all other cases, Ax chooses the acquisition function.
 
@@ -274,7 +274,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
         curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
-        reason = f"The incumbent ends better with a probability above {self.probability:g}."
+        reason = f"The incumbent is better with a probability above {self.probability:g}."
         return {
             index: reason
             for index in trial_indices & curves.keys()

@@ -64,8 +64,8 @@ class OptunaHistory(NamedTuple):
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
         space: The search space of the usable parameters; ``None`` if no parameter is usable. A
-            parameter is usable if each study has it in all complete trials or in none. A
-            conditional parameter is usable, too.
+            parameter is usable if each study has it in all complete trials or in no complete trial.
+            A conditional parameter is usable, too.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
         curves: The learning curves of the trials. Values to minimize are negated.
@@ -101,7 +101,7 @@ class OptunaHistory(NamedTuple):
             log: Whether to fit the prior to the logarithms of the outcomes.
 
         Returns:
-            The prior; ``None`` if none of these curves belongs to a complete trial.
+            The prior; ``None`` if no complete trial of these studies has three intermediate values.
         """
         curves = [curve for curve in self.curves if curve.task != without]
         return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
@@ -115,7 +115,7 @@ def history_from_optuna(
     The outcomes of a complete trial are its values. If the studies have one objective, the outcome
     of a pruned trial is a prediction of its final value. A
     :class:`~botorch_transfer.curves.CurvePrior`, fitted to the learning curves of all studies,
-    computes this prediction from the trial's intermediate values. If no complete trial has
+    computes this prediction from the trial's intermediate values. If no complete trial has three
     intermediate values, pruned trials are left out. Failed trials, and pruned trials without an
     intermediate value, are kept without an outcome. Trials that have not finished are left out.
 

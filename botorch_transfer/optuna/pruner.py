@@ -118,8 +118,8 @@ class TransferPruner(BasePruner):
     def _prior(self, study: Study, sign: float) -> CurvePrior | None:
         """Fits a prior to the old learning curves, or returns the prior that the user passed.
 
-        Leaves out an old study with the name of ``study``. Returns ``None`` if no old curve belongs
-        to a complete trial.
+        Leaves out an old study with the name of ``study``. Returns ``None`` if no complete old run
+        has a learning curve.
         """
         if isinstance(self._history, CurvePrior):
             return self._history

@@ -77,9 +77,9 @@ _one_at_a_time = Lock()  # not an attribute, because samplers are pickled
 class TransferSampler(BaseSampler):
     """Sampler for Optuna that starts from earlier studies.
 
-    Use it when old studies share parameters with the new study. A transfer model suggests all
-    trials, including the first trial. The sampler stores its state in the study, so an interrupted
-    study continues from its storage. Pre-training runs at the first trial, once per process.
+    Use it when old studies share parameters with the new study. A transfer model suggests the
+    parameters of all trials, including the first trial. The sampler stores its state in the study,
+    so an interrupted study can continue. Pre-training runs at the first trial, once per process.
 
     **Parameters.** The model suggests values for the parameters that occur in all complete trials
     of the study, within the distributions of the study. The history may lack some of these
@@ -87,8 +87,8 @@ class TransferSampler(BaseSampler):
     complete trial, the model suggests the parameters of the history. If such a value is outside the
     parameter's distribution in the study, it is changed to the nearest value inside.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
-    the objective function asks for this parameter although its condition is false. A parameter may
-    have another range, scale, type or other choices than in the history: the sampler converts old
+    the objective function asks for this parameter although its condition is false. The range,
+    scale, type and choices of a parameter may differ from the history: the sampler converts old
     values. If an old value cannot be converted, the run is left out with a warning. If no old value
     of a parameter can be converted, the runs are kept, and all these values count as unknown.
 
@@ -122,12 +122,12 @@ class TransferSampler(BaseSampler):
         independent_sampler: The sampler for parameters that the model does not suggest; by default
             a ``RandomSampler``.
         constraints_func: Function that returns the constraint values of a trial, as in Optuna's
-            samplers. A constraint is satisfied if its value is not positive. Leave it out if the
-            objective function calls ``trial.set_constraint``.
+            samplers. A constraint is satisfied if its value is not positive. Leave out
+            ``constraints_func`` if the objective function calls ``trial.set_constraint``.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
         missing: Mapping from parameters that the old runs do not record to their values in these
-            runs. Without an entry in this mapping, the values are unknown.
+            runs. The values of a parameter that is not in this mapping are unknown.
         outcome: The column of the objective in a table, or a list of columns for several
             objectives. By default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The
             columns are minimized or maximized as in the study.
@@ -238,8 +238,8 @@ class TransferSampler(BaseSampler):
 
         Returns:
             Before the first complete trial, the value in the distribution that is nearest to the
-            transfer model's suggestion. If the model does not suggest this parameter, and later, a
-            value from ``independent_sampler``.
+            transfer model's suggestion. After the first complete trial, or if the model does not
+            suggest this parameter, a value from ``independent_sampler``.
         """
         is_known = param_name in self._initial and self._is_first(study)
         if is_known and len(self._history.directions) == len(study.directions):
@@ -251,7 +251,7 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Returns whether neither ``space=`` nor a complete trial defines the distributions."""
+        """Returns whether the study's parameters are unknown: no ``space=``, no complete trial."""
         return not self._is_settled and not _complete(study)
 
     def infer_relative_search_space(
@@ -270,7 +270,8 @@ class TransferSampler(BaseSampler):
 
         Raises:
             ValueError: If the prior has another search space than the study. Also if a parameter
-                has the name of a column, or if the number of objectives is not supported.
+                has the name of an outcome, task or state column, or if the number of objectives is
+                not supported.
         """
         self._check_objectives(study)
         if self._is_first(study):
@@ -380,7 +381,8 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Raises an error if a parameter has the name of an outcome, task or state column.
 
-        Logs a warning if the trials have none of the parameters, or lack one of ``missing=``.
+        Logs a warning if no trial has any of the parameters. Also logs a warning if no trial has a
+        parameter of ``missing=``.
         """
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
@@ -427,9 +429,9 @@ class TransferSampler(BaseSampler):
         return only if all(distribution == only for distribution in found) else None
 
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
-        """Returns a parameter's condition: a mapping from its parent to the permitted values.
+        """Returns a conditional parameter's parent, with the parent's values that activate it.
 
-        Empty if all complete trials have the parameter, or if it has no condition.
+        The mapping is empty if the parameter has no parent, or if all complete trials have it.
         """
         is_always = bool(complete) and all(name in trial.params for trial in complete)
         return {} if is_always or name not in self._known else self._known[name].active_if or {}
@@ -520,7 +522,8 @@ class TransferSampler(BaseSampler):
     def _curves(self, study: Study) -> CurvePrior | None:
         """Returns a prior that is fitted to the learning curves of the old Optuna studies.
 
-        Returns ``None`` if the history has no Optuna studies, or if no complete trial has a curve.
+        Returns ``None`` if the history has no Optuna studies, or if none of their complete trials
+        has a learning curve.
         """
         if not isinstance(self._history, OptunaHistory):
             return None
@@ -558,7 +561,8 @@ def _cells(
 def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
     """Returns the finished and running trials of a study, except ``trial``.
 
-    Reads the storage, because ``study.get_trials`` only returns one bracket with Hyperband.
+    With Hyperband, ``study.get_trials`` would only return trials of one bracket, so this function
+    reads the storage.
     """
     trials = study._storage.get_all_trials(study._study_id, deepcopy=False, states=_STATES)
     return [other for other in trials if other.number != trial.number]
