@@ -118,9 +118,9 @@ def transfer_generation_strategy(
 
     Args:
         model: The class of the transfer models; by default :class:`TransferGP`.
-        history: Old runs, in the raw search space, in one of four forms. (1) A list of Ax clients,
-            experiments or ``AuxiliarySource``s; an ``AuxiliarySource`` also renames parameters and
-            metrics. (2) Optuna studies, in any form that
+        history: Old runs in one of four forms, with values as before Ax's transforms. (1) A list of
+            Ax clients, experiments or ``AuxiliarySource`` objects. An ``AuxiliarySource`` also
+            renames parameters and metrics. (2) Optuna studies, in any form that
             :class:`~botorch_transfer.optuna.TransferSampler` takes. (3) A table with one row per
             run, and columns for the parameters, the metrics, the task, and optionally standard
             errors (``"<metric>_sem"``). (4) Tensors: a mapping from metrics to mappings from tasks
@@ -128,7 +128,7 @@ def transfer_generation_strategy(
             Tensors must be finite. In the other forms, runs without a finite value are left out.
         task: The column of the task names in a table.
         missing: Values of parameters that old runs lack, by name; ``None`` if a value is unknown.
-            Without an entry in this mapping, the parameter has the value of the status quo.
+            A parameter that is not in this mapping has the value of the status quo.
         rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
             table columns.
         robust: Whether outcomes far worse than the median are clipped to a limit, in old runs and
@@ -258,7 +258,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         self.probability, self.options = probability, options
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the strategy as a dictionary for Ax's JSON storage."""
+        """Returns the strategy as a dictionary, from which Ax's JSON storage can rebuild it."""
         prior = {"config": self.prior.config, "tensors": dict(self.prior.named_buffers())}
         given = {"prior": prior, "probability": self.probability, **self.options}
         return {"__type": type(self).__name__, **given}

@@ -1,7 +1,7 @@
 """Gaussian process sampler that starts from earlier studies.
 
-The sampler is in the package ``botorch_transfer``, which needs PyTorch. This module imports the
-package only when a name is accessed. So the module can be loaded without the package.
+The sampler is in the package ``botorch_transfer``, which needs PyTorch. This module imports that
+package only when a public name is accessed, so the module can be loaded without the package.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import optunahub
 
 
 def make_objective(best_rate: float, best_layers: int) -> Callable[[optuna.Trial], float]:
-    """Returns an objective with its optimum at the given values."""
+    """Returns an objective function whose minimum is at the given values."""
 
     def objective(trial: optuna.Trial) -> float:
         rate = trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True)
