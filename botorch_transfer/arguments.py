@@ -33,12 +33,12 @@ _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
 def check_prior(prior: Any) -> None:
-    """Raises an error if the third argument is missing or a tensor.
+    """Raises an error if the third argument of a transfer model is missing or a tensor.
 
     The third argument of BoTorch's models is a tensor of noise variances.
 
     Args:
-        prior: The third argument.
+        prior: The third argument: a prior or source data.
 
     Raises:
         TypeError: If ``prior`` is a tensor or ``None``.
@@ -53,7 +53,7 @@ def check_prior(prior: Any) -> None:
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
-    """Lists the arguments of a model's constructor by ``getfullargspec``, as Ax does.
+    """Lists the argument names of a model's constructor by ``getfullargspec``, as Ax does.
 
     Args:
         model_class: The class, or a function that returns a model.
@@ -65,7 +65,14 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> str:
-    """Adds the entries of base classes to a section of a docstring, in the given order."""
+    """Adds entries of the base classes' docstrings to one section of a docstring.
+
+    Args:
+        doc: The docstring of a class.
+        section: The title of the section, such as ``Args``.
+        order: The names of the entries, in order.
+        of_bases: The docstrings of the base classes.
+    """
     own, entries = _entries(doc, section), dict[str, str]()
     for text in (*of_bases, doc):
         entries |= _entries(text, section)
@@ -77,7 +84,7 @@ def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> 
 
 
 def _entries(doc: str, section: str) -> dict[str, str]:
-    """Returns the entries of a docstring's section by name."""
+    """Returns the entries of one section of a docstring, such as ``Args``, by argument name."""
     found = re.search(_SECTION.format(section), doc, re.M)
     entries = re.findall(r"^ {4}(\S+?):(.*\n?(?: {5}.*\n?)*)", found[1] if found else "", re.M)
     return {name: f"    {name}:{rest.rstrip()}\n" for name, rest in entries}
@@ -86,7 +93,7 @@ def _entries(doc: str, section: str) -> dict[str, str]:
 def without_task_feature(
     num_columns: int, task_feature: int | None, transform: InputTransform | None
 ) -> InputTransform | None:
-    """Prepends the removal of a task column to a transform.
+    """Returns an input transform that first removes the task column.
 
     Args:
         num_columns: The number of columns of the model's inputs, including the task column.
@@ -94,7 +101,7 @@ def without_task_feature(
         transform: The transform of the remaining columns.
 
     Returns:
-        The chained transform.
+        The chained transform. Without a task column, ``transform``.
     """
     if task_feature is None:
         return transform
@@ -111,7 +118,7 @@ def check_target(
     train_Yvar: Tensor | None = None,
     task_feature: int | None = None,
 ) -> None:
-    """Checks a target's data, which may be empty.
+    """Checks a target's training data, which may be empty.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of inputs.
@@ -205,7 +212,7 @@ class ConstructedFromDatasets(Model):
             few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
             hyperpriors of ScaML-GP (Appendix C.5), with which the residual vanishes if there are
             only one or two target points.
-        max_bytes: The memory limit of the joint model.
+        max_bytes: The maximum memory of the joint model, in bytes.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
             largest tasks are dropped first. The remaining points of a task are evenly spaced from
             the worst outcome to the best outcome.
@@ -233,7 +240,7 @@ class ConstructedFromDatasets(Model):
             cls.__doc__ = _complete(doc, "Raises", ["InputDataError", "TypeError"], of_bases[:1])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Checks the target's data before pre-training starts; copies have no arguments."""
+        """Checks the target's data before pre-training starts; copying checks nothing."""
         given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")

@@ -1,4 +1,4 @@
-"""Announces how long pre-training takes: by a log line, and by a progress bar on a terminal.
+"""Announces how long pre-training takes, by a log line and by a progress bar on a terminal.
 
 Read this to announce long work. The expected time is extrapolated from the first part of the work.
 """
@@ -46,7 +46,7 @@ def logged_once(logged: set[str], *names: str) -> Iterator[None]:
 
     Args:
         logged: The log lines so far; this function adds new lines.
-        names: The names of the loggers, which are modules of this package.
+        names: The modules of this package whose log lines are suppressed.
 
     Example:
         >>> with logged_once(set(), "data.tables"):
@@ -71,7 +71,7 @@ def track(
     """Iterates over the parts of long work, and shows the progress.
 
     Args:
-        items: The parts.
+        items: The parts of the work.
         what: A description of the parts, in the plural.
         total: The number of parts.
         show: ``True`` for a progress bar; ``False`` for neither a bar nor a log line. By default,
