@@ -44,7 +44,7 @@ def check_prior(prior: Any) -> None:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("The third argument is a tensor, not old runs: give train_Yvar= by name.")
+        raise TypeError("prior= is a tensor, not old runs: give noise variances by train_Yvar=.")
     if prior is None:
         raise TypeError(
             "The source tasks are missing: give the old runs, or a pre-trained prior, as third "
@@ -137,7 +137,8 @@ def check_target(
         check_type(name, tensor)
         if tensor.dim() < 2:
             raise InputDataError(
-                f"{name} has shape {tuple(tensor.shape)}: it needs rows and columns (n x 1)."
+                f"{name} has shape {tuple(tensor.shape)}: give a tensor with rows and columns, for "
+                "instance n x 1."
             )
         if not bool(tensor.isfinite().all()):
             raise InputDataError(f"{name} has NaN or infinite values: leave out failed runs.")
@@ -149,13 +150,14 @@ def check_target(
             )
     if train_Y.shape[-1] != 1:
         raise InputDataError(
-            f"A transfer model has one outcome, but train_Y has {train_Y.shape[-1]}: use "
-            "transfer_models(train_X, train_Y, sources), a ModelListGP of one model per outcome."
+            f"A transfer model has one outcome, but train_Y has {train_Y.shape[-1]} outcomes: use "
+            "transfer_models(train_X, train_Y, sources), which builds one model for each outcome."
         )
     num_columns = train_X.shape[-1]
     if task_feature is not None and not -num_columns <= task_feature < num_columns:
         raise ValueError(
-            f"task_feature={task_feature} must be the index of one of the {num_columns} columns."
+            f"task_feature={task_feature} must be the index of one of the {num_columns} columns of "
+            "train_X."
         )
 
 

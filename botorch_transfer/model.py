@@ -839,5 +839,5 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     if of_botorch and both:
         raise ValueError(
             f"{both[0]}= selects the fit from several starts, but {next(iter(of_botorch))}= "
-            "selects BoTorch's fit from the present values: give only one of the two."
+            "selects BoTorch's fit from the present values: give only one of these arguments."
         )

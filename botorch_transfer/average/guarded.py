@@ -93,8 +93,9 @@ def prior_evidence(
 ) -> Tensor:
     """Computes the log evidence for the transferred prior against the plain GP's prior.
 
-    Both priors get a constant offset of unit variance. So the transferred prior is not penalized if
-    the target lies above or below its sources.
+    A constant of unknown value, with unit prior variance, is added to both priors. So the
+    transferred prior is not penalized if the target's outcomes are all larger or all smaller than
+    the sources' outcomes.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
@@ -221,7 +222,7 @@ class GuardedTransferGP(AveragedGP):
 
     @property
     def prior(self) -> Any:
-        """The transfer model's prior; ``None`` for a joint model, which has source data instead."""
+        """The transfer model's pre-trained prior; ``None`` for a joint model, which has none."""
         return getattr(self.transfer, "prior", None)
 
     @property
@@ -237,7 +238,7 @@ class GuardedTransferGP(AveragedGP):
     # ------------------------------------------------------------------------------------ weight
 
     def _update_shares(self) -> None:
-        """Computes the transfer model's weight."""
+        """Recomputes the transfer model's weight from the target's data."""
         if self.num_target_points == 0:
             sources = self.prior
             used = not isinstance(sources, SourceGPs) or tasks_agree(sources.agreement, AGREEMENT)
