@@ -336,7 +336,7 @@ class _Improvement(LogExpectedImprovement):
         best_f: The value to improve on; minus infinity to improve on the sampled outcomes only.
         X_baseline: An ``n x d`` tensor of inputs; ``n`` may be zero. The improvement is averaged
             over sampled outcomes at the baseline and pending inputs.
-        posterior_transform: A transform from several outcomes to one, if there are several.
+        posterior_transform: A transform to a single outcome, if the model has several outcomes.
         seed: The seed of the sampled outcomes.
     """
 

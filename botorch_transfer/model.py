@@ -344,7 +344,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         outcome_transform: The transform to the units of ``mean_module`` and ``covar_module``.
         input_transform: The frozen transform to the inputs of ``mean_module`` and
             ``covar_module``.
-        noise: Hyperprior, start and bounds of the noise variance in the default likelihood.
+        noise: Hyperprior, starting value and bounds of the default likelihood's noise variance.
 
     Raises:
         InputDataError: If the data have more than one outcome, the target and the source tasks have
@@ -744,7 +744,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts that are drawn from the hyperpriors. One more start
                 uses the present values. The default is the model's ``num_restarts``.
-            seed: The seed of the draws; 0 by default.
+            seed: The seed with which starts are drawn; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``. Examples are ``{"options": {"maxiter": 50}}`` and
                 ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
@@ -794,10 +794,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return mll.eval()
 
     def _before_fit(self) -> None:
-        """Computes terms that depend only on the data, before a fit; does nothing by default."""
+        """Computes values that depend only on the data, before each fit; by default, nothing."""
 
     def _after_fit(self) -> None:
-        """Computes terms that depend on fitted hyperparameters; does nothing by default."""
+        """Computes values that depend on the fitted hyperparameters, after each fit.
+
+        By default, computes nothing.
+        """
 
 
 def register_paths(model_class: type[Any]) -> None:

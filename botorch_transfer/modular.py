@@ -48,12 +48,12 @@ def resolve_prior(
     outcome_transform: OutcomeTransform | DefaultType | None = None,
     **options: Any,
 ) -> P:
-    """Returns the prior for a new model; source data are pre-trained first.
+    """Returns the prior for a new model; pre-trains the prior if source data are given.
 
     Args:
         prior_class: The class of priors that the model takes.
-        prior: A prior of this class, or source data or domains to pre-train a prior. Pre-training
-            is cached, so equal data are not pre-trained again.
+        prior: A prior of this class, or source data or domains to pre-train a prior. Priors are
+            cached, so pre-training is not repeated for equal data.
         input_transform: The frozen input transform, for pre-training.
         outcome_transform: The model's outcome transform; pre-training applies its element-wise
             steps (``Log``, ``Bilog``, ``Power``) to the source outcomes.

@@ -153,7 +153,7 @@ class AveragedGP(  # type: ignore[misc]
     No exact GP has these predictions, so the model has no ``mean_module`` and no ``covar_module``.
 
     Args:
-        train_X: The target's inputs. The model has their batch shape, dtype and device.
+        train_X: The target's inputs. They determine the model's batch shape, dtype and device.
         train_Y: The target's outcomes.
         members: The transfer models, by name.
         **plain: Further arguments of the plain GP, which becomes the last member. The plain GP has
@@ -203,7 +203,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """Whether each averaged model has a positive share in any model of the batch."""
+        """Flags, one for each averaged model: true if the share is positive for any target."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
@@ -425,7 +425,7 @@ class AveragedGP(  # type: ignore[misc]
     ) -> Self:
         """Conditions all averaged models on further points, and keeps shares and hyperparameters.
 
-        BoTorch's ``condition_on_observations`` and BoTorch's lists of models call it.
+        BoTorch's ``condition_on_observations`` and BoTorch's lists of models call this method.
 
         Args:
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.

@@ -130,9 +130,9 @@ class GuardedTransferGP(AveragedGP):
     there. The constructor and each fit compute the weight, see :func:`weight_of_evidence`.
     Conditioning, fantasies and leave-one-out predictions keep the weight. The weight depends on the
     leave-one-out predictions of both models, and favours transfer a priori. With one or two target
-    points, it depends on the likelihoods of both models before any fit. Without target points, the
-    weight is one, with one exception. If the prior is a :class:`SourceGPs` of five or more tasks
-    that do not predict one another, the weight is zero: predictions are constant.
+    points, the weight depends on the likelihoods of both models before any fit. Without target
+    points, the weight is usually one. If the prior is a :class:`SourceGPs` of five or more tasks
+    that do not predict one another, the weight is zero, and predictions are constant.
 
     Use it if old tasks may mislead, for instance because they come from another machine, or because
     the sign of an outcome has changed. If the old tasks agree with one another, the first
@@ -142,8 +142,8 @@ class GuardedTransferGP(AveragedGP):
 
     Args:
         prior: The third argument of ``transfer_model``: a prior, or source data.
-        likelihood: A likelihood; by default Gaussian. The plain GP uses it, and the transfer model
-            uses a copy.
+        likelihood: A likelihood; by default Gaussian. The plain GP uses this likelihood, and the
+            transfer model uses a copy.
         covar_module: The transfer model's residual kernel; by default the transfer model's default.
         outcome_transform: The outcome transform of both models; by default the transfer model's
             default. Pass ``None`` if the outcomes are in the prior's units already. ``Log``,

@@ -118,9 +118,9 @@ class TransferGP(AveragedGP):
             With a single prior, the average contains only the models that take this prior, and the
             plain GP.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
-        covar_module: The plain GP's kernel; by default the kernel of ``SingleTaskGP``. It affects
-            the search only, not predictions. To change a transfer model's residual kernel, give
-            ``members`` with ``partial(ScaMLGP, covar_module=...)``.
+        covar_module: The plain GP's kernel; by default the kernel of ``SingleTaskGP``. The kernel
+            affects the choice of evaluations, but not predictions. To change a transfer model's
+            residual kernel, give ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model uses its own transform, and the plain GP's outcomes
             are standardized. If you give a transform, all models use this transform. Pass ``None``
             if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``,

@@ -154,11 +154,11 @@ class MeanHierarchicalGP(HierarchicalGP):
     r"""MHGP [Tighineanu2022hierarchical]_: each task uses only the previous task's mean.
 
     The target is a GP whose prior mean is the last source task's posterior mean, which is a sum
-    over the levels. MHGP ignores the uncertainty of this mean. It is the simplest and cheapest of
-    the hierarchical models. Far from target data, its standard deviation is the standard deviation
-    of the residual GP, even if the sources are uncertain. Use it for many and dense source data;
-    otherwise prefer
-    :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`.
+    over the levels. MHGP ignores the uncertainty of this mean, and is the simplest and cheapest of
+    the hierarchical models. Far from target data, the predicted standard deviation is the standard
+    deviation of the residual GP, even if the sources are uncertain. Use MHGP for many and dense
+    source data; otherwise prefer :class:`SequentialHierarchicalGP` or
+    :class:`BoostedHierarchicalGP`.
 
     With ``deviation_weight``, the standard deviations of the levels are combined, as in
     [Golovin2017vizier]_: ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``,

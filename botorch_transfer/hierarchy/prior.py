@@ -226,9 +226,9 @@ class ConditionedHierarchy(ConditionedBatch):
         return self._joint(self._level_crosses(x))
 
     def _level_crosses(self, x: Tensor) -> list[Tensor]:
-        """Evaluates each level's kernel between ``P x d`` inputs and the data that depend on it.
+        """Evaluates each level's kernel between ``P x d`` inputs and the data of some levels.
 
-        The data of a level and of all higher levels depend on the level's kernel.
+        The data are the data of the kernel's own level and of all higher levels.
         """
         rows = enumerate(self._rows)
         return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
