@@ -96,7 +96,7 @@ class ModularTransferGP(TargetGP):
     Use it for your own model, if you build the mean and the kernel yourself.
 
     Args:
-        prior: A view of the prior, which the model keeps.
+        prior: A view of the prior. The model keeps this view.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
         **options: Further arguments of :class:`TargetGP`: ``train_Yvar``, ``likelihood`` and

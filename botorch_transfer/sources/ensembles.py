@@ -332,7 +332,7 @@ def leave_one_out_draws(
 
 
 def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
-    """Computes RGPE's weights from the numbers of misranked pairs, as in Sec. 4 of the paper.
+    """Computes RGPE's weights from numbers of misranked pairs (Sec. 4 of [Feurer2018rgpe]_).
 
     Args:
         source_losses: A ``batch_shape x M x S`` tensor: for each source, the number of pairs that
