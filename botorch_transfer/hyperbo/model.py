@@ -1,7 +1,7 @@
 """The target model of HyperBO, FSBO and ABLR: a pre-trained GP.
 
-By default, mean, kernel and noise stay fixed. With ``finetune=True``, a fit changes them, with a
-penalty on the distance from the pre-trained values.
+By default, mean, kernel and noise stay fixed. With ``finetune=True``, a fit changes their
+parameters, with a penalty on the distance from the pre-trained values.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -33,7 +33,8 @@ from botorch_transfer.modular import ModularTransferGP, resolve_prior
 #: Prior standard deviation of a network weight's change in fine-tuning.
 WEIGHT_STD = 0.1
 
-#: Prior standard deviation of the change of any other raw parameter (before softplus).
+#: Prior standard deviation of the change of any other raw parameter (before softplus) in
+#: fine-tuning.
 HYPERPARAMETER_STD = 0.3
 
 
@@ -140,13 +141,13 @@ class PretrainedGP(ModularTransferGP):
         return self.covar_module if residual is None else self.covar_module.kernels[1]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the prior at transformed inputs. During a fit, it also sets the penalty."""
+        """Evaluates the GP prior at transformed inputs. A fit also sets the fine-tuning penalty."""
         if self.training and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
-        """Returns the log prior density of the changes in fine-tuning, up to a constant."""
+        """Computes the log prior density of parameter changes in fine-tuning, up to a constant."""
         parts = self.prior.parts
         modules = parts.named_modules(remove_duplicate=False)
         networks = tuple(f"{name}." for name, part in modules if isinstance(part, FeatureNetwork))
@@ -162,7 +163,10 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """Returns the factor that makes the covariance given ``num_points`` points unbiased."""
+        """Returns the factor on the posterior covariance given ``num_points`` target points.
+
+        The factor makes the covariance an unbiased estimate. It is one if ``unbiased`` is not set.
+        """
         if not self.unbiased:
             return 1.0
         num_tasks = self.prior.num_tasks
