@@ -77,8 +77,8 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
     of :class:`TransferGP` and of :class:`GuardedTransferGP`.
 
     Args:
-        model: A model whose prior is a :class:`SourceGPs`, a model with such a member, or any
-            :class:`GuardedTransferGP`.
+        model: A model whose prior is a :class:`SourceGPs`, an average that contains such a model,
+            or any :class:`GuardedTransferGP`.
 
     Returns:
         A table with one row for each source task, indexed by its name, and a last row for all

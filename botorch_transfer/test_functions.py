@@ -86,7 +86,7 @@ class TaskFamily(SyntheticTestFunction):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """Draws a target task and source tasks, as in one run of the papers' studies.
+        """Draws a target task and source tasks, as in one repetition of the papers' experiments.
 
         Args:
             num_sources: The number of source tasks.
@@ -210,7 +210,7 @@ class AlpineFamily(TaskFamily):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """Returns the target of the paper's studies, and draws source tasks.
+        """Returns the target task of the paper's experiments, and draws source tasks.
 
         Args:
             num_sources: The number of source tasks, at most five.

@@ -142,7 +142,7 @@ def read_curves(
         frame: The table. Rows without a step do not belong to a curve.
         outcome: The column of the outcome.
         step: The column of the step.
-        goal: Whether small or large outcomes are good.
+        goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
         run: The columns whose values are the same in all rows of a run. The rows of a run may be in
             any order, unless a step occurs repeatedly. If a step occurs repeatedly, or without
@@ -151,7 +151,7 @@ def read_curves(
         status: The column with the state of a run; it may be absent.
 
     Returns:
-        The curves, in the order of their last rows.
+        One curve for each run, in the order of the runs' last rows.
 
     Raises:
         InputDataError: If a column is missing, or a step is not a finite number.
@@ -297,10 +297,10 @@ class CurvePrior(Saved):
             outcome: The column of the outcome.
             step: The column of the step. Tasks may differ in their last step and in the distance
                 between steps.
-            goal: Whether small or large outcomes are good.
+            goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
             task: The column of the task; ``None`` if all runs belong to one task.
-            run: The columns whose values are the same in all rows of a run; by default a run's rows
-                are adjacent.
+            run: The columns whose values are the same in all rows of a run. If omitted, the rows of
+                a run must be adjacent.
             status: The column with the state of a run; it may be absent.
 
         Returns:
@@ -348,7 +348,7 @@ class CurvePrior(Saved):
         """Predicts the final outcomes of the runs of one task, from a table with one row per step.
 
         Args:
-            runs: The table, with the columns that the prior was fitted to except for the task.
+            runs: The table. It has the columns that the prior was fitted to, except for the task.
 
         Returns:
             The last row of each run with three further columns: ``predicted_mean`` and
@@ -401,7 +401,7 @@ class CurvePrior(Saved):
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: The probability of ending worse above which a run is hopeless.
+            probability: A run is hopeless if the probability that it ends worse exceeds this value.
 
         Returns:
             Whether the run is hopeless. A diverged run is always hopeless.

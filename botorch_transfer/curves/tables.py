@@ -77,7 +77,7 @@ def one_row_a_run(
         history: Old runs of other tasks.
         runs: The runs of this study.
         outcomes: The outcomes.
-        columns: The columns of learning curves.
+        columns: The names of the columns.
         task: The column of ``history`` that names the task.
 
     Returns:

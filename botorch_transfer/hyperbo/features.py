@@ -128,7 +128,7 @@ class FeatureKernel(Kernel):
         self.network = network
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Evaluates the kernel.
+        """Evaluates the deep kernel ``k(φ(x1), φ(x2))``.
 
         Args:
             x1: A ``... x n1 x d`` tensor of inputs.

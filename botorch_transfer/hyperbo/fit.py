@@ -501,8 +501,8 @@ class GroupEKL:
         kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
         if not kept:
             raise InputDataError(
-                "Source tasks with matching inputs do not differ in their outcomes at these "
-                "inputs, so the EKL is undefined: use objective='nll'."
+                "All source tasks that share inputs have the same outcomes at these inputs, so the "
+                "EKL is undefined: use objective='nll'."
             )
         inputs = [tasks.X[group.tasks[0], group.rows[:, 0]] for group in kept]
         size = max(map(len, inputs))
@@ -595,8 +595,8 @@ class LearningCurve:
             A step without a finite loss was skipped.
         validation_steps: The numbers of steps after which the validation loss was computed.
         validation_loss: The mean NLL of the validation tasks after these steps.
-        best_step: The number of steps with the lowest validation loss. Without validation tasks,
-            the number of all steps.
+        best_step: The number of steps after which the validation loss is lowest. Without validation
+            tasks, the number of all steps.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

@@ -59,7 +59,7 @@ class PretrainedGP(ModularTransferGP):
             source outcomes, and by the target's outcomes too if ``outcome_scale="per_task"``. Pass
             ``None`` if the outcomes are in the prior's units already. ``Log``, ``Bilog`` and
             ``Power``, alone or first in a chain, also apply to source data.
-        input_transform: A frozen transform of the inputs; by default the prior's.
+        input_transform: A frozen transform of the inputs; by default the prior's transform.
         finetune: Whether a fit changes mean, network, kernel and noise to maximize the target's
             marginal likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty
             keeps the parameters close to these values. Without the penalty, a network would overfit
@@ -141,7 +141,7 @@ class PretrainedGP(ModularTransferGP):
         return self.covar_module if residual is None else self.covar_module.kernels[1]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the GP prior at transformed inputs. A fit also sets the fine-tuning penalty."""
+        """Evaluates the GP prior at transformed inputs; adds the penalty to the loss of a fit."""
         if self.training and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)

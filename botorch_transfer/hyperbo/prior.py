@@ -223,13 +223,13 @@ class PretrainedPrior(TransferPrior):
         mean: Literal["constant", "zero"] = "constant",
         noise: float = 1e-2,
     ) -> Self:
-        """Builds an ordinary GP without a network: few parameters, for few source tasks.
+        """Builds a prior with a stationary kernel and without a network, for few source tasks.
 
         Args:
             d: The number of inputs.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``, with a lengthscale
                 for each input.
-            mean: The mean.
+            mean: The mean function: a constant to learn, or zero.
             noise: The noise variance to start from.
 
         Returns:
@@ -500,7 +500,7 @@ class PretrainedPrior(TransferPrior):
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
-    """Warns if raw outcomes are far from standardized."""
+    """Warns if mean or standard deviation of raw outcomes is far from zero or one."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warn_of_data(

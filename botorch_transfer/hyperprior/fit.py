@@ -72,7 +72,7 @@ class HyperparameterDraws(NamedTuple):
 
     Args:
         constant: An ``R`` tensor of constant means.
-        lengthscale: An ``R x d`` tensor.
+        lengthscale: An ``R x d`` tensor of lengthscales.
         outputscale: An ``R`` tensor of signal variances.
         noise: An ``R`` tensor of noise variances.
     """
@@ -294,7 +294,7 @@ def _prepare(
     outcomes = tasks.Y[tasks.mask]
     if float(outcomes.max() - outcomes.min()) <= 1e-12 * float(outcomes.abs().max()):
         raise InputDataError(
-            f"The outcomes of {name!r} are constant, so no GP can be learned from them: "
+            f"The outcomes of domain {name!r} are constant, so no GP can be learned from them: "
             "leave this domain out, or use SingleTaskGP."
         )
     return tasks, *typical
@@ -470,7 +470,7 @@ class ContextNetwork(Module):
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The weights of the layers."""
+        """The weights of the network's layers, by name."""
         return self.layers.state_dict()
 
     def forward(self, contexts: Tensor) -> tuple[Tensor, Tensor]:

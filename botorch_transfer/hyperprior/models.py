@@ -272,10 +272,11 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             ``d`` inputs.
         context: A ``d x s`` tensor that describes each input by the same ``s`` features as in the
             source domains. The default is ``default_context(d)``, for continuous inputs.
-        num_samples: The number of draws. Use 4,096 or more: the paper uses 100 draws, but with a
-            dozen points nearly all weight is on a few of 100 draws. See ``effective_sample_size``.
+        num_samples: The number of samples from the hyperprior. Use 4,096 or more. The paper uses
+            100 samples, but with a dozen points nearly all weight is on a few of 100 samples. See
+            ``effective_sample_size``.
         num_members: The number of members of the ensemble.
-        seed: The seed of the draws.
+        seed: The seed of the samples.
 
     Raises:
         ValueError: If a likelihood or kernel is given, if ``num_samples`` or ``num_members`` is not
@@ -327,7 +328,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         for name, part in {"likelihood": likelihood, "covar_module": covar_module}.items():
             if part is not None:
                 raise ValueError(
-                    f"The members' {name} comes from the hyperprior: leave out {name}=, or use "
+                    f"The {name} comes from the hyperprior: leave out {name}=, or use "
                     f"HyperpriorGP, which takes a {name}."
                 )
         if num_samples < 1 or num_members < 1:
@@ -503,7 +504,7 @@ def effective_sample_size(log_weights: Tensor) -> Tensor:
     """Computes the effective sample size ``(Σ w)² / Σ w²`` of samples with weights ``w``.
 
     Args:
-        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+        log_weights: An ``R`` tensor of logarithms of weights, up to an additive constant.
 
     Returns:
         A scalar tensor, from 1 to ``R``.
@@ -519,7 +520,7 @@ def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
     """Chooses indices in proportion to their weights, by systematic resampling.
 
     Args:
-        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+        log_weights: An ``R`` tensor of logarithms of weights, up to an additive constant.
         num: The number of indices to choose.
         seed: The seed of the random offset.
 

@@ -78,7 +78,7 @@ class Hyperprior(TransferPrior):
         kernel: The stationary kernel's name.
         priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
             network, ``"lengthscale"``. Their parameters are copied.
-        network: MPHD's network.
+        network: The trained network, for kind ``"mphd"``.
         estimates: The estimates of step 1.
         default_contexts: Whether the network was trained on contexts from ``default_context``.
         outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
@@ -232,7 +232,10 @@ class Hyperprior(TransferPrior):
         for name, prior in positive.items():
             family, parameters = describe_prior(prior)
             if family == "normal" or (family == "uniform" and float(parameters[0]) <= 0):
-                raise ValueError(f"The hyperprior of the {name} must allow positive values only.")
+                raise ValueError(
+                    f"The hyperprior of the {name} must allow positive values only: give a "
+                    "GammaPrior, or a UniformPrior with a positive lower bound."
+                )
         if describe_prior(constant)[0] == "gamma":
             raise ValueError("The constant may be negative: give a NormalPrior or UniformPrior.")
         priors = {"constant": constant, **positive}
