@@ -18,10 +18,12 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, isna
+from pandas.api.types import is_numeric_dtype
+from pandas.util import hash_pandas_object
 from torch import Tensor
 
 from botorch_transfer.data.columns import check_columns, renamed
-from botorch_transfer.data.datasets import with_outcomes
+from botorch_transfer.data.datasets import evenly_spaced, with_outcomes
 from botorch_transfer.data.measurements import FATE, error_column, logarithms, measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.units import wrong_units
@@ -30,6 +32,7 @@ from botorch_transfer.outcome_transforms import (
     best_gap,
     limit_outcomes,
     raise_worse_half,
+    ranks,
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
@@ -42,6 +45,17 @@ logger = logging.getLogger(__name__)
 #: some of these runs have equal outcomes, they must also be at least the share ``MOST`` of all
 #: runs of the task.
 ENOUGH_SAME, MOST = 3, 0.9
+
+#: Minimum number of different outcomes of a task that is left out because it repeats another task;
+#: fewer if the task has fewer runs. With few levels, the outcomes of two tasks may be equal.
+ENOUGH_LEVELS = 5
+
+#: Bounds of rank correlations. A task is reversed if its correlation with other tasks is below
+#: ``REVERSED``, and the median correlation of the other tasks with one another is above ``AGREED``.
+REVERSED, AGREED = -0.65, 0.4
+
+#: Numbers of tasks for which reversed tasks are searched, and maximum number of rows of a task.
+MIN_TASKS, MAX_TASKS, MAX_COMPARED = 3, 20, 50
 
 #: Maximum number of values in a log line.
 MAX_COUNTED = 4
@@ -295,6 +309,7 @@ def read_history(
         _log_missing(is_finite[:, i], outcome.name, keep, without)
         _recommend_logarithms(outcome, sources[outcome.name])
         _warn_of_units(outcome, sources[outcome.name])
+        _warn_of_reversal(outcome, sources[outcome.name])
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
@@ -393,6 +408,41 @@ def without_own_runs(
             logger.warning(text, name, len(same))
             kept[rows] = False
     return history[kept]
+
+
+def without_copies(
+    history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+) -> DataFrame:
+    """Leaves out each task whose runs are also runs of another task of the old runs.
+
+    Args:
+        history: Old runs, with numeric outcomes.
+        space: The search space.
+        outcomes: The outcomes.
+        task: The column that names the task.
+
+    Returns:
+        The old runs without the copies. A task is a copy if at least 90 % of its runs are runs of
+        the other task, and if it has at least three different outcomes.
+    """
+    names = [outcome.name for outcome in outcomes if outcome.name in history]
+    columns = [*(name for name in space.columns if name in history), *names]
+    cells = {n: c if is_numeric_dtype(c) else c.map(str) for n, c in history[columns].items()}
+    tasks, hashes = history[task].map(str), hash_pandas_object(DataFrame(cells), index=False)
+    runs = DataFrame({"task": tasks, "run": hashes})[history[names].notna().any(axis=1)]
+    runs["size"] = runs.groupby("task")["run"].transform("size")
+    runs = runs.sort_values(["size", "task"], ascending=[False, True])
+    runs["first"] = runs.groupby("run")["task"].transform("first")
+    shared: Any = runs.value_counts(["task", "first", "size"])
+    for (name, other, size), count in shared.items():
+        if name != other and count >= MOST * size:
+            is_copy = tasks == name
+            levels = history.loc[is_copy, names].nunique().max()
+            if levels >= max(ENOUGH_SAME, min(ENOUGH_LEVELS, size)):
+                text = "Task %r of the history has the same runs as task %r: it is left out"
+                logger.warning(text, name, other)
+                history, tasks = history[~is_copy], tasks[~is_copy]
+    return history
 
 
 def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
@@ -561,6 +611,32 @@ def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> 
     if small and large and len(tops) == len(small + large) > 2 and not outcome.log:
         text = "Maybe another unit: %r is in fractions in task %r, and in per cent in task %r"
         logger.warning(text, outcome.name, small[0], large[0])
+
+
+def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
+    """Warns of a task whose good settings are bad in the other tasks, if these agree.
+
+    The rank of each run is compared with the mean rank of the nearest runs of the other tasks.
+    """
+    if not MIN_TASKS <= len(tasks) <= MAX_TASKS:
+        return
+    few = [(each, evenly_spaced(len(each.Y), MAX_COMPARED)) for each in tasks.values()]
+    X, Y = [each.X[rows] for each, rows in few], [ranks(each.Y[rows, 0]) for each, rows in few]
+    pairs = list(zip(X, Y, strict=True))
+    nearest = [[y[torch.cdist(x, z).argmin(dim=-1)] / len(y) for z, y in pairs] for x in X]
+
+    def agreement(i: int, others: Iterable[int]) -> float:
+        mean = torch.stack([nearest[i][j] for j in others if j != i]).mean(dim=0)
+        return float(torch.corrcoef(torch.stack([ranks(mean), Y[i]]))[0, 1].nan_to_num())
+
+    found = [agreement(i, range(len(X))) for i in range(len(X))]
+    i = int(np.argmin(found))
+    others = [j for j in range(len(X)) if j != i]
+    agreed = float(np.median([agreement(j, others) for j in others]))
+    if found[i] < REVERSED - 1.5 / len(Y[i]) and agreed > AGREED:
+        text = "Good settings of task %r are bad in the other old tasks (rank correlation %.2f): "
+        text += "check the sign of its %r, or leave the task out"
+        logger.warning(text, list(tasks)[i], found[i], outcome.name)
 
 
 def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:

@@ -101,8 +101,8 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append needs a table of runs: name the file for the rows.")
     _check_output(options, options.report, options.candidates)
     tables, runs = _tables(options)
-    shared, cost = options.same_in_batch, options.cost
-    suggestion = suggest_rows(tables, options.n, options.model, options.seed, shared, cost)
+    given = _named(options, "n", "model", "seed", "same_in_batch")
+    suggestion = suggest_rows(tables, **given)
     print(suggestion.rows.to_string(index=False))
     for number, words in enumerate(suggestion.prospects, start=1):
         print(f"Row {number}: {words}.")
@@ -111,13 +111,9 @@ def _suggest(options: argparse.Namespace) -> None:
     if options.report is not None:
         from botorch_transfer.suggestion.page import suggestion_page  # slow, and seldom needed
 
-        shown = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range")
-        also = ("cost", "same_in_batch", "model", "rename", "missing", "log", "seed")
-        noted = {
-            name: ", ".join(map(str, value)) if isinstance(value, list) else value
-            for name, value in _named(options, *shown, *also).items()
-            if value not in (None, [])
-        }
+        names = "history runs candidates fixed constraints outcome_range cost same_in_batch model "
+        names += "rename missing log seed"
+        noted = _named(options, *names.split())
         page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
@@ -206,7 +202,7 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """Returns the Python arguments that describe the columns of old runs."""
-    for text in options.constraints or ():
+    for text in options.constraints:
         if not re.search(r"[<>=(]| in ", text):
             raise ValueError(f"--constraint has {text!r}: put all of 'x + y <= 1' into quotes.")
     return _named(options, "goal", "task", "step", "run", "robust", "constraints") | {
@@ -218,8 +214,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 def _choices(space: SearchSpace | None) -> list[str]:
     """Returns the names of categorical parameters, which may have a value such as "None"."""
-    parameters = () if space is None else space.parameters
-    return [p.name for p in parameters if not p.is_numeric]
+    return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
 def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:

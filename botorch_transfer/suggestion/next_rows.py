@@ -296,7 +296,7 @@ def suggest(
     check_arguments(given := locals())
     tables = read_study(**{name: given[name] for name in signature(read_study).parameters})
     with cached_in(cache), showing(progress):
-        return suggest_rows(tables, n, model, seed, same_in_batch, cost).rows
+        return suggest_rows(tables, n, model, seed, same_in_batch).rows
 
 
 def predict(
@@ -348,6 +348,7 @@ def predict(
         >>> bool(table["predicted_5"][0] >= 0)
         True
     """
+    check_arguments(locals())
     spare = {"fixed", "repeats", *(() if space is None else ("candidates", "cost"))}
     if useless := options.keys() - (signature(read_study).parameters.keys() - spare):
         raise TypeError(f"predict does not need {min(useless)}=: leave it out.")
@@ -408,7 +409,6 @@ def suggest_rows(
     model: str | Callable[..., Any] | None = None,
     seed: int = 0,
     same_in_batch: Sequence[str] = (),
-    cost: str | None = None,
 ) -> Suggestion:
     """Suggests rows as :func:`suggest` does, and returns the models with them.
 
@@ -418,7 +418,6 @@ def suggest_rows(
         model: The model of outcomes that have old runs or a prior.
         seed: The seed of all random numbers.
         same_in_batch: Parameters with one common value in all rows.
-        cost: The column of the candidates' costs.
 
     Returns:
         The rows and the models.
@@ -443,7 +442,7 @@ def suggest_rows(
     with _fitted(tables.ranked(), model, seed) as (make, tables, models):
         main = tables.outcomes[0].name
         failures = learn_failures(tables.runs, tables.sources[main], tables.old_failed)
-        X = _search(tables, make, models, failures, n, seed, same_in_batch, cost)
+        X = _search(tables, make, models, failures, n, seed, same_in_batch)
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         suggestion = Suggestion(rows, models, X, tables, failures)
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
@@ -518,8 +517,7 @@ def _search(
     failures: FeasibilityModel | None,
     n: int,
     seed: int,
-    shared: Sequence[str] = (),
-    cost: str | None = None,
+    shared: Sequence[str],
 ) -> Tensor:
     """Chooses rows one by one. Each row is pending while the next rows are chosen."""
     region, runs = tables.region, tables.runs
@@ -529,15 +527,14 @@ def _search(
     objectives = [i for i, outcome in enumerate(tables.outcomes) if outcome.is_objective]
     has_outcomes, tried = bool(runs.Y[:, objectives].isfinite().any()), runs.tried
     taken = tried[:0] if region.repeats else tried
-    if cost is not None:
-        costs, candidates = region.costs(cost), region.candidates
-        if not has_outcomes:
-            logger.info("No run has an outcome yet, so cost= is ignored")
+    costs = None if region.cost is None else region.costs()
+    if costs is not None and not has_outcomes:
+        logger.info("No run has an outcome yet, so cost= is ignored")
     if shared:
         grid = region.grid()
         region = region.with_room(shared, n, None if grid is None else grid[~is_among(grid, taken)])
     if make is mean_rank:
-        if shared or cost is not None:
+        if shared or costs is not None:
             raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model=.")
         return _sorted_rows(region, tasks, taken, n)
     anchors = _anchors(region, tasks, runs)
@@ -551,7 +548,8 @@ def _search(
         else:
             known = torch.cat([runs.awaited, new])
             acquisition = make_acquisition(models, outcomes, known, reference, seed, has_outcomes)
-            if cost is not None and has_outcomes:
+            if costs is not None and has_outcomes:
+                candidates = tables.region.candidates
                 acquisition = improvement_per_cost(acquisition, candidates, costs)
             if failures is not None:
                 acquisition = FeasibleAcquisition(acquisition, failures)

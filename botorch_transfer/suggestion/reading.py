@@ -27,7 +27,13 @@ from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.runs import Runs, read_runs
-from botorch_transfer.data.tables import NO_DATA, limit_task, read_history, without_own_runs
+from botorch_transfer.data.tables import (
+    NO_DATA,
+    limit_task,
+    read_history,
+    without_copies,
+    without_own_runs,
+)
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
@@ -461,17 +467,17 @@ def read_study(
         candidates = with_numbers(candidates, space.number_columns)
         # The result of suggest has its own columns of these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
-    region = Region(space, fixed, linear, candidates, repeats)
-    _check_names(space, outcomes)
+    region = Region(space, fixed, linear, candidates, repeats, cost)
     named = [("noise", each.noise) for each in outcomes]
-    named += [("step", step), ("run", run), ("status", None if status == "status" else status)]
-    for argument, column in named:
-        if tables and column is not None and not any(column in table for table in tables):
+    named += [("step", step), ("status", status), ("run", run)]
+    named = [(argument, column) for argument, column in named if column is not None]
+    _check_roles(space, outcomes, named)
+    for argument, column in named if tables else ():
+        is_known = any(column in table for table in tables)
+        if not is_known and (argument, column) != ("status", "status"):
             raise InputDataError(
                 f"No table has the column {column!r}: name an existing one by {argument}=."
             )
-    if step in space.columns:
-        raise ValueError(f"step= is {step!r}, which is also a parameter: remove the parameter.")
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -539,6 +545,7 @@ def read_tables(
     sources: Any = {name: _read_prior(name, prior, len(names)) for name in names}
     failed: Tensor | None = None
     if history is not None:
+        history = without_copies(history, space, outcomes, task)
         given = space, outcomes, task, missing
         read = partial(read_history, history, *given, status=status)
         key = content_key(joblib.hash(history), *given, status)
@@ -585,14 +592,21 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
                 logger.warning(message, name)
 
 
-def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
-    """Raises an error if a parameter and an outcome or an added column share a name."""
-    taken = {*ADDED, *(outcome.name for outcome in outcomes)}
-    if clash := [name for name in space.columns if name in taken]:
-        raise ValueError(
-            f"Another column is also named {clash[0]!r}: rename the parameter. Or drop the "
-            "constraint, and narrow the parameter's range in the search space."
-        )
+def _check_roles(
+    space: SearchSpace, outcomes: Sequence[Outcome], named: Sequence[tuple[str, Any]]
+) -> None:
+    """Raises an error if a column has two roles, such as a parameter that is also an outcome."""
+    roles = dict.fromkeys(space.columns, "a parameter")
+    found = [(name, "a column of the result") for name in ADDED]
+    found += [(outcome.name, "an outcome") for outcome in outcomes]
+    # A parameter may also identify the run.
+    found += [(column, f"the column of {name}=") for name, column in named if name != "run"]
+    for column, role in found:
+        if (other := roles.setdefault(column, role)) != role:
+            raise ValueError(
+                f"{column!r} is both {other} and {role}: name another column, or rename one of "
+                "them. To limit a parameter, narrow its range in the search space."
+            )
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
