@@ -366,7 +366,7 @@ TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
         ),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),
-        ([*COMMAND, "runs.csv"], "runs.csv has no table"),
+        ([*COMMAND, "runs.csv"], "There is no file runs.csv"),
         ([*COMMAND, "--append"], "--append needs a table of runs"),
         ([*COMMAND, *LOSS, "--goal", "less"], "goal is 'less'"),
         ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear comparison of"),

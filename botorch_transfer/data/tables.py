@@ -51,11 +51,13 @@ ENOUGH_SAME, MOST = 3, 0.9
 ENOUGH_LEVELS = 5
 
 #: Bounds of rank correlations. A task is reversed if its correlation with other tasks is below
-#: ``REVERSED``, and the median correlation of the other tasks with one another is above ``AGREED``.
+#: ``REVERSED - 1.5 / n`` with ``n`` runs, and if the median correlation of the other tasks with one
+#: another is above ``AGREED``.
 REVERSED, AGREED = -0.65, 0.4
 
-#: Numbers of tasks for which reversed tasks are searched, and maximum number of rows of a task.
-MIN_TASKS, MAX_TASKS, MAX_COMPARED = 3, 20, 50
+#: Numbers of tasks, and of runs of a task, in the search for reversed tasks. Of a task with more
+#: runs, only some are used. Tasks with fewer runs are ignored.
+MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
 
 #: Maximum number of values in a log line.
 MAX_COUNTED = 4
@@ -365,10 +367,14 @@ def _place(
     return X[has_place], has_place
 
 
-def without_own_runs(
-    history: DataFrame, runs: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+def without_repeats(
+    history: DataFrame,
+    runs: DataFrame | None,
+    space: SearchSpace,
+    outcomes: Sequence[Outcome],
+    task: str,
 ) -> DataFrame:
-    """Leaves out tasks of the old runs that contain the study's own runs.
+    """Leaves out tasks of the old runs that repeat another task, or contain the study's own runs.
 
     Old runs contain the study's own runs if one file has the runs of all studies.
 
@@ -380,10 +386,15 @@ def without_own_runs(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs of all other tasks. A task is left out if at least three of its runs are runs
-        of the study, and if one of two conditions holds: the outcomes of these runs all differ, or
-        these runs are at least 90 % of the task's runs.
+        The old runs of all other tasks. A task repeats another task if at least 90 % of its runs
+        are also runs of the other task, and if these runs have at least three different outcomes. A
+        task contains the study's own runs if at least three of its runs are runs of the study, and
+        if one of two conditions holds: the outcomes of these runs all differ, or these runs are at
+        least 90 % of the task's runs.
     """
+    history = _without_copies(history, space, outcomes, task)
+    if runs is None:
+        return history
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names
     known = runs[runs[names].notna().any(axis=1)] if names else runs[:0]
@@ -410,21 +421,10 @@ def without_own_runs(
     return history[kept]
 
 
-def without_copies(
+def _without_copies(
     history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
 ) -> DataFrame:
-    """Leaves out each task whose runs are also runs of another task of the old runs.
-
-    Args:
-        history: Old runs, with numeric outcomes.
-        space: The search space.
-        outcomes: The outcomes.
-        task: The column that names the task.
-
-    Returns:
-        The old runs without the copies. A task is a copy if at least 90 % of its runs are runs of
-        the other task, and if it has at least three different outcomes.
-    """
+    """Leaves out each task whose runs are also runs of another task of the old runs."""
     names = [outcome.name for outcome in outcomes if outcome.name in history]
     columns = [*(name for name in space.columns if name in history), *names]
     cells = {n: c if is_numeric_dtype(c) else c.map(str) for n, c in history[columns].items()}
@@ -618,6 +618,7 @@ def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) 
 
     The rank of each run is compared with the mean rank of the nearest runs of the other tasks.
     """
+    tasks = {name: data for name, data in tasks.items() if len(data.Y) >= MIN_COMPARED}
     if not MIN_TASKS <= len(tasks) <= MAX_TASKS:
         return
     few = [(each, evenly_spaced(len(each.Y), MAX_COMPARED)) for each in tasks.values()]

@@ -236,7 +236,7 @@ def backtest(
         for name in names:
             bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
             found = finished.get((str(left_out), name), values[:0])
-            if len(found) < _length(values):
+            if len(found) < min(CHECKPOINTS[-1], len(values)):
                 if name not in priors:
                     priors[name] = _learned(made[name], data)
                 others = _without(priors[name], data, left_out)
@@ -318,21 +318,17 @@ def _replay(model: str, tables: EncodedTables, values: Array, seed: int, robust:
         The outcomes of the rows in the order in which they were chosen.
     """
     X, known, chosen = tables.region.candidates, torch.from_numpy(values)[:, None], list[int]()
-    for _ in range(_length(values)):
+    for _ in range(min(CHECKPOINTS[-1], len(X))):
         study = tables._replace(runs=Runs.of(X[chosen], known[chosen]))
         study = study.limited() if robust else study
         chosen.append(int(suggest_rows(study, 1, model, seed).rows.index[0]))
     return values[chosen]
 
 
-def _length(values: Array) -> int:
-    return min(CHECKPOINTS[-1], len(values))
-
-
 def _at_random(values: Array, seed: int) -> Array:
     """Computes the expected best outcome so far if rows are chosen at random."""
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(values)[: _length(values)] for _ in range(NUM_ORDERS)]
+    orders = [rng.permutation(values)[: CHECKPOINTS[-1]] for _ in range(NUM_ORDERS)]
     return np.maximum.accumulate(orders, axis=1).mean(axis=0)
 
 

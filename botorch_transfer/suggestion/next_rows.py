@@ -192,9 +192,10 @@ def suggest(
             ``None`` with ``candidates``: the space is then guessed from candidates and history.
         history: Old runs of other tasks, one row a run. A run without an outcome or with an
             infinite outcome has failed. If there is a ``status`` column, a run without an outcome
-            has failed only if ``status`` names a failure. Give ``None`` with a ``prior``. Also
-            give ``None`` if there are no old runs: the study then starts with a space-filling
-            design, and continues with a plain GP.
+            has failed only if ``status`` names a failure. A task that repeats another task or this
+            study is left out, with a logged warning. Give ``None`` with a ``prior``. Also give
+            ``None`` if there are no old runs: the study then starts with a space-filling design,
+            and continues with a plain GP.
         runs: The runs of this study; ``None`` if there are none. A run may have only some of the
             outcomes. A run without any outcome is pending. A run has failed if its ``status`` or
             the text of an outcome names a failure, or if an outcome is infinite. Unused columns are
@@ -245,8 +246,9 @@ def suggest(
             identified by its parameters.
         outcome_range: The least and the largest possible value of the objectives, such as
             ``(0, 100)``; a mapping by outcome if the ranges differ. Predictions are clipped to the
-            range. The default is ``(0, 100)`` for outcomes with a name such as ``yield`` and values
-            in per cent. Other outcomes have no range by default.
+            range, and a warning names outcomes clearly outside of it. The default is ``(0, 100)``
+            for outcomes with a name such as ``yield`` and values in per cent. Other outcomes have
+            no range by default.
         same_in_batch: Parameters with one common value in all ``n`` rows, such as the temperature
             of a plate. The search chooses this value.
         cost: The column of ``candidates`` with the cost of each row. As soon as there is an

@@ -130,7 +130,6 @@ def suggestion_page(
     noted = {
         "model": ", ".join(names) or "none: the rows are spread out, or old runs' best",
         "goal": "; ".join(f"{o.goal} {o.name}" for o in outcomes if o.is_objective),
-        "parameters": len(tables.space.parameters),
         "date": date.today().isoformat(),
         "version": f"botorch_transfer {version('botorch_transfer')}",
         **(settings or {}),
@@ -428,7 +427,6 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
 
     table = DataFrame(index=[parameter.name for parameter in space.parameters])
     table[NEW] = indices(moments(model, X)[0].unsqueeze(0))
-    informed = model.member_on_sources if isinstance(model, TransferModel) else None
-    prior: Any = None if informed is None else informed.prior
-    table[OLD] = float("nan") if prior is None else indices(prior.moments(X)[0])
+    informed: Any = getattr(model, "member_on_sources", None)
+    table[OLD] = math.nan if informed is None else indices(informed.prior.moments(X)[0])
     return table.sort_values(NEW, ascending=False, kind="stable")

@@ -27,13 +27,7 @@ from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.runs import Runs, read_runs
-from botorch_transfer.data.tables import (
-    NO_DATA,
-    limit_task,
-    read_history,
-    without_copies,
-    without_own_runs,
-)
+from botorch_transfer.data.tables import NO_DATA, limit_task, read_history, without_repeats
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
@@ -44,9 +38,9 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
+from botorch_transfer.search_space.cells import check_same_units, with_numbers
 from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
-from botorch_transfer.search_space.space import check_arguments, check_table
+from botorch_transfer.search_space.space import check_arguments
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
 from botorch_transfer.suggestion.region import Region
@@ -530,22 +524,18 @@ def read_tables(
         named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
         check_columns(history, space, named, missing or {}, changed=True)
         history = with_numbers(history, space.number_columns)
-    if runs is not None:
-        with errors_in("In the runs"):
-            check_table(runs, [name for name in (*space.columns, *names) if name in runs.columns])
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:
         history, runs, own_curves = one_row_a_run(history, runs, outcomes, curves, task)
-    if history is not None and runs is not None:
-        history = without_own_runs(history, runs, space, outcomes, task)
+    if history is not None:
+        history = without_repeats(history, runs, space, outcomes, task)
         history = None if history.empty else history
     sources: Any = {name: _read_prior(name, prior, len(names)) for name in names}
     failed: Tensor | None = None
     if history is not None:
-        history = without_copies(history, space, outcomes, task)
         given = space, outcomes, task, missing
         read = partial(read_history, history, *given, status=status)
         key = content_key(joblib.hash(history), *given, status)
