@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from botorch_transfer import OrdinalParameter, SearchSpace, suggest
-from botorch_transfer.__main__ import main
+from botorch_transfer.__main__ import _parser, main
 from botorch_transfer.datasets import load_tuning_history
 from botorch_transfer.pretraining import SourceGPs, clear_memos
 from botorch_transfer.suggestion.command import _pairs, _values
@@ -169,7 +169,7 @@ def test_a_report_is_one_page(folder):
     assert '["1", "done"' in page
     assert '["2", "failed"' in page
     assert '["3", "pending"' in page
-    assert '"runs": "runs.csv", "fixed": "C=1, gamma=0.1", "outcome_range": "0.0, 2.0"' in page
+    assert '"runs": "runs.csv", "fixed": "C=1, gamma=0.1", "outcome_range": "0, 2"' in page
     assert '"seed": "0"' in page
 
 
@@ -424,6 +424,13 @@ def test_unknown_options_end_the_program_with_2(capsys):
         main(["suggest", "--nonsense"])
     assert caught.value.code == 2
     assert capsys.readouterr().err.endswith("--nonsense; --help lists all options.\n")
+
+
+def test_a_repeated_option_adds_its_values():
+    pairs = ["--rename", "a=b", "c=d", "--rename", "e=f", "--noise", "g", "--noise", "h=i"]
+    options = _parser().parse_args(["suggest", "space.json", *pairs])
+    assert (options.rename, options.noise) == (["a=b", "c=d", "e=f"], ["g", "h=i"])
+    assert _parser().parse_args(["suggest", "space.json"]).rename == []
 
 
 # --------------------------------------------------------- candidates, fixed values, no history

@@ -479,7 +479,7 @@ def _fitted(
             warnings.simplefilter("ignore", kind)
         # If a gradient search ends early, its result is still compared with all scored rows.
         warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(int(seed))
         models: dict[str, Any] = {}
         for index, outcome in enumerate(tables.outcomes):
             sources = tables.sources[outcome.name]

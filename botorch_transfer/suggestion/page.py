@@ -132,7 +132,7 @@ def suggestion_page(
         "goal": "; ".join(f"{o.goal} {o.name}" for o in outcomes if o.is_objective),
         "date": date.today().isoformat(),
         "version": f"botorch_transfer {version('botorch_transfer')}",
-        **(settings or {}),
+        **{name: value for name, value in (settings or {}).items() if value not in (None, [])},
     }
     told = {
         "columns": columns,
@@ -142,7 +142,7 @@ def suggestion_page(
         "best": None if best is None else int(np.flatnonzero(known.any(axis=1))[best]),
         "outcomes": shown,
         "runs": table,
-        "settings": {name: _text(v) for name, v in noted.items() if v not in (None, [])},
+        "settings": {name: _text(value) for name, value in noted.items()},
     }
     data = json.dumps(told, allow_nan=False, default=str)
     for sign in "<>&":  # so that no cell can close the script element

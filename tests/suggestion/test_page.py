@@ -77,8 +77,10 @@ def test_there_is_a_report_on_every_model(name):
     runs = space.decode(X).assign(loss=[0.3, 0.1, 0.2])
     model = kind(X, -torch.tensor(runs[["loss"]].to_numpy()), prior)
     assert isinstance(model, TransferModel)
-    found = told(suggestion_page(suggestion(space, space.decode(X[:1]), model, -1.0, runs), runs))
+    shown, settings = suggestion(space, space.decode(X[:1]), model, -1.0, runs), {"log": []}
+    found = told(suggestion_page(shown, runs, settings=settings | {"model": None}))
     (outcome,) = found["outcomes"]
+    assert "log" not in found["settings"]
     assert outcome["best"] == [0.3, 0.1, 0.1]
     assert len(outcome["slices"]) == 1
     assert name in found["settings"]["model"]
@@ -247,6 +249,17 @@ def test_the_best_line_is_of_complete_runs():
     (outcome,) = told(suggestion_page(found._replace(tables=stopped), runs))["outcomes"]
     assert outcome["best"] == [None, 0.3, 0.2]
     assert outcome["predicted"] == [True, False, False]
+
+
+def test_outcomes_at_a_limit_are_named():
+    space = SearchSpace([FloatParameter("C", 0.0, 1.0)])
+    runs = space.sample(6, seed=0).assign(loss=[0.1, 0.2, 0.3, 0.15, 0.25, 9.0])
+    for robust in (True, False):
+        tables = read_study(space, None, runs, robust=robust)
+        with brief_search():
+            (outcome,) = told(suggestion_page(suggest_rows(tables), runs))["outcomes"]
+        assert outcome["is_limited"] == robust
+        assert (outcome["values"][-1] < 9) == robust
 
 
 def test_cells_have_six_digits_as_in_the_table_of_runs():
