@@ -273,7 +273,7 @@ def test_appending_keeps_every_cell(folder):
     [
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
-        ([*COMMAND, *LOSS, "--step", "C"], "which is also a parameter"),
+        ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--cost", "price"], "cost names 'price', which is no column of cand"),
         (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is named twice"),
         (

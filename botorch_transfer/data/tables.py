@@ -428,21 +428,22 @@ def _without_copies(
     names = [outcome.name for outcome in outcomes if outcome.name in history]
     columns = [*(name for name in space.columns if name in history), *names]
     cells = {n: c if is_numeric_dtype(c) else c.map(str) for n, c in history[columns].items()}
-    tasks, hashes = history[task].map(str), hash_pandas_object(DataFrame(cells), index=False)
-    runs = DataFrame({"task": tasks, "run": hashes})[history[names].notna().any(axis=1)]
+    tasks = history[task].map(str).to_numpy()
+    hashes = hash_pandas_object(DataFrame(cells), index=False).to_numpy()
+    runs = DataFrame({"task": tasks, "run": hashes})[history[names].notna().any(axis=1).to_numpy()]
     runs["size"] = runs.groupby("task")["run"].transform("size")
     runs = runs.sort_values(["size", "task"], ascending=[False, True])
     runs["first"] = runs.groupby("run")["task"].transform("first")
-    shared: Any = runs.value_counts(["task", "first", "size"])
-    for (name, other, size), count in shared.items():
-        if name != other and count >= MOST * size:
-            is_copy = tasks == name
-            levels = history.loc[is_copy, names].nunique().max()
+    kept = np.ones(len(history), dtype=np.bool_)
+    repeated: Any = runs[runs["task"] != runs["first"]].groupby(["task", "first", "size"])
+    for (name, other, size), same in repeated:
+        if len(same) >= MOST * size:
+            levels = history.iloc[same.index][names].nunique().max()
             if levels >= max(ENOUGH_SAME, min(ENOUGH_LEVELS, size)):
                 text = "Task %r of the history has the same runs as task %r: it is left out"
                 logger.warning(text, name, other)
-                history, tasks = history[~is_copy], tasks[~is_copy]
-    return history
+                kept &= tasks != name
+    return history[kept]
 
 
 def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:

@@ -83,21 +83,18 @@ def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
         if model not in named:
             raise ValueError(f"There is no model {model!r}: choose one of {', '.join(named)}.")
         return named[model]
-    if isinstance(model, type):
-        # Only own classes take sources as third argument: in BoTorch, it may be a column of tasks.
-        is_foreign = model.__module__.startswith("botorch.") and takes_sources(model)
-        is_model = issubclass(model, Model) and not is_foreign
-    else:
-        is_model = callable(model) and not isinstance(model, Model)
+    is_class = isinstance(model, type)
+    is_model = not isinstance(model, Model) and (not is_class or issubclass(model, Model))  # type: ignore[arg-type]
     try:
-        options = {"train_Yvar": None} if is_model and takes_sources(model) else {}
-        signature(model).bind(None, None, None, **options)
+        if takes_sources(model):
+            # The third argument of some of BoTorch's classes is a column of tasks.
+            is_model &= not (is_class and model.__module__.startswith("botorch."))
+            signature(model).bind(None, None, None, train_Yvar=None)
     except (TypeError, ValueError):
         is_model = False
     if not is_model:
-        raise TypeError(
-            NO_MODEL.format(getattr(model, "__name__", f"of the type {type(model).__name__}"))
-        )
+        given = getattr(model, "__name__", f"of the type {type(model).__name__}")
+        raise TypeError(NO_MODEL.format(given))
     return model
 
 

@@ -316,6 +316,10 @@ def test_tasks_with_some_equal_runs_or_few_outcomes_stay(caplog):
     grades = old.assign(loss=old["loss"].round(0).clip(0, 3), **dict.fromkeys(["lr"], 0.1))
     for each in (pd.concat([old, part]), pd.concat([grades, grades.assign(task="x")])):
         assert "x" in read_study(SPACE, each).sources["loss"]
+    zeros = _old(60)
+    zeros["loss"] = zeros["loss"].where(zeros["loss"] > 17.35, 0.0)  # of 60 runs, 54 are zero
+    other = zeros[zeros["task"] == "task 2"].assign(task="y", loss=lambda t: 2 * t["loss"])
+    assert "y" in read_study(SPACE, pd.concat([zeros, other])).sources["loss"]
     assert "same runs" not in caplog.text
 
 

@@ -166,7 +166,7 @@ def test_fixed_values_may_have_a_unit():
     ],
 )
 def test_bad_fixed_values_are_one_sentence(fixed, message):
-    with pytest.raises(InputDataError, match=message):
+    with pytest.raises((InputDataError, ValueError), match=message):
         suggest(SPACE, HISTORY, fixed=fixed)
 
 
