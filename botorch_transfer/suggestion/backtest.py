@@ -201,6 +201,8 @@ def backtest(
         'sorted'
     """
     check_arguments(given := locals() | {"robust": False})
+    if space is None:
+        raise TypeError("space is None: give a SearchSpace, as guess_space(history) returns.")
     models = [models] if isinstance(models, str) else models
     usual: Sequence[Any] = [named_model(None), SORTED] if models is None else models
     names = list(dict.fromkeys([*(getattr(m, "__name__", m) for m in usual), PLAIN]))

@@ -29,7 +29,7 @@ from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.runs import Runs
 from botorch_transfer.data.units import Range
 from botorch_transfer.feasibility import FeasibilityModel, FeasibleAcquisition
-from botorch_transfer.model import TransferModel, predicted_moments
+from botorch_transfer.model import predicted_moments
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
@@ -603,14 +603,13 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
         standard deviations. The z-scores of a task with a small weight are minus infinity. Both
         results are empty for models without a posterior of each source task.
     """
-    informed = model.member_on_sources if isinstance(model, TransferModel) else None
+    informed: Any = getattr(model, "member_on_sources", None)
     if informed is None:
         return (), X.new_empty(0, len(X))
-    prior: Any = informed.prior
-    mean, variance = prior.moments(X)
+    mean, variance = informed.prior.moments(X)
     sure = mean / variance.clamp_min(1e-12).sqrt()
     sure[informed.weights < 0.1 * informed.weights.max()] = -math.inf
-    return prior.task_names, sure
+    return informed.prior.task_names, sure
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:

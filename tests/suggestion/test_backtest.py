@@ -163,6 +163,7 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
         ({"history": history(1)}, InputDataError, "a backtest needs two or more"),
         ({"history": history(2, 3)}, InputDataError, "No task has 4 different rows"),
         ({"history": history().assign(loss=1.0)}, InputDataError, "and outcomes that differ"),
+        ({"space": None, "history": history()}, TypeError, "space is None: give a SearchSpace, as"),
         ({"history": history(), "resume": 5}, TypeError, "resume is 5: give a path"),
         ({"history": history(), "resume": "nowhere/x.csv"}, InputDataError, "name another file"),
         ({"history": history(), "models": [dict]}, ValueError, "There is no model 'dict'"),
@@ -171,7 +172,7 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
 )
 def test_what_is_refused(options, error, message):
     with pytest.raises(error, match=message):
-        backtest(SPACE, goal="min", progress=False, **options)
+        backtest(**{"space": SPACE, "goal": "min", "progress": False, **options})
 
 
 def test_another_table_is_not_taken_for_finished_runs(tmp_path):
