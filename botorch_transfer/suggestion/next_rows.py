@@ -444,7 +444,7 @@ def suggest_rows(
     with _fitted(tables.ranked(), model, seed) as (make, tables, models):
         main = tables.outcomes[0].name
         failures = learn_failures(tables.runs, tables.sources[main], tables.old_failed)
-        X = _search(tables, make, models, failures, n, seed, same_in_batch)
+        X = _search(tables, make, models, failures, n, int(seed), same_in_batch)
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         suggestion = Suggestion(rows, models, X, tables, failures)
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
