@@ -25,6 +25,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from benchmarks.markdown import markdown_table
+from benchmarks.old_runs import without_data_set
 from benchmarks.optuna_study import ask, finished_trial
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.prior import WIDTH_90, Curve
@@ -46,16 +47,6 @@ TASKS = (
 SHARES = (0.1, 0.25, 0.5)
 #: Number of partial curves that are predicted together; number of complete runs of the new task.
 GROUP, OWN = 4, 5
-
-
-def family(task: str) -> str:
-    """Returns the data set of a task."""
-    return task.split("_")[0]
-
-
-def others(frame: pd.DataFrame, task: str) -> pd.DataFrame:
-    """Selects the curves of tasks from other data sets."""
-    return frame[frame["task"].map(family) != family(task)]
 
 
 def power_law(steps: NDArray[Any], values: NDArray[Any], full: float) -> float:
@@ -87,7 +78,7 @@ def ends(space: str) -> pd.DataFrame:
     frame, rows = load_learning_curves(space), []
     for task, mine in frame.groupby("task"):
         options: Any = {"outcome": "log_loss", "step": "step", "goal": "min", "run": "run"}
-        prior = CurvePrior.fit(others(frame, str(task)), **options)
+        prior = CurvePrior.fit(without_data_set(frame, str(task)), **options)
         curves = [c for c in prior.read(mine) if not c.diverged]
         spread, complete = np.std([c.values[-1] for c in curves]), curves[:OWN]
         alone = CurvePrior.of_curves(complete)
@@ -157,7 +148,7 @@ def old_studies(
     Returns:
         One study per task.
     """
-    frame, rng = others(load_learning_curves(space), task), np.random.default_rng(seed)
+    frame, rng = without_data_set(load_learning_curves(space), task), np.random.default_rng(seed)
     names = rng.choice(frame["task"].unique(), count, replace=False)
     frame = frame[frame["task"].isin(names) & (frame["run"] < runs)]
     owned = [(str(name), rows) for (name, _), rows in frame.groupby(["task", "run"])]

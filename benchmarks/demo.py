@@ -21,6 +21,7 @@ from torch import Tensor
 
 from benchmarks.history_spaces import SPACES, evaluate
 from benchmarks.history_tasks import TASKS as ALL_TASKS
+from benchmarks.old_runs import data_set, without_data_set
 from benchmarks.studies import LiveProblem, Study, run_study
 from benchmarks.studies.methods import METHODS, Method
 from benchmarks.studies.metrics import failures, regrets
@@ -97,8 +98,7 @@ def demo_methods(space: str) -> dict[str, Method]:
 def problems(space: str, tasks: Sequence[str] = TASKS) -> list[LiveProblem]:
     """Makes a problem for each target task, with the shipped runs on other data sets as history.
 
-    The history has no task of the target's data set, because both tasks would share samples: digits
-    3 against 9 contains images of digits 3 against 8.
+    The history has no task of the target's data set, because both tasks would share samples.
 
     Args:
         space: The search space of the tuning history.
@@ -114,17 +114,11 @@ def problems(space: str, tasks: Sequence[str] = TASKS) -> list[LiveProblem]:
             name=task,
             function=Score(space, task),
             dim=own.dim,
-            history={
-                name: data for name, data in runs.items() if _data_set(name) != _data_set(task)
-            },
+            history={n: data for n, data in runs.items() if data_set(n) != data_set(task)},
             best_known=float(runs[task].Y.max()),
         )
         for task in tasks
     ]
-
-
-def _data_set(task: str) -> str:
-    return task.split("_")[0]
 
 
 def write_page(space: str, task: str, out: Path) -> None:
@@ -136,7 +130,7 @@ def write_page(space: str, task: str, out: Path) -> None:
         out: The path of the page.
     """
     frame = load_tuning_history(space)
-    old = frame[frame["task"].map(_data_set) != _data_set(task)].groupby("task").head(20)
+    old = without_data_set(frame, task).groupby("task").head(20)
     runs = frame[frame["task"] == task].head(6).drop(columns="task")
     tables = read_study(tuning_search_space(space), old, runs, "log_loss", "min")
     out.write_text(suggestion_page(suggest_rows(tables), runs), encoding="utf-8")

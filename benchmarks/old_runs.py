@@ -12,13 +12,25 @@ from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 METRIC = "log_loss"
 
 
+def data_set(task: str) -> str:
+    """Returns the data set of a task."""
+    return task.split("_")[0]
+
+
+def without_data_set(frame: pd.DataFrame, task: str) -> pd.DataFrame:
+    """Selects the runs on other data sets than the data set of `task`.
+
+    Tasks of one data set share samples: digits 3 against 9 contains images of digits 3 against 8.
+    """
+    return frame[frame["task"].map(data_set) != data_set(task)]
+
+
 def draw_old_runs(
     space: str, target: str, seed: int, num_tasks: int, num_runs: int
 ) -> pd.DataFrame:
     """Draws old tasks, and draws runs of each task.
 
-    Tasks of the target's data set are left out, because both tasks would share samples: digits 3
-    against 9 contains images of digits 3 against 8.
+    Tasks of the target's data set are left out.
 
     Args:
         space: The search space of the tuning history.
@@ -34,8 +46,7 @@ def draw_old_runs(
         >>> draw_old_runs("svm", "digits_3_vs_8", 0, num_tasks=2, num_runs=30).shape
         (60, 4)
     """
-    frame = load_tuning_history(space).dropna(subset=METRIC)
-    frame = frame[frame["task"].str.split("_").str[0] != target.split("_")[0]]
+    frame = without_data_set(load_tuning_history(space).dropna(subset=METRIC), target)
     names = pd.Series(sorted(frame["task"].unique())).sample(num_tasks, random_state=seed)
     chosen = frame[frame["task"].isin(list(names))]
     shuffled = chosen.sample(frac=1.0, random_state=seed)

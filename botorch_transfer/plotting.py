@@ -64,8 +64,7 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     weights = Series(weighted.weights.tolist(), weighted.prior.task_names)
     shown = weights.sort_values().tail(max_tasks)
     ax = _axes(ax, figsize=(5, 1 + 0.25 * len(shown)))
-    ax.barh(range(len(shown)), shown, color=BLUE)
-    ax.set_yticks(range(len(shown)), shown.index)
+    ax.barh(shown.index, shown, color=BLUE)
     ax.set_xlabel("weight of the source task")
     return ax
 
@@ -158,14 +157,13 @@ def plot_slice(
         shown = torch.cat([shown, (sign * Y).cpu()])
         at = np.interp(((X - lower) / (upper - lower))[:, 0].cpu(), line.values[:, 0], line.x)
         ax.plot(at, (sign * Y).cpu(), "o", color=BLACK, markersize=4, label="target data")
-    room = 0.25 * float(shown.max() - shown.min()) or 1.0
-    ax.set_ylim(float(shown.min()) - room, float(shown.max()) + room)
+    least, most = float(shown.min()), float(shown.max())
+    room = 0.25 * (most - least) or 1.0
     if line.ticks is not None:
         ax.set_xticks(line.x, line.ticks)
     elif line.log:
         ax.set_xscale("log")
-    ax.set_xlabel(line.name)
-    ax.set_ylabel(outcome_name)
+    ax.set(xlabel=line.name, ylabel=outcome_name, ylim=(least - room, most + room))
     ax.legend(framealpha=0.7, edgecolor="none")
     return ax
 
@@ -272,9 +270,8 @@ def plot_calibration(model: TransferModel, ax: Axes | None = None) -> Axes:
         ax.errorbar(outcomes, predictions, bars, fmt=marker, color=color)
     ends = [float(Y.min()), float(Y.max())]
     ax.plot(ends, ends, color=BLACK, linestyle=":", linewidth=1)
-    ax.set_xlabel("outcome")
-    ax.set_ylabel("prediction without it")
-    ax.set_title(f"{int(hit.sum())} of {len(Y)} within 95 %")
+    title = f"{int(hit.sum())} of {len(Y)} within 95 %"
+    ax.set(xlabel="outcome", ylabel="prediction without it", title=title)
     return ax
 
 
@@ -324,8 +321,7 @@ def plot_curves(
         half = WIDTH_90 * row["predicted_std"]
         if half > 0:
             ax.errorbar(x, row["predicted_mean"], half, fmt="o", color=VERMILLION, capsize=3)
-    ax.set_xlabel(prior.config["step"])
-    ax.set_ylabel(prior.config["outcome"])
+    ax.set(xlabel=prior.config["step"], ylabel=prior.config["outcome"])
     return ax
 
 

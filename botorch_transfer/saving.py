@@ -39,7 +39,7 @@ from botorch_transfer.input_transforms import describe_transform, restore_transf
 from botorch_transfer.memo import content_key
 from botorch_transfer.progress import overridden
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 _HEADER = "botorch_transfer"
 
 #: Keys of JSON objects that represent an object, a tensor, a hyperprior, or an input transform.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -128,8 +127,3 @@ class Browser:
                 url = about["request"]["url"]
                 found += [] if url.startswith(("file:", "data:", "blob:")) else [url]
         return found
-
-    def picture(self, path: Path) -> None:
-        """Saves a picture of the whole page."""
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))

@@ -2,8 +2,10 @@
 
 from typing import Any, TypeVar
 
+import torch
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
 
 Model = TypeVar("Model", bound=Any)
 
@@ -23,3 +25,12 @@ def fit_model(model: Model, max_iter: int | None = None, **options: Any) -> Mode
         options["optimizer_kwargs"] = {"options": {"maxiter": max_iter}}
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
     return model
+
+
+def log_posterior(model: Any) -> Tensor:
+    """Evaluates the objective of a fit, per point; the model is in evaluation mode afterwards."""
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    with torch.no_grad():
+        value = mll(model(*model.train_inputs), model.train_targets)
+    model.eval()
+    return value

@@ -50,7 +50,7 @@ def learn(kind: Any) -> Hyperprior:
 
 
 def pretrain(preset: PretrainedPrior) -> PretrainedPrior:
-    return preset.fit(raw(), steps=3, input_transform=transform())
+    return preset.fit(raw(), steps=3, hold_out=0.3, input_transform=transform())
 
 
 BUILDERS: dict[str, Callable[[], TransferPrior]] = {
@@ -64,6 +64,8 @@ BUILDERS: dict[str, Callable[[], TransferPrior]] = {
     "population": lambda: SourcePopulation.fit(raw(), input_transform=transform()),
     "hyperbo": lambda: pretrain(PretrainedPrior.hyperbo(2, hidden=(4,))),
     "ablr": lambda: pretrain(PretrainedPrior.ablr(2, hidden=(4,))),
+    "fsbo": lambda: pretrain(PretrainedPrior.fsbo(2, hidden=(4,), kernel="matern32")),
+    "stationary": lambda: pretrain(PretrainedPrior.stationary(2, kernel="rbf", mean="zero")),
     "mphd": lambda: learn("mphd"),
     "universal": lambda: learn("universal"),
 }
@@ -94,6 +96,8 @@ def assert_same(ours: TransferPrior, theirs: TransferPrior) -> None:
         assert left.dtype is right.dtype
         assert torch.equal(left.nan_to_num(7.0), right.nan_to_num(7.0))
     assert repr(ours) == repr(theirs)
+    if isinstance(ours, PretrainedPrior):
+        assert ours.learning_curve == theirs.learning_curve
     for left, right in zip(answers(ours), answers(theirs), strict=True):
         assert torch.equal(left, right)
 

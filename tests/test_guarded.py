@@ -61,6 +61,8 @@ def test_posterior_by_the_formula(transfer_model):
     model.transfer_weight.data.fill_(0.3)
     transfer, plain = model.transfer.posterior(TEST_X), model.plain.posterior(TEST_X)
     posterior = model.posterior(TEST_X)
+    assert isinstance(model.transfer, transfer_model)
+    assert (model.prior is None) == issubclass(transfer_model, JointTransferGP)
     mean = 0.3 * transfer.mean + 0.7 * plain.mean
     torch.testing.assert_close(posterior.mean, mean)
     apart = transfer.mean - plain.mean
@@ -68,22 +70,12 @@ def test_posterior_by_the_formula(transfer_model):
     covariance = covariance + 0.7 * plain.distribution.covariance_matrix
     covariance = covariance + 0.21 * apart @ apart.mT
     torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
-
-
-@pytest.mark.parametrize("transfer_model", TRANSFER_MODELS)
-def test_works_with_every_transfer_model(transfer_model):
-    build = partial(GuardedTransferGP, prior=FAMILY.sources(), transfer_model=transfer_model)
-    for n in (0, 5):
-        model = fit(build(*FAMILY.target(n)))
-        assert isinstance(model.transfer, transfer_model)
-        assert (model.prior is None) == issubclass(transfer_model, JointTransferGP)
-        posterior = model.posterior(TEST_X)
-        assert posterior.mean.isfinite().all()
-        assert (posterior.variance > 0).all()
-    assert model.loo_posterior().mean.shape == (5, 1, 1)
+    assert model.loo_posterior().mean.shape == (4, 1, 1)
     X = FAMILY.inputs(2, seed=3)
     near = model.condition_on_observations(X, FAMILY.value(X)).posterior(X)
     assert (near.variance < model.posterior(X).variance).all()
+    nothing = GuardedTransferGP(X[:0], Y[:0], FAMILY.sources(), transfer_model=transfer_model)
+    assert fit(nothing).posterior(TEST_X).mean.isfinite().all()
 
 
 def test_is_the_transfer_model_without_points():

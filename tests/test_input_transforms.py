@@ -83,19 +83,6 @@ def test_transforms_with_parameters_to_fit_are_refused() -> None:
         frozen_input_transform(warp())
 
 
-def test_models_inherit_the_priors() -> None:
-    inherited = normalize()
-    ours = resolve_input_transform(inherited, None)
-    assert ours is not inherited
-    assert torch.equal(ours(X), inherited(X))
-
-
-def test_own_transform_where_the_prior_has_none() -> None:
-    ours = resolve_input_transform(None, normalize().train())
-    assert torch.equal(ours(X), normalize()(X))
-    assert not ours.training
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_transform_is_accepted(dtype: torch.dtype) -> None:
     given = normalize(BOUNDS.to(dtype))

@@ -58,9 +58,6 @@ def test_bars_are_the_weights_largest_on_top():
     ax = plot_weights(_model())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["low", "high"]
     assert [bar.get_width() for bar in ax.patches] == pytest.approx([0.2, 0.7])
-
-
-def test_shows_the_largest_only():
     _, ax = plt.subplots()
     assert plot_weights(_model(), ax=ax, max_tasks=1) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == ["high"]
@@ -307,12 +304,7 @@ def test_curves_are_drawn_with_the_predicted_end() -> None:
     assert [len(line.get_xdata()) for line in ax.lines[:4]] == [10, 10, 10, 2]
     assert ax.containers[0].lines[0].get_xdata().item() == 10
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "loss")
-
-
-def test_complete_runs_are_drawn_without_old_ones_and_without_bars() -> None:
-    rows = [("old", end + 1 / k, k) for end in (0.1, 0.5, 0.9) for k in range(1, 11)]
-    old = pd.DataFrame(rows, columns=["task", "loss", "epoch"])
-    prior = CurvePrior.fit(old, "loss", "epoch", "min")
+    # Complete runs have no bars.
     ax = plot_curves(prior, old.drop(columns="task").head(10))
     assert len(ax.lines) == 1
     assert not ax.containers

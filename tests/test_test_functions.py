@@ -173,13 +173,26 @@ def test_the_search_for_the_optimum_begins_where_it_is_low():
 # ------------------------------------------------------------------------------------- the families
 
 
-def test_alpine_formula():
-    x = -3.0
-    expected = x * math.sin(x + math.pi + 0.7) + 0.1 * x
-    value = AlpineFamily(s=0.7)(torch.tensor([[x]], dtype=torch.double))
+@pytest.mark.parametrize(
+    ("task", "x", "expected"),
+    [
+        (AlpineFamily(s=0.7), [-3.0], -3.0 * math.sin(-3.0 + math.pi + 0.7) - 0.3),
+        (AlpineFamily(c=-0.5), [-3.0], -3.0 * math.sin(-3.0 + math.pi) + 1.5),
+        (
+            BraninFamily(a=0.7, b=0.12, c=1.3, r=5.5, s=9.0, t=0.04),
+            [2.0, 3.0],
+            0.7 * (3.0 - 0.12 * 4 + 1.3 * 2 - 5.5) ** 2 + 9 * 0.96 * math.cos(2.0) + 9,
+        ),
+        (
+            ForresterFamily(a=2.0, b=-3.0, c=1.5),
+            [0.3],
+            2 * (6 * 0.3 - 2) ** 2 * math.sin(12 * 0.3 - 4) - 3 * (0.3 - 0.5) - 1.5,
+        ),
+    ],
+)
+def test_formulas(task, x, expected):
+    value = task(torch.tensor([x], dtype=torch.double))
     assert value.item() == pytest.approx(expected, rel=1e-12)
-    sloped = AlpineFamily(c=-0.5)(torch.tensor([[x]], dtype=torch.double))
-    assert sloped.item() == pytest.approx(x * math.sin(x + math.pi) - 0.5 * x, rel=1e-12)
 
 
 def test_alpine_samples_are_the_five_sources_in_random_order():
@@ -209,21 +222,6 @@ def test_branin_defaults_are_the_original_function():
     X = original.bounds[0] + 15 * torch.rand(50, 2, dtype=torch.double)
     torch.testing.assert_close(task(X), original(X), rtol=1e-6, atol=1e-6)
     assert task.optimal_value == pytest.approx(original.optimal_value, abs=1e-5)
-
-
-def test_branin_formula():
-    task = BraninFamily(a=0.7, b=0.12, c=1.3, r=5.5, s=9.0, t=0.04)
-    x1, x2 = 2.0, 3.0
-    expected = 0.7 * (x2 - 0.12 * 4 + 1.3 * 2 - 5.5) ** 2 + 9 * 0.96 * math.cos(2.0) + 9
-    value = task(torch.tensor([x1, x2], dtype=torch.double))
-    assert value.item() == pytest.approx(expected, rel=1e-12)
-
-
-def test_forrester_formula():
-    x = 0.3
-    expected = 2 * (6 * x - 2) ** 2 * math.sin(12 * x - 4) - 3 * (x - 0.5) - 1.5
-    value = ForresterFamily(a=2.0, b=-3.0, c=1.5)(torch.tensor([[x]], dtype=torch.double))
-    assert value.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_forrester_the_original_has_its_known_optimum_and_inflection():

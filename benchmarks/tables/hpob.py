@@ -14,7 +14,7 @@ Black-Box HPO Based on OpenML. NeurIPS Datasets and Benchmarks 2021.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,12 @@ from botorch_transfer import FloatParameter, SearchSpace
 SPLITS = ("train", "validation", "test")
 
 
-def read_hpob(folder: Path, space: str, splits: Sequence[str] = SPLITS) -> Table:
+def read_hpob(folder: Path, space: str) -> Table:
     """Reads one search space of HPO-B.
 
     Args:
         folder: The folder with the benchmark's files.
         space: The search space's identifier, as `"5971"`.
-        splits: Which of the files to read: `"train"`, `"validation"`, `"test"`.
 
     Returns:
         The table, a task a dataset. The column `split` of its frame says which file a row is from:
@@ -45,7 +44,7 @@ def read_hpob(folder: Path, space: str, splits: Sequence[str] = SPLITS) -> Table
             inputs and outcomes disagree in number or dimension.
     """
     parts: dict[str, pd.DataFrame] = {}
-    for split in splits:
+    for split in SPLITS:
         for dataset, evaluations in _read_split(folder, split).get(space, {}).items():
             if dataset in parts:
                 raise ValueError(f"The dataset {dataset!r} of {space!r} is in two of the files.")

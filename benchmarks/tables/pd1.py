@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from benchmarks.tables.table import Failed, Table, make_table
+from benchmarks.tables.table import Table, make_table
 from botorch_transfer import FloatParameter, SearchSpace
 
 logger = logging.getLogger(__name__)
@@ -34,47 +34,38 @@ PD1_SPACE = SearchSpace(
     ]
 )
 
+METRIC = "best_valid/error_rate"  # a small one is good
 TINY = 1e-10  # a perfect error rate has a logarithm, too
 ROWS_AT_A_TIME = 2_000  # learning curves fill the memory otherwise
 
 _NAME = re.compile(r"pd1_(matched|unmatched)_phase(\d)_results\.jsonl(\.gz)?")
 
 
-def read_pd1(
-    folder: Path,
-    kind: Literal["matched", "unmatched", "all"] = "matched",
-    metric: str = "best_valid/error_rate",
-    failed: Failed = "drop",
-) -> Table:
-    """Reads PD1.
+def read_pd1(folder: Path, kind: Literal["matched", "unmatched", "all"] = "matched") -> Table:
+    """Reads PD1. The negative logarithm of the outcome is maximized, as in the paper.
 
     Args:
         folder: The folder with its files; those of both phases are put together.
         kind: Which configurations: the same on every task, others on each, or all.
-        metric: The outcome, a small one is good; its negative logarithm is maximized, as in the
-            paper.
-        failed: Whether diverged runs are dropped, as in the paper, or get the worst outcome of
-            their task.
 
     Returns:
-        The table. Runs outside of the published ranges are left out; a log line counts them. The
-        columns `matched` and `phase` of its frame say which file a row is from.
+        The table. Diverged runs are dropped, as in the paper. Runs outside of the published ranges
+        are left out; a log line counts them. The columns `matched` and `phase` of its frame say
+        which file a row is from.
 
     Raises:
         FileNotFoundError: If the folder has none of the files asked for.
         ValueError: If an entry is missing in a file.
     """
-    frame = pd.concat(_read_files(folder, kind, metric), ignore_index=True)
+    frame = pd.concat(_read_files(folder, kind), ignore_index=True)
     frame = frame[_inside(frame)]
-    finished = (frame["status"] != "diverged") & (frame[metric] >= 0)
-    frame = frame.assign(outcome=-np.log(frame[metric].where(finished) + TINY))
-    return make_table(
-        f"PD1 {kind}", frame, PD1_SPACE, "outcome", "max", task="study_group", failed=failed
-    )
+    finished = (frame["status"] != "diverged") & (frame[METRIC] >= 0)
+    frame = frame.assign(outcome=-np.log(frame[METRIC].where(finished) + TINY))
+    return make_table(f"PD1 {kind}", frame, PD1_SPACE, "outcome", "max", task="study_group")
 
 
-def _read_files(folder: Path, kind: str, metric: str) -> Iterator[pd.DataFrame]:
-    columns = ["study_group", "status", *PD1_SPACE.columns, metric]
+def _read_files(folder: Path, kind: str) -> Iterator[pd.DataFrame]:
+    columns = ["study_group", "status", *PD1_SPACE.columns, METRIC]
     names = {path: _NAME.fullmatch(path.name) for path in sorted(folder.glob("pd1_*"))}
     chosen = {path: name for path, name in names.items() if name and kind in ("all", name[1])}
     if not chosen:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.tables.table import Failed, Goal, Table, make_table
+from benchmarks.tables.table import Goal, Table, make_table
 from botorch_transfer import SearchSpace
 
 #: The column that a reader adds to the frame: outcomes as they are modelled, but for the sign.
@@ -32,14 +32,12 @@ class Treatment:
             gets the smaller. Regret stays that to the best of the whole table.
         worst: An outcome that counts for all that are worse, and for those that are no number.
         log: Whether outcomes are replaced by their logarithms.
-        failed: Whether failed runs are dropped, or get the worst outcome of their task.
         missing: The value of every parameter that a task doesn't record.
     """
 
     fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     worst: float | None = None
     log: bool = False
-    failed: Failed = "drop"
     missing: float | None = None
 
 
@@ -88,7 +86,7 @@ def read_shared(name: str, folder: Path, treatment: Treatment | None = None) -> 
     best = _best(frame, goal) if treatment.fixed else {}
     frame, space = _fix(frame, space, treatment.fixed)
     missing = None if treatment.missing is None else dict.fromkeys(space.columns, treatment.missing)
-    table = make_table(name, frame, space, OUTCOME, goal, failed=treatment.failed, missing=missing)
+    table = make_table(name, frame, space, OUTCOME, goal, missing=missing)
     return replace(table, best=best)
 
 

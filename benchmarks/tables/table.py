@@ -14,7 +14,6 @@ from benchmarks.studies.problems import TableProblem
 from botorch_transfer import SearchSpace, from_dataframe
 
 Goal = Literal["max", "min"]
-Failed = Literal["drop", "worst"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +65,7 @@ class Table:
         """The same table without the tasks that have fewer evaluations than asked for."""
         return self.select(name for name, (_, Y) in self.tasks.items() if len(Y) >= num_points)
 
-    def problem(
-        self, target: str, num_sources: int | None = None, sources: Iterable[str] | None = None
-    ) -> TableProblem:
+    def problem(self, target: str, num_sources: int | None = None) -> TableProblem:
         """Makes a problem: one task is optimized over its rows, others are the history.
 
         A point that was evaluated several times counts with its first value in the target.
@@ -77,17 +74,14 @@ class Table:
             target: The task to optimize.
             num_sources: How many other tasks to keep, drawn at random; the draw follows from the
                 names of the table and the target. All by default.
-            sources: Which tasks the history may have; all but the target by default.
 
         Returns:
             The problem, called after the table and the target.
 
         Raises:
-            ValueError: If there is no task of a name, or the target is among the sources.
+            ValueError: If there is no task of this name.
         """
-        others = [name for name in self.tasks if name != target] if sources is None else [*sources]
-        if target in others:
-            raise ValueError(f"The target {target!r} can't be its own source.")
+        others = [name for name in self.tasks if name != target]
         name = f"{self.name}: {target}"
         if num_sources is not None:
             others = _drawn(others, num_sources, seed=zlib.crc32(name.encode()))
@@ -105,7 +99,6 @@ def make_table(
     outcome: str,
     goal: Goal,
     task: str = "task",
-    failed: Failed = "drop",
     missing: Mapping[str, Any] | None = None,
 ) -> Table:
     """Encodes a frame with one row an evaluation; all readers end here.
@@ -114,20 +107,18 @@ def make_table(
         name: The table's name.
         frame: The rows.
         space: What the parameters are.
-        outcome: The column of outcomes; NaN and infinite ones are failures.
+        outcome: The column of outcomes; NaN and infinite ones are failures, which are dropped.
         goal: Whether large or small outcomes are good.
         task: The column of tasks.
-        failed: Whether failures are dropped, or get the worst outcome of their task.
         missing: The values of parameters that a task doesn't record.
 
     Returns:
         The table; tasks without any finite outcome are left out.
     """
-    options = {"goal": goal, "failed": failed, "missing": missing, "robust": None}
+    options = {"goal": goal, "missing": missing, "robust": None}
     data = from_dataframe(frame, space, outcome, task, **options)
     kept = frame[task].astype(str).isin(list(data))
-    if failed == "drop":
-        kept &= np.isfinite(pd.to_numeric(frame[outcome], errors="coerce"))
+    kept &= np.isfinite(pd.to_numeric(frame[outcome], errors="coerce"))
     tasks = {task_name: (dataset.X, dataset.Y) for task_name, dataset in data.items()}
     return Table(name, space, tasks, frame[kept], task)
 

@@ -13,8 +13,7 @@ from botorch_transfer.data import as_datasets
 from botorch_transfer.gp.objective import keep_freed_memory
 from botorch_transfer.gp.stationary import squared_distance, stationary_function
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
-from botorch_transfer.hyperbo.fit import GradientFit
-from botorch_transfer.hyperbo.objectives import SourceLoss
+from botorch_transfer.hyperbo.fit import GradientFit, SourceLoss
 from botorch_transfer.pretraining import PretrainingOptions
 
 SLOWDOWN = 3.0
@@ -63,8 +62,7 @@ def adam_steps(sizes: Sizes, tasks: Sequence[Task]) -> Callable[[int], object]:
     padded = PaddedTasks.from_datasets(as_datasets(tasks)).double()
     padded = padded.standardize(*outcome_scales(padded, "pooled"))
     prior = PretrainedPrior.hyperbo(sizes.dim).to(padded.X.device)
-    samples = options.batch_size, options.task_batch_size, options.seed
-    loss = SourceLoss.of(padded, "nll", 1.0, *samples)
+    loss = SourceLoss(padded, options)
     parts = prior.gp(torch.Size([]), fit=True)
     return lambda _: GradientFit(parts, loss, None, options).run()
 

@@ -142,7 +142,6 @@ def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
 def step_rows(
     sizes: Sizes,
     models: Mapping[str, Build],
-    given: Sequence[Task] | None = None,
     inputs: str = "",
     slowdown: float = STEP,
 ) -> list[Row]:
@@ -151,14 +150,13 @@ def step_rows(
     Args:
         sizes: The target's size, and how to optimize the acquisition.
         models: By name what builds a model.
-        given: The target's data in each repeat; by default others in each.
         inputs: What there is to say of the inputs.
         slowdown: How much slower a model may be.
 
     Returns:
         The rows; their details say where the time goes.
     """
-    data = targets(sizes) if given is None else given
+    data = targets(sizes)
     parts: dict[str, list[list[float]]] = defaultdict(list)
 
     def side(name: str, build: Build) -> Callable[[int], None]:

@@ -2,13 +2,12 @@
 
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, Hyperparameter
+from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, Hyperparameter, residual_kernel
 
 
 def twin_of_source_gp(X: Tensor, Y: Tensor) -> SingleTaskGP:
@@ -22,18 +21,6 @@ def twin_of_source_gp(X: Tensor, Y: Tensor) -> SingleTaskGP:
         The model at the hyperparameters' starting values.
     """
     spec, batch_shape = SOURCE_HYPERPARAMETERS, X.shape[:-2]
-    base = RBFKernel(
-        ard_num_dims=X.shape[-1],
-        batch_shape=batch_shape,
-        lengthscale_prior=spec.lengthscale.prior(),
-        lengthscale_constraint=spec.lengthscale.constraint(),
-    )
-    kernel = ScaleKernel(
-        base,
-        batch_shape=batch_shape,
-        outputscale_prior=spec.outputscale.prior(),
-        outputscale_constraint=spec.outputscale.constraint(),
-    )
     likelihood = GaussianLikelihood(
         noise_prior=spec.noise.prior(),
         noise_constraint=spec.noise.constraint(),
@@ -42,7 +29,7 @@ def twin_of_source_gp(X: Tensor, Y: Tensor) -> SingleTaskGP:
     return SingleTaskGP(
         X,
         Y,
-        covar_module=kernel,
+        covar_module=residual_kernel(X.shape[-1], batch_shape, spec),
         likelihood=likelihood,
         mean_module=ZeroMean(batch_shape=batch_shape),
         outcome_transform=None,

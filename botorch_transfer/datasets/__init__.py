@@ -70,10 +70,10 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
         >>> list(history.columns)
         ['space', 'task', 'C', 'gamma', 'log_loss', 'accuracy', 'fit_seconds']
     """
-    known = tuning_search_space(space) if space is not None else None
     history = pd.read_csv(str(files(__package__) / "tuning_history.csv.gz"))
-    if known is None:
+    if space is None:
         return history
+    known = tuning_search_space(space)
     history = history[history["space"] == space].reset_index(drop=True)
     return _with_whole_numbers(history[["space", "task", *known.columns, *OUTCOMES]], known)
 

@@ -26,7 +26,6 @@ from torch import Tensor
 from torch.nn import Identity, Module, Parameter, ParameterList
 from torch.nn.functional import linear
 
-from botorch_transfer.gp.likelihood import nll
 from botorch_transfer.gp.stationary import dense_covariance, evaluate, stationary_function
 
 logger = logging.getLogger(__name__)
@@ -179,28 +178,29 @@ class FeatureMean(Mean):
 
 
 @GenKernelFeatures.register(PolynomialKernel)
-class LinearFeatureMap(KernelFeatureMap):
-    """Exact features ``(√c, z)`` of the kernel ``c + zᵀz'``.
+def linear_features(kernel: PolynomialKernel, *, num_inputs: int, **_: Any) -> FeatureMap:
+    """Builds the exact features ``(√c, z)`` of the kernel ``c + zᵀz'``.
 
     Args:
         kernel: The kernel, with power one and without ``active_dims``.
         num_inputs: The kernel's number of inputs.
         **_: Ignored.
 
+    Returns:
+        The feature map.
+
     Raises:
         NotImplementedError: If the kernel's power is not one, or if the kernel has ``active_dims``.
     """
-
-    def __init__(self, kernel: PolynomialKernel, num_inputs: int, **_: Any) -> None:
-        if kernel.power != 1 or kernel.active_dims is not None:
-            raise NotImplementedError(
-                "A PolynomialKernel has exact features only if its power is 1 and it has no "
-                "active_dims."
-            )
-        eye = torch.eye(num_inputs + 1).to(kernel.offset)
-        bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
-        # BoTorch's map of a ScaleKernel calls the output transform, so it must not be None.
-        super().__init__(kernel, eye[:, 1:], bias.detach(), output_transform=Identity())
+    if kernel.power != 1 or kernel.active_dims is not None:
+        raise NotImplementedError(
+            "A PolynomialKernel has exact features only if its power is 1 and it has no "
+            "active_dims."
+        )
+    eye = torch.eye(num_inputs + 1).to(kernel.offset)
+    bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
+    # BoTorch's map of a ScaleKernel calls the output transform, so it must not be None.
+    return KernelFeatureMap(kernel, eye[:, 1:], bias.detach(), output_transform=Identity())
 
 
 @GenKernelFeatures.register(FeatureKernel)
@@ -266,24 +266,6 @@ class GPParts(Module):
         shared = isinstance(mean, FeatureMean) and mean.network is kernel.network
         of_mean = mean.of_features(z) if shared else mean(X)
         return of_mean, dense_covariance(kernel.base_kernel, z)
-
-    def nll(
-        self, X: Tensor, Y: Tensor, mask: Tensor | None = None, noise: Tensor | None = None
-    ) -> Tensor:
-        """Evaluates the negative log marginal likelihood of each task.
-
-        Args:
-            X: A ``... x n x d`` tensor of inputs.
-            Y: A ``... x n`` tensor of outcomes.
-            mask: A ``... x n`` boolean tensor, ``False`` for padding.
-            noise: Noise variances that expand to ``... x n``; the GP's own noise variance if
-                omitted.
-
-        Returns:
-            A ``...`` tensor with a value for each task, differentiable in the parameters.
-        """
-        mean, covariance = self(X)
-        return nll(mean, covariance, Y, mask, self.noise if noise is None else noise)
 
 
 def structure(module: Module) -> list[str]:

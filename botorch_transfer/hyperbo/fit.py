@@ -1,39 +1,60 @@
-"""Pre-training runs: options, optimization, early stopping, held-out tasks.
+"""Pre-training runs: options, the objectives NLL and EKL, optimization, held-out tasks.
+
+Pre-training assumes that all tasks are draws of one GP [Wang2024hyperbo]_. The NLL is the negative
+log marginal likelihood of the tasks. The EKL compares the GP with the empirical mean and covariance
+of tasks that were evaluated at the same inputs.
 
 Pre-training uses BoTorch's optimizers: Adam on sub-samples, or L-BFGS on all points. With held-out
 tasks, a run stops early if their loss no longer falls. An interrupted run cannot be resumed.
+
+.. [Wang2024hyperbo]
+    Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
+    Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import torch
 from botorch.exceptions.errors import InputDataError, ModelFittingError
 from botorch.optim.closures import NdarrayOptimizationClosure
 from botorch.optim.core import torch_minimize
 from botorch.optim.utils import get_parameters
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from botorch_transfer.gp.conditioned import groups_of_like_size
+from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, gaussian_loss, nll
 from botorch_transfer.gp.objective import (
     drop_gradients,
     gradient_closure,
     keep_freed_memory,
     minimize_batched,
 )
-from botorch_transfer.gp.tasks import PaddedTasks
+from botorch_transfer.gp.tasks import PaddedTasks, check_choice
 from botorch_transfer.hyperbo.features import GPParts
-from botorch_transfer.hyperbo.objectives import SourceLoss, TaskNLL
 from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
+
+#: The objective of pre-training.
+Objective = Literal["nll", "ekl", "nll+ekl"]
+
+Optimizer = Literal["adam", "lbfgs"]
+
+#: Number of random numbers that are drawn at once, for several steps. Single draws would be slow.
+RANDOM_NUMBERS = 2**17
 
 #: A run of Adam fails after this number of consecutive steps without a finite loss.
 _MAX_SKIPPED = 20
@@ -61,16 +82,31 @@ class PretrainingOptions:
         seed: The seed of the samples.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
             of more than three seconds has a bar on a terminal, and logs its expected duration.
+        objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
+            inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1`` directions.
+            With fewer tasks than shared inputs, the EKL leaves most of the GP undetermined: use
+            ``"nll"`` or ``"nll+ekl"`` instead.
+        nll_weight: The weight of the NLL in ``"nll+ekl"``.
+        groups: For the EKL, sets of task indices; the common inputs of each set are a group. By
+            default all matching inputs are found.
+        tolerance: Values of one input count as equal if they differ by no more than ``tolerance``.
+            The default is 1e-8, or 1e-6 for data in single precision.
+        max_points: The maximum number of inputs of a group; larger groups are subsampled.
+        hold_out: The share of source tasks to hold out for early stopping, for instance 0.25. A
+            first run trains without these tasks, and finds the number of steps with the lowest NLL
+            of the held-out tasks. A second run takes this number of steps on all tasks. Use early
+            stopping with networks, which overfit a dozen tasks after some hundred steps. It cannot
+            be combined with ``groups``.
 
     Raises:
-        ValueError: If an option is out of range.
+        ValueError: If an option is unknown or out of range.
 
     Example:
         >>> PretrainingOptions(steps=100).steps
         100
     """
 
-    optimizer: Literal["adam", "lbfgs"] | None = None
+    optimizer: Optimizer | None = None
     steps: int | None = None
     learning_rate: float = 1e-2
     decay: bool = True
@@ -80,17 +116,445 @@ class PretrainingOptions:
     patience: int = 10
     seed: int = 0
     progress: bool | None = None
+    objective: Objective = "nll"
+    nll_weight: float = 0.1
+    groups: Sequence[Sequence[int]] | None = None
+    tolerance: float | None = None
+    max_points: int = 1000
+    hold_out: float | None = None
 
     def __post_init__(self) -> None:
-        if self.optimizer not in (None, "adam", "lbfgs"):
-            raise ValueError(f"Unknown optimizer {self.optimizer!r}: choose 'adam' or 'lbfgs'.")
-        sizes = "batch_size", "task_batch_size", "validation_every", "patience"
-        for name in ("learning_rate", *sizes):
+        check_choice("optimizer", self.optimizer or "adam", Optimizer)
+        check_choice("objective", self.objective, Objective)
+        sizes = "batch_size", "task_batch_size", "validation_every", "patience", "max_points"
+        for name in ("learning_rate", "nll_weight", *sizes):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value} must be positive.")
         if self.steps is not None and self.steps < 0:
             raise ValueError(f"steps={self.steps} must not be negative.")
+        if self.hold_out is not None and not 0 < self.hold_out < 1:
+            raise ValueError(f"hold_out={self.hold_out} must lie between 0 and 1.")
+        if self.hold_out is not None and self.groups is not None:
+            raise ValueError("groups= does not work with hold_out=: leave out one of them.")
+
+
+# --------------------------------------------------------------------------------------- EKL
+
+
+@dataclass(frozen=True)
+class EmpiricalGaussian:
+    r"""Empirical mean and covariance of the outcomes of each group of tasks with shared inputs.
+
+    The covariance ``Σ̃ = A Aᵀ`` of ``N`` tasks has a rank ``r < N``, often less than the number of
+    inputs. The GP is then compared only in the range (the column space) of ``Σ̃``. Groups with
+    fewer inputs or a lower rank are padded by zeros.
+
+    Args:
+        mean: A ``G x P`` tensor of means over tasks ``μ̃``.
+        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``. Rows beyond a group's rank are
+            zero.
+    """
+
+    mean: Tensor
+    whitening: Tensor
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Tensor]) -> Self:
+        r"""Estimates a Gaussian for each group.
+
+        The rank is the number of singular values of ``(Y - μ̃) / √N`` above ``max(P, N) ε`` times
+        the largest singular value, with the machine epsilon ``ε``. With a lower tolerance, the
+        whitening would divide by rounding errors.
+
+        Args:
+            outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
+                ``P_g`` shared inputs. The outcomes of a group must not all be equal.
+
+        Returns:
+            The Gaussians.
+
+        Example:
+            >>> EmpiricalGaussian.of([torch.tensor([[1.0, 3.0], [2.0, 2.0]])]).mean
+            tensor([[2., 2.]])
+        """
+        means = [Y.mean(dim=-1) for Y in outcomes]
+        whitenings = [_whiten(Y) for Y in outcomes]
+        mean = pad_sequence(means, batch_first=True)
+        whitening = mean.new_zeros(len(means), max(map(len, whitenings)), mean.shape[-1])
+        for padded, W in zip(whitening, whitenings, strict=True):
+            padded[: W.shape[0], : W.shape[1]] = W
+        return cls(mean, whitening)
+
+
+def _whiten(Y: Tensor) -> Tensor:
+    """Computes the ``r x P`` pseudo-inverse ``A⁺``; ``r`` is zero for equal outcomes."""
+    centered = (Y - Y.mean(dim=-1, keepdim=True)) / math.sqrt(Y.shape[-1])
+    U, singular, _ = torch.linalg.svd(centered, full_matrices=False)
+    tolerance = max(Y.shape) * torch.finfo(Y.dtype).eps
+    # If outcomes are equal up to rounding, all singular values are rounding errors.
+    largest = torch.where(singular[0] > tolerance * Y.abs().max(), singular[0], torch.inf)
+    rank = int((singular > tolerance * largest).sum())
+    return U[:, :rank].mT / singular[:rank].unsqueeze(-1)
+
+
+def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
+    r"""Computes the EKL between the GP and each group's empirical Gaussian.
+
+    The formula is Eq. 5 and 9 of [Wang2024hyperbo]_. In the range of the empirical covariance, with
+    ``μ_p = A⁺ (μ - μ̃)`` and ``Σ_p = A⁺ Σ A⁺ᵀ``,
+
+    .. code-block:: text
+
+        EKL = ½ (tr Σ_p⁻¹ + μ_pᵀ Σ_p⁻¹ μ_p + ln|Σ_p| - r)
+
+    If ``Σ̃`` has full rank, this is the Kullback-Leibler divergence ``KL(N(μ̃, Σ̃) ‖ N(μ, Σ))``.
+
+    Args:
+        mean: A ``G x P`` tensor: the GP's mean at each group's inputs. Values at the padding are
+            ignored, but must be finite.
+        covariance: A ``G x P x P`` tensor: the GP's covariance at these inputs, noise included.
+        empirical: The groups' empirical Gaussians.
+
+    Returns:
+        A ``G`` tensor with a value for each group, differentiable in mean and covariance. NaN if a
+        projected covariance is not positive definite, even with jitter.
+
+    Example:
+        >>> empirical = EmpiricalGaussian.of([torch.tensor([[0.0, 2.0]])])
+        >>> ekl(torch.ones(1, 1), torch.ones(1, 1, 1), empirical)
+        tensor([0.])
+    """
+    W = empirical.whitening
+    padding = (W == 0).all(dim=-1)
+    projected_mean = W @ (mean - empirical.mean).unsqueeze(-1)
+    # A padded direction has mean zero and variance one, so its contribution is zero.
+    projected = W @ covariance @ W.mT + torch.diag_embed(padding.to(W))
+    eye = torch.eye(W.shape[-2], dtype=W.dtype, device=W.device).expand_as(projected)
+    return gaussian_loss(torch.cat([eye, projected_mean], dim=-1), projected) - 0.5 * W.shape[-2]
+
+
+# --------------------------------------------------------------------------- matching inputs
+
+Rows = npt.NDArray[np.intp]
+
+
+class MatchingGroup(NamedTuple):
+    """Inputs at which several tasks were evaluated.
+
+    Args:
+        tasks: An ``N`` tensor of task indices, ascending.
+        rows: A ``P x N`` tensor: the row of each shared input in each task.
+    """
+
+    tasks: Tensor
+    rows: Tensor
+
+
+def find_matching_groups(
+    inputs: Sequence[Tensor],
+    groups: Sequence[Sequence[int]] | None = None,
+    tolerance: float = 1e-8,
+) -> list[MatchingGroup]:
+    """Finds the inputs that tasks share.
+
+    Each input belongs to the group of all tasks that were evaluated at this input. For example, a
+    design that all tasks share is one group, and a design that half of the tasks share is another
+    group. If a task was evaluated at an input repeatedly, only the first evaluation counts.
+
+    Args:
+        inputs: Each task's ``n_i x d`` tensor of inputs.
+        groups: Sets of task indices; the common inputs of each set are a group. By default all
+            groups of matching inputs are found.
+        tolerance: Values of one input dimension count as equal if they differ by no more than
+            ``tolerance``.
+
+    Returns:
+        The groups, each of two tasks or more, ordered by their tasks.
+
+    Raises:
+        InputDataError: If no two tasks share an input, or if the tasks of a given group share no
+            input.
+        ValueError: If ``groups`` is empty.
+
+    Example:
+        >>> X = torch.rand(4, 2)
+        >>> groups = find_matching_groups([X, X[1:].flip(0), torch.rand(3, 2)])
+        >>> groups[0].tasks, groups[0].rows
+        (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
+    """
+    if groups is not None and len(groups) == 0:
+        raise ValueError("groups= is empty: leave out groups= to use all matching inputs.")
+    first_row = _first_rows(inputs, tolerance)
+    visited = first_row >= 0
+    found = _found_groups(visited) if groups is None else _given_groups(visited, groups)
+    matching = []
+    for tasks, points in found:
+        rows = first_row[np.ix_(points, tasks)]
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]  # in the order of the first task
+        index = torch.tensor(tasks, device=inputs[0].device)
+        matching.append(MatchingGroup(index, torch.from_numpy(rows).to(index.device)))
+    return matching
+
+
+def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
+    """Returns each task's first row at each distinct input; -1 if the task has no such row."""
+    stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
+    codes = [_codes(column, tolerance) for column in stacked.T]
+    task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
+    row = pd.Series(np.concatenate([np.arange(len(X)) for X in inputs]))
+    return row.groupby([*codes, task]).min().unstack(fill_value=-1).to_numpy()
+
+
+def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
+    """Numbers the distinct values of a column, up to a tolerance."""
+    # Rounding would separate two close values on different sides of a rounding boundary.
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
+    codes = np.empty(len(values), dtype=np.intp)
+    codes[order] = np.cumsum(steps)
+    return codes
+
+
+def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], Sequence[int]]]:
+    patterns, pattern_of = np.unique(visited, axis=0, return_inverse=True)
+    shared = np.flatnonzero(patterns.sum(axis=-1) > 1).tolist()
+    if not shared:
+        raise InputDataError(
+            "No two source tasks share an input, which the EKL needs: use objective='nll'."
+        )
+    points_of = {k: np.flatnonzero(pattern_of == k).tolist() for k in shared}
+    return sorted((np.flatnonzero(patterns[k]).tolist(), points_of[k]) for k in shared)
+
+
+def _given_groups(
+    visited: npt.NDArray[np.bool_], groups: Sequence[Sequence[int]]
+) -> list[tuple[Sequence[int], Sequence[int]]]:
+    found: list[tuple[Sequence[int], Sequence[int]]] = []
+    for members in groups:
+        tasks = sorted({int(task) for task in members})
+        is_group = len(tasks) > 1 and tasks[0] >= 0 and tasks[-1] < visited.shape[1]
+        points = np.flatnonzero(visited[:, tasks].all(axis=-1)).tolist() if is_group else []
+        if not points:
+            raise InputDataError(
+                f"The group {list(members)} of groups= is invalid: give the indices of two or more "
+                f"source tasks, from 0 to {visited.shape[1] - 1}, that share an input."
+            )
+        found.append((tasks, points))
+    return found
+
+
+# -------------------------------------------------------------------------------------- sub-samples
+
+
+class RandomBatches:
+    """Random sub-samples of tasks and points, one for each step of Adam.
+
+    Tasks and points are drawn uniformly without replacement. A step's sub-sample depends only on
+    the seed and the number of the step.
+
+    Args:
+        tasks: The padded tasks.
+        options: The numbers of points and tasks in a batch, and the seed.
+
+    Example:
+        >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
+        >>> tasks = PaddedTasks(X, X.sum(-1), 0 * ones, ones.bool(), torch.zeros(3).bool())
+        >>> batches = RandomBatches(tasks, PretrainingOptions(batch_size=4, task_batch_size=2))
+        >>> batches[0].X.shape, torch.equal(batches[0].X, batches[1].X)
+        (torch.Size([2, 4, 2]), False)
+    """
+
+    def __init__(self, tasks: PaddedTasks, options: PretrainingOptions) -> None:
+        self.tasks, self.seed = tasks, options.seed
+        sizes: list[int] = tasks.num_points.tolist()
+        self.batch_size = min(options.batch_size, max(sizes))
+        self.task_batch_size = min(options.task_batch_size, len(sizes))
+        self.is_padded = min(sizes) < self.batch_size
+        self.block_size = max(1, RANDOM_NUMBERS // (self.task_batch_size * max(sizes)))
+        self._block: int | None = None
+
+    def __getitem__(self, step: int) -> PaddedTasks:
+        """Returns the batch of a step: ``T`` tasks with ``B`` points each."""
+        block, place = divmod(step, self.block_size)
+        if block != self._block:
+            self._block, self._drawn = block, self._draw(block)
+        return PaddedTasks(*(part[place] for part in self._drawn))
+
+    def _draw(self, block: int) -> list[Tensor]:
+        """Draws the fields of a block of batches, with a leading dimension of steps."""
+        tasks, (M, N) = self.tasks, self.tasks.mask.shape
+        S, T, device = self.block_size, self.task_batch_size, tasks.X.device
+        # Each block of each run has its own seed.
+        words = np.random.SeedSequence((self.seed % 2**64, block)).generate_state(1, np.uint64)
+        generator = torch.Generator(device).manual_seed(int(words[0]) % 2**63)
+
+        def keys(*shape: int) -> Tensor:
+            return torch.rand(*shape, generator=generator, device=device)
+
+        # The indices of the largest random keys are a uniform sample without replacement.
+        chosen = torch.arange(M, device=device).expand(S, M)
+        if T < M:
+            chosen = keys(S, M).topk(T, dim=-1, sorted=False).indices
+        ranks = keys(S, T, N)
+        if tasks.is_ragged:
+            ranks = torch.where(tasks.mask[chosen], ranks, -1.0)
+        points = ranks.topk(self.batch_size, dim=-1, sorted=False).indices
+        at = chosen.unsqueeze(-1), points
+        of_points = tasks.X, tasks.Y, tasks.Yvar, tasks.mask
+        return [*(part[at] for part in of_points), tasks.fixed_noise[chosen]]
+
+
+# ---------------------------------------------------------------------------- NLL and EKL of tasks
+
+
+def nll_of_batch(parts: GPParts, tasks: PaddedTasks, is_padded: bool = True) -> Tensor:
+    """Evaluates the NLL of each task, all tasks at once.
+
+    Args:
+        parts: The GP.
+        tasks: The padded tasks, in the prior's units.
+        is_padded: Whether some tasks may be padded.
+
+    Returns:
+        A differentiable tensor with a value for each task.
+    """
+    mean, covariance = parts(tasks.X)
+    mask = tasks.mask if is_padded else None
+    return nll(mean, covariance, tasks.Y, mask, tasks.known_or(parts.noise))
+
+
+def nll_of_tasks(parts: GPParts, tasks: PaddedTasks) -> Iterator[Tensor]:
+    """Evaluates the NLL of each task, in chunks of tasks.
+
+    Args:
+        parts: The GP.
+        tasks: The padded tasks, in the prior's units.
+
+    Yields:
+        For each chunk of tasks of similar size, a differentiable tensor with a value for each task
+        of the chunk.
+    """
+    every = torch.arange(len(tasks.X), device=tasks.X.device)
+    for chunk in groups_of_like_size(tasks.num_points, every, CHUNK_ELEMENTS):
+        yield nll_of_batch(parts, tasks[chunk])
+
+
+@dataclass(frozen=True)
+class GroupEKL:
+    """The EKL, averaged over matching groups.
+
+    Args:
+        X: A ``G x P x d`` tensor: each group's inputs, padded by the group's first input.
+        empirical: The mean and covariance of the tasks' outcomes at these inputs.
+        known_noise: A ``G x P`` tensor: known noise variances, averaged over a group's tasks. A
+            task with inferred noise contributes zero.
+        inferred: A ``G x 1`` tensor: the share of a group's tasks whose noise is inferred.
+    """
+
+    X: Tensor
+    empirical: EmpiricalGaussian
+    known_noise: Tensor
+    inferred: Tensor
+
+    @classmethod
+    def of(cls, tasks: PaddedTasks, groups: Sequence[MatchingGroup]) -> GroupEKL:
+        """Estimates the groups' empirical Gaussians.
+
+        Args:
+            tasks: The padded tasks, in the prior's units.
+            groups: The groups of matching inputs.
+
+        Returns:
+            The loss, without groups in which all tasks have the same outcomes.
+
+        Raises:
+            InputDataError: If in every group all tasks have the same outcomes.
+        """
+        kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
+        if not kept:
+            raise InputDataError(
+                "Source tasks with matching inputs do not differ in their outcomes at these "
+                "inputs, so the EKL is undefined: use objective='nll'."
+            )
+        inputs = [tasks.X[group.tasks[0], group.rows[:, 0]] for group in kept]
+        size = max(map(len, inputs))
+        noise = [tasks.Yvar[group].mean(-1) for group in kept]
+        inferred = (~tasks.fixed_noise).to(tasks.Y)
+        return cls(
+            X=torch.stack([torch.cat([X, X[:1].expand(size - len(X), -1)]) for X in inputs]),
+            empirical=EmpiricalGaussian.of([tasks.Y[group] for group in kept]),
+            known_noise=pad_sequence(noise, batch_first=True),
+            inferred=torch.stack([inferred[group.tasks].mean(0, keepdim=True) for group in kept]),
+        )
+
+    def full(self, parts: GPParts) -> Tensor:
+        """Evaluates the loss, a differentiable tensor without dimensions."""
+        mean, covariance = parts(self.X)
+        noise = self.known_noise + self.inferred * parts.noise
+        return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
+
+
+class SourceLoss:
+    """The weighted sum of NLL and EKL that pre-training minimizes.
+
+    Args:
+        tasks: The padded tasks, in the prior's units and in double precision.
+        options: The objective, the sub-samples, and the matching inputs.
+
+    Raises:
+        InputDataError: If the objective contains the EKL, but there are no matching inputs.
+    """
+
+    def __init__(self, tasks: PaddedTasks, options: PretrainingOptions) -> None:
+        self.tasks, objective = tasks, options.objective
+        #: The sub-samples of the NLL; ``None`` if the objective does not contain the NLL.
+        self.batches: RandomBatches | None = None
+        #: The EKL; ``None`` if the objective does not contain the EKL.
+        self.group_ekl: GroupEKL | None = None
+        self.nll_weight = options.nll_weight if objective == "nll+ekl" else 1.0
+        if "nll" in objective:
+            self.batches = RandomBatches(tasks, options)
+        if "ekl" in objective:
+            inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
+            found = find_matching_groups(inputs, options.groups, options.tolerance or 1e-8)
+            generator = torch.Generator().manual_seed(options.seed)
+            for number, group in enumerate(found):
+                if len(group.rows) > options.max_points:
+                    kept = torch.randperm(len(group.rows), generator=generator)
+                    rows = group.rows[kept[: options.max_points].sort().values]
+                    found[number] = group._replace(rows=rows)
+            self.group_ekl = GroupEKL.of(tasks, found)
+
+    def evaluate(self, parts: GPParts, step: int | None = None) -> Tensor:
+        """Evaluates the loss, and adds its gradient to ``grad`` of the parameters.
+
+        Args:
+            parts: The GP.
+            step: The number of the step whose sub-sample is used; by default, all points are used.
+
+        Returns:
+            The loss, a tensor without dimensions.
+        """
+        total = parts.noise.new_zeros(())
+        for summand in self._summands(parts, step):
+            summand.backward()  # one by one, because the graphs of all chunks need much memory
+            total = total + summand.detach()
+        return total
+
+    def _summands(self, parts: GPParts, step: int | None) -> Iterator[Tensor]:
+        if self.batches is not None and step is not None:
+            batch = self.batches[step]
+            yield self.nll_weight * nll_of_batch(parts, batch, self.batches.is_padded).mean()
+        elif self.batches is not None:
+            weight = self.nll_weight / len(self.tasks.X)
+            for values in nll_of_tasks(parts, self.tasks):
+                yield weight * values.sum()
+        if self.group_ekl is not None:
+            yield self.group_ekl.full(parts)
+
+
+# --------------------------------------------------------------------------------------- a run
 
 
 @dataclass
@@ -124,7 +588,7 @@ class GradientFit:
     Args:
         parts: The GP, changed in place.
         loss: The loss on the source tasks.
-        validation: The NLL of the held-out tasks; ``None`` if no tasks are held out.
+        validation: The held-out tasks; ``None`` if no tasks are held out.
         options: How to optimize.
         stop: The number of steps after which the run stops. The learning rate still decays over all
             steps of ``options``.
@@ -134,12 +598,12 @@ class GradientFit:
         self,
         parts: GPParts,
         loss: SourceLoss,
-        validation: TaskNLL | None,
+        validation: PaddedTasks | None,
         options: PretrainingOptions,
         stop: int | None = None,
     ) -> None:
         self.parts, self.loss, self.validation, self.options = parts, loss, validation, options
-        default = "lbfgs" if loss.task_nll is None else "adam"
+        default = "lbfgs" if options.objective == "ekl" else "adam"
         self.is_adam = (options.optimizer or default) == "adam"
         steps = 3000 if self.is_adam else 100
         self.num_steps = steps if options.steps is None else options.steps
@@ -246,7 +710,7 @@ class GradientFit:
         step, curve = len(self.curve.loss), self.curve
         if self.validation is None or curve.validation_steps[-1:] == [step]:
             return
-        values = torch.cat(list(self.validation.of_tasks(self.parts)))
+        values = torch.cat(list(nll_of_tasks(self.parts, self.validation)))
         loss = float(values.mean())
         curve.validation_steps.append(step)
         curve.validation_loss.append(loss)
@@ -258,33 +722,29 @@ class GradientFit:
 # ----------------------------------------------------------------------------- held-out tasks
 
 
-def fit_with_early_stopping(
-    parts: GPParts,
-    tasks: PaddedTasks,
-    share: float,
-    loss: Callable[[PaddedTasks], SourceLoss],
-    options: PretrainingOptions,
-) -> LearningCurve:
-    """Chooses the number of steps on held-out tasks, then trains on all tasks.
+def pretrain(parts: GPParts, tasks: PaddedTasks, options: PretrainingOptions) -> LearningCurve:
+    """Trains on all tasks. With ``hold_out``, a first run chooses the number of steps.
 
     Args:
         parts: The GP, changed in place.
         tasks: The source tasks.
-        share: The share of tasks that the first run holds out.
-        loss: A function that builds the loss of some tasks.
         options: How to optimize.
 
     Returns:
-        The training losses of the second run, and the validation losses of the first run.
+        The training losses of the run on all tasks, and the validation losses of the first run.
 
     Raises:
-        InputDataError: If there are too few tasks to hold one out.
+        InputDataError: If there are too few tasks to hold one out, or no matching inputs for the
+            EKL.
         ModelFittingError: If the loss is repeatedly not finite.
     """
-    kept, held_out = split(len(tasks.X), share, options.seed)
-    validation = TaskNLL(tasks[held_out])
-    trial = GradientFit(deepcopy(parts), loss(tasks[kept]), validation, options).run()
-    curve = GradientFit(parts, loss(tasks), None, options, trial.best_step).run()
+    if options.hold_out is None:
+        return GradientFit(parts, SourceLoss(tasks, options), None, options).run()
+    kept, held_out = split(len(tasks.X), options.hold_out, options.seed)
+    loss = SourceLoss(tasks[kept], options)
+    trial = GradientFit(deepcopy(parts), loss, tasks[held_out], options).run()
+    loss = SourceLoss(tasks, options)
+    curve = GradientFit(parts, loss, None, options, trial.best_step).run()
     return replace(trial, loss=curve.loss, best_step=curve.best_step)
 
 
@@ -293,7 +753,7 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
     Args:
         num_tasks: The number of tasks.
-        share: The share to hold out; at least one task is held out.
+        share: The share to hold out, between 0 and 1; at least one task is held out.
         seed: The seed.
 
     Returns:
@@ -301,15 +761,12 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
     Raises:
         InputDataError: If fewer than two tasks are kept.
-        ValueError: If the share does not lie between 0 and 1.
 
     Example:
         >>> kept, held_out = split(8, 0.25, seed=0)
         >>> len(kept), len(held_out)
         (6, 2)
     """
-    if not 0 < share < 1:
-        raise ValueError(f"hold_out={share} must lie between 0 and 1.")
     count = max(1, round(share * num_tasks))
     if num_tasks - count < 2:
         raise InputDataError(

@@ -136,9 +136,8 @@ class PretrainedGP(ModularTransferGP):
     @property
     def pretrained_covar_module(self) -> Kernel:
         """The pre-trained kernel, without the residual kernel."""
-        return (
-            self.covar_module if self._residual_kernel[0] is None else self.covar_module.kernels[1]
-        )
+        residual = self._residual_kernel[0]
+        return self.covar_module if residual is None else self.covar_module.kernels[1]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Evaluates the prior at transformed inputs. During a fit, it also sets the penalty."""

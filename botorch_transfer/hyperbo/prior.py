@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -37,6 +38,7 @@ from botorch_transfer.gp.state import freeze, thaw
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
     PaddedTasks,
+    check_choice,
     outcome_scales,
     target_transform,
 )
@@ -51,13 +53,7 @@ from botorch_transfer.hyperbo.features import (
     spread,
     structure,
 )
-from botorch_transfer.hyperbo.fit import (
-    GradientFit,
-    LearningCurve,
-    PretrainingOptions,
-    fit_with_early_stopping,
-)
-from botorch_transfer.hyperbo.objectives import Objective, SourceLoss
+from botorch_transfer.hyperbo.fit import LearningCurve, Objective, PretrainingOptions, pretrain
 from botorch_transfer.input_transforms import (
     frozen_input_transform,
     warn_of_data,
@@ -245,8 +241,7 @@ class PretrainedPrior(TransferPrior):
         Example:
             >>> prior = PretrainedPrior.stationary(d=3, kernel="rbf")
         """
-        if mean not in ("constant", "zero"):
-            raise ValueError(f"Unknown mean {mean!r}: choose 'constant' or 'zero'.")
+        check_choice("mean", mean, Literal["constant", "zero"])
         mean_module = ConstantMean() if mean == "constant" else ZeroMean()
         prior = cls(mean_module, scaled_stationary(d, kernel, lengthscale=0.5), d, noise)
         prior._preset = {"name": "stationary", "arguments": {"kernel": kernel, "mean": mean}}
@@ -258,13 +253,8 @@ class PretrainedPrior(TransferPrior):
         self,
         source_data: Sequence[SourceData] | Mapping[str, SourceData],
         objective: Objective = "nll",
-        nll_weight: float = 0.1,
         outcome_scale: OutcomeScale = "pooled",
         input_transform: InputTransform | None = None,
-        groups: Sequence[Sequence[int]] | None = None,
-        tolerance: float | None = None,
-        max_points: int = 1000,
-        hold_out: float | None = None,
         **options: Any,
     ) -> Self:
         """Pre-trains mean, kernel and noise of an untrained prior.
@@ -278,26 +268,14 @@ class PretrainedPrior(TransferPrior):
                 inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1``
                 directions. With fewer tasks than shared inputs, the EKL leaves most of the GP
                 undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
-            nll_weight: The weight of the NLL in ``"nll+ekl"``.
             outcome_scale: How to standardize the outcomes. ``"pooled"``: all tasks together, which
                 keeps the differences between the tasks' means. ``"per_task"``: each task by itself,
                 if the tasks' means and scales are not comparable. ``"raw"``: not at all, if the
                 outcomes are roughly standardized already.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
-            groups: For the EKL, sets of task indices; the common inputs of each set are a group. By
-                default all matching inputs are found.
-            tolerance: Values of one input count as equal if they differ by no more than
-                ``tolerance``. The default is 1e-8, or 1e-6 in single precision.
-            max_points: The maximum number of inputs of a group; larger groups are subsampled.
-            hold_out: The share of source tasks to hold out for early stopping, for instance 0.25. A
-                first run trains without these tasks, and finds the number of steps with the lowest
-                NLL of the held-out tasks. A second run takes this number of steps on all tasks. Use
-                early stopping with networks, which overfit a dozen tasks after some hundred steps.
-                It cannot be combined with ``groups``.
-            **options: The fields of :class:`~.pretraining.PretrainingOptions`: ``optimizer``,
-                ``steps``, ``learning_rate``, ``decay``, ``batch_size``, ``task_batch_size``,
-                ``validation_every``, ``patience``, ``seed`` and ``progress``.
+            **options: Further fields of :class:`~.pretraining.PretrainingOptions`, such as
+                ``steps``, ``hold_out`` (early stopping) and ``seed``.
 
         Returns:
             This prior, trained, on the device of the data. If the run fails or is interrupted, the
@@ -321,9 +299,7 @@ class PretrainedPrior(TransferPrior):
                 "This prior is trained already and cannot be trained again: build and fit a new "
                 f"prior, for instance by {type(self).__name__}.hyperbo(d={self.dim})."
             )
-        chosen = PretrainingOptions(**options)
-        if max_points < 1:
-            raise ValueError(f"max_points={max_points} must be positive.")
+        chosen = PretrainingOptions(objective=objective, **options)
         datasets = as_datasets(source_data)
         if datasets[0].X.shape[-1] != self.dim:
             raise InputDataError(
@@ -331,8 +307,8 @@ class PretrainedPrior(TransferPrior):
                 f"for {self.dim}: build a prior for the source tasks' number of inputs."
             )
         transform = frozen_input_transform(input_transform, datasets)
-        if tolerance is None:  # depends on the precision of the data before their conversion
-            tolerance = 1e-6 if datasets[0].X.dtype == torch.float32 else 1e-8
+        if chosen.tolerance is None and datasets[0].X.dtype == torch.float32:
+            chosen = replace(chosen, tolerance=1e-6)
         tasks = PaddedTasks.from_datasets(datasets, transform).double()
         outcomes = tasks.Y[tasks.mask]
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
@@ -340,20 +316,8 @@ class PretrainedPrior(TransferPrior):
             warn_outside_unit_cube(tasks.X, "the source tasks")
         if outcome_scale == "raw":
             _warn_of_raw_outcomes(outcomes)
-        if hold_out is not None and groups is not None:
-            raise ValueError("groups= does not work with hold_out=: leave out one of them.")
         parts = self._thawed().double().to(tasks.X.device)
-
-        def loss(tasks: PaddedTasks) -> SourceLoss:
-            samples = chosen.batch_size, chosen.task_batch_size, chosen.seed
-            return SourceLoss.of(
-                tasks, objective, nll_weight, *samples, groups, tolerance, max_points
-            )
-
-        if hold_out is None:
-            curve = GradientFit(parts, loss(tasks), None, chosen).run()
-        else:
-            curve = fit_with_early_stopping(parts, tasks, hold_out, loss, chosen)
+        curve = pretrain(parts, tasks, chosen)
         freeze(parts.eval())
         self.parts = parts
         self.to(outcomes.device)

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, cast
@@ -109,7 +109,7 @@ class DomainEstimates:
             deviations.
     """
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     constant: Tensor
     lengthscale: Tensor
     outputscale: Tensor
@@ -119,10 +119,6 @@ class DomainEstimates:
     log_likelihood: Tensor
     outcome_mean: Tensor
     outcome_std: Tensor
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Returns a dictionary of all fields except ``names``."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
 
 
 @torch.no_grad()
@@ -322,12 +318,11 @@ def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> Ta
     the function looks like noise, and the likelihood does not depend on the other lengthscales.
     Without the hyperprior, the other lengthscales would end at a bound.
     """
-    hyperparameters = DOMAIN_HYPERPARAMETERS
-    if math.isfinite(options.lengthscale_spread):
-        center = math.log(hyperparameters.lengthscale.start)
-        prior = partial(LogDensityLogNormalPrior, center, options.lengthscale_spread)
-        lengthscale = replace(hyperparameters.lengthscale, make_prior=prior)
-        hyperparameters = replace(hyperparameters, lengthscale=lengthscale)
+    lengthscale, spread = DOMAIN_HYPERPARAMETERS.lengthscale, options.lengthscale_spread
+    if math.isfinite(spread):
+        prior = partial(LogDensityLogNormalPrior, math.log(lengthscale.start), spread)
+        lengthscale = replace(lengthscale, make_prior=prior)
+    hyperparameters = replace(DOMAIN_HYPERPARAMETERS, lengthscale=lengthscale)
     log_prior = hyperparameters.log_prior(tasks.X.shape[-1])
     return TaskObjective(tasks, kernel, log_prior, options.chunk_elements, shared=True)
 
@@ -354,14 +349,11 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     broad Gamma with the same mean, and logs a warning.
 
     Args:
-        sample: An ``n`` tensor of positive values.
+        sample: An ``n`` tensor of one or more positive values.
         name: The hyperparameter's name, for the log.
 
     Returns:
         A tensor of two: shape and rate, the arguments of ``GammaPrior``.
-
-    Raises:
-        ValueError: If there are no values, or if a value is not positive.
 
     Example:
         >>> fit_gamma(torch.tensor([1.0, 2.0, 4.0], dtype=torch.double))
@@ -370,8 +362,6 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     from scipy.stats import gamma  # imported here, because the import is slow
 
     values = sample.detach().double().cpu()
-    if len(values) == 0 or not bool((values > 0).all()):
-        raise ValueError(f"A Gamma distribution of the {name} needs one or more positive values.")
     mean = float(values.mean())
     # The maximum likelihood shape is about 0.5 / (mean / geometric mean - 1).
     if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
@@ -386,22 +376,17 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
     """Fits a Normal distribution by maximum likelihood.
 
     Args:
-        sample: An ``n`` tensor of values.
+        sample: An ``n`` tensor of one or more values.
         broad: The standard deviation to use if the values are almost equal, see :func:`fit_gamma`.
         name: The hyperparameter's name, for the log.
 
     Returns:
         A tensor of two: mean and standard deviation, the arguments of ``NormalPrior``.
 
-    Raises:
-        ValueError: If there are no values.
-
     Example:
         >>> fit_normal(torch.tensor([1.0, 3.0]), broad=1.0)
         tensor([2., 1.])
     """
-    if len(sample) == 0:
-        raise ValueError(f"A Normal distribution of the {name} needs one or more values.")
     values = sample.detach().double()
     mean, std = values.mean(), values.std(correction=0)
     if float(std) < 1e-3 * broad:
@@ -417,6 +402,7 @@ def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     )
 
 
+@savable
 class ContextNetwork(Module):
     r"""A small network that maps a context to a Gamma distribution [Fan2024mphd]_.
 
@@ -431,6 +417,8 @@ class ContextNetwork(Module):
         hidden: The widths of the hidden layers, each followed by tanh.
         bounded_head: Whether the last layer is followed by tanh and softplus, as in the authors'
             program. This confines shape and rate to (0.31, 1.31), for any ``base``.
+        state: The trained weights of the layers, for a frozen network. Without ``state``, the
+            weights are random.
 
     Example:
         >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
@@ -440,10 +428,7 @@ class ContextNetwork(Module):
         (torch.Size([2]), torch.Size([2]))
     """
 
-    offset: Tensor
-    scale: Tensor
-    lower: Tensor
-    upper: Tensor
+    contexts: Tensor
     base: Tensor
 
     def __init__(
@@ -452,25 +437,23 @@ class ContextNetwork(Module):
         base: Tensor,
         hidden: Sequence[int] = (16, 16),
         bounded_head: bool = False,
+        state: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
-        contexts = contexts.detach()
-        std = contexts.std(dim=0, correction=0)
-        self.register_buffer("offset", contexts.mean(dim=0))
-        # A constant feature is zero after standardization.
-        self.register_buffer("scale", torch.where(std > 0, std, 1.0))
-        self.register_buffer("lower", contexts.amin(dim=0))
-        self.register_buffer("upper", contexts.amax(dim=0))
+        self.register_buffer("contexts", contexts.detach())
         self.register_buffer("base", base.detach().to(contexts).clone())
         self.hidden, self.bounded_head = tuple(hidden), bounded_head
         widths = [contexts.shape[-1], *hidden]
         layers = [part for pair in pairwise(widths) for part in (Linear(*pair), Tanh())]
         self.layers = Sequential(*layers, Linear(widths[-1], 2)).to(contexts)
+        if state is not None:
+            self.layers.load_state_dict(state)
+            freeze(self)
 
     @property
-    def context_size(self) -> int:
-        """The size ``s`` of a context."""
-        return self.offset.shape[-1]
+    def state(self) -> dict[str, Tensor]:
+        """The weights of the layers."""
+        return self.layers.state_dict()
 
     def forward(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the network.
@@ -481,8 +464,10 @@ class ContextNetwork(Module):
         Returns:
             Shapes and rates, two ``...`` tensors.
         """
-        clipped = torch.maximum(torch.minimum(contexts, self.upper), self.lower)
-        output = self.layers((clipped - self.offset) / self.scale)
+        clipped = contexts.clamp(*self.contexts.aminmax(dim=0))
+        std, mean = torch.std_mean(self.contexts, dim=0, correction=0)
+        # A constant feature is zero after standardization.
+        output = self.layers((clipped - mean) / torch.where(std > 0, std, 1.0))
         if self.bounded_head:
             shape, rate = softplus(torch.tanh(output)).unbind(dim=-1)
             return shape, rate
@@ -490,32 +475,21 @@ class ContextNetwork(Module):
         shape = self.base[0] * log_shape.exp()
         return shape, shape * self.base[1] / self.base[0] * (-log_mean).exp()
 
+    def prior(self, context: Tensor) -> GammaPrior:
+        """Builds the Gamma hyperprior of lengthscales that differ in their contexts.
 
-class ContextGammaPrior(GammaPrior):
-    r"""A Gamma hyperprior of ARD lengthscales whose shape and rate depend on each input's context.
+        Args:
+            context: A ``d x s`` tensor: the context of each input.
 
-    It is an ordinary GPyTorch prior of ``d`` independent Gamma distributions. The constructor
-    evaluates the network once, and a model's fit does not change the network.
-
-    Args:
-        network: MPHD's network.
-        context: A ``d x s`` tensor: the context of each input.
-
-    Example:
-        >>> contexts = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
-        >>> network = ContextNetwork(contexts, base=torch.tensor([3.0, 6.0]))
-        >>> prior = ContextGammaPrior(network, contexts[[0, 0, 1]])
-        >>> kernel = MaternKernel(ard_num_dims=3, lengthscale_prior=prior)
-    """
-
-    def __init__(self, network: ContextNetwork, context: Tensor) -> None:
-        with torch.no_grad():
-            shape, rate = network(context.to(network.offset))
+        Returns:
+            A prior of ``d`` independent lengthscales.
+        """
+        shape, rate = (part.detach() for part in self(context.to(self.contexts)))
         if len(shape) == 1:
             # A univariate prior, from which BoTorch draws starts in the shape of the
             # hyperparameter.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
-        super().__init__(shape, rate)
+        return GammaPrior(shape, rate)
 
 
 @dataclass(frozen=True)
@@ -559,51 +533,35 @@ class NetworkOptions:
             )
 
 
-def context_shares(context: Tensor) -> Tensor:
-    """Computes a weight for each lengthscale; the weights for equal contexts sum to one.
-
-    Args:
-        context: A ``D x s`` tensor.
-
-    Returns:
-        A ``D`` tensor: for each row, ``1 / n`` if ``n`` rows are equal to this row.
-
-    Example:
-        >>> context_shares(torch.tensor([[1.0], [2.0], [1.0]]))
-        tensor([0.5000, 1.0000, 0.5000])
-    """
-    _, inverse, count = context.unique(dim=0, return_inverse=True, return_counts=True)
-    return 1.0 / count[inverse].to(context)
-
-
 def network_objective(
     network: ContextNetwork,
     context: Tensor,
+    index: Tensor,
     lengthscale: Tensor,
-    share: Tensor,
     options: NetworkOptions,
 ) -> Tensor:
     """Evaluates the objective of step 2.
 
     Args:
         network: The network.
-        context: A ``D x s`` tensor.
+        context: A ``C x s`` tensor of distinct contexts. Each context's prior counts once.
+        index: A ``D`` tensor of integers: the row of ``context`` for each lengthscale.
         lengthscale: A ``D`` tensor of estimates.
-        share: The result of :func:`context_shares`. It counts each context's prior only once.
         options: The options of the priors. The network's biases have no prior.
 
     Returns:
         A scalar tensor, differentiable in the network's parameters.
     """
     shape, rate = network(context)
-    loss = -Gamma(shape, rate, validate_args=False).log_prob(lengthscale).sum()
+    gamma = Gamma(shape[index], rate[index], validate_args=False)
+    loss = -gamma.log_prob(lengthscale).sum()
     layers = [layer for layer in network.layers if isinstance(layer, Linear)]
     squares = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
     loss = loss + 0.5 * options.weight_penalty * squares
     if network.bounded_head or math.isinf(options.shape_spread):
         return loss
     scaled = (shape / network.base[0]).log() / options.shape_spread
-    return loss + 0.5 * (share * scaled.square()).sum()
+    return loss + 0.5 * scaled.square().sum()
 
 
 def fit_network(
@@ -630,11 +588,11 @@ def fit_network(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(options.seed)
         network = ContextNetwork(context, base, options.hidden, options.bounded_head)
-    share = context_shares(context)
+    distinct, index = context.unique(dim=0, return_inverse=True)
     parameters: dict[str, Tensor] = dict(network.named_parameters())
 
     def evaluate() -> Tensor:
-        loss = network_objective(network, context, lengthscale, share, options)
+        loss = network_objective(network, distinct, index, lengthscale, options)
         loss.backward()
         return loss
 

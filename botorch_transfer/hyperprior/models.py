@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -37,7 +39,7 @@ from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean
-from gpytorch.priors import UniformPrior
+from gpytorch.priors import Prior, UniformPrior
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
@@ -46,15 +48,45 @@ from botorch_transfer.data import Domain
 from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
+    log_density_prior,
     residual_kernel,
     start_and_bounds,
 )
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
-from botorch_transfer.hyperprior.prior import Hyperprior, hyperprior_noise
+from botorch_transfer.hyperprior.prior import Hyperprior
 from botorch_transfer.modular import ModularTransferGP, outcome_transform_for, resolve_prior
 
 #: A hyperprior, or data to pre-train a hyperprior: domains, or the source data of one domain.
 HyperpriorOrData = PriorOrData | Sequence[Domain]
+
+
+#: Lower bound of the noise variance in a fit, relative to the signal variance.
+LEAST_NOISE = 1e-6
+
+#: This value and its inverse bound hyperparameters whose values come from the hyperprior.
+_TINY = 1e-18
+
+_WIDE = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
+
+
+def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
+    """Builds a hyperparameter whose hyperprior is a density of the hyperparameter's logarithm.
+
+    Args:
+        prior: A univariate Gamma or uniform hyperprior.
+        least: The minimum of the starting value and of the bounds.
+
+    Returns:
+        The hyperparameter, which starts at the hyperprior's mean.
+    """
+    start, lower, upper = (max(float(part), least) for part in start_and_bounds(prior))
+    return Hyperparameter(partial(deepcopy, log_density_prior(prior)), start, lower, upper)
+
+
+def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
+    """Builds the noise variance, at least ``LEAST_NOISE`` times the mean signal variance."""
+    least = LEAST_NOISE * float(hyperprior.priors["outputscale"].mean)
+    return learned_hyperparameter(hyperprior.priors["noise"], least)
 
 
 def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
@@ -67,7 +99,7 @@ def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> Constant
     Returns:
         The mean, with its hyperprior registered.
     """
-    prior = hyperprior.hyperprior_of("constant")
+    prior = hyperprior.priors["constant"]
     constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
     mean = ConstantMean(prior, constant_constraint=constraint, batch_shape=batch_shape)
     mean = mean.to(hyperprior.constant_parameters)
@@ -89,15 +121,18 @@ def hyperprior_kernel(
     Returns:
         The kernel, with its hyperpriors registered.
     """
-    own = hyperprior.gp_hyperparameters(dim, context)
+    prior = hyperprior.lengthscale_prior(dim, context)
+    lengthscale = replace(_WIDE.lengthscale, make_prior=partial(log_density_prior, prior))
+    outputscale = learned_hyperparameter(hyperprior.priors["outputscale"])
+    own = replace(_WIDE, lengthscale=lengthscale, outputscale=outputscale)
     kernel = residual_kernel(dim, batch_shape, own, hyperprior.kernel)
-    found: Any = start_and_bounds(hyperprior.lengthscale_prior(dim, context))
+    found: Any = start_and_bounds(prior)
     starts, lower, upper = found
     bounds = LogTransformedInterval(lower, upper)  # separate bounds for each input
     kernel.base_kernel.register_constraint("raw_lengthscale", bounds)
-    kernel = kernel.to(hyperprior.constant_parameters)
+    kernel.to(hyperprior.constant_parameters)
     kernel.base_kernel.lengthscale = starts.expand(*batch_shape, 1, dim)
-    kernel.outputscale = own.outputscale.start
+    kernel.outputscale = outputscale.start
     return kernel
 
 
@@ -132,7 +167,7 @@ class HyperpriorGP(ModularTransferGP):
             ``default_context(d, discrete_dims)`` if some inputs are discrete.
 
     Raises:
-        ValueError: If the input transform is not frozen.
+        ValueError: If the hyperprior is empirical, or the input transform is not frozen.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -167,7 +202,11 @@ class HyperpriorGP(ModularTransferGP):
     ) -> None:
         hyperprior = resolve_prior(Hyperprior, prior, input_transform, outcome_transform)
         hyperprior = hyperprior.to(train_X)
-        hyperprior.check_density()
+        if hyperprior.kind == "empirical":
+            raise ValueError(
+                "An empirical hyperprior has no density to maximize: use "
+                "FullyBayesianHyperpriorGP, or fit a hyperprior with kind='universal'."
+            )
         batch_shape = train_X.shape[:-2]
         if covar_module is None:
             dim = train_X.shape[-1] - (task_feature is not None)
@@ -192,11 +231,6 @@ MIN_EFFECTIVE_SAMPLES = 5.0
 
 #: Lower bound of a draw's noise variance, relative to the draw's signal variance.
 _LEAST_DRAWN_NOISE = 1e-8
-
-#: This value and its inverse bound the members' hyperparameters, so wide that all draws fit.
-_TINY = 1e-18
-
-_DRAWN = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
 
 
 class FullyBayesianHyperpriorGP(ModularTransferGP):
@@ -310,13 +344,13 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             Y.expand(*members, *Y.shape),
             prior=hyperprior,
             mean_module=ConstantMean(batch_shape=members),
-            covar_module=residual_kernel(dim, members, _DRAWN, hyperprior.kernel),
+            covar_module=residual_kernel(dim, members, _WIDE, hyperprior.kernel),
             train_Yvar=None if Yvar is None else Yvar.expand(*members, *Yvar.shape),
             # The outcomes are transformed above, by one transform for all members.
             outcome_transform=None,
             input_transform=input_transform,
             task_feature=task_feature,
-            noise=replace(_DRAWN.noise, start=hyperprior_noise(hyperprior).start),
+            noise=replace(_WIDE.noise, start=hyperprior_noise(hyperprior).start),
         )
         if outcome_transform is not None:
             self.outcome_transform = outcome_transform

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -30,19 +29,10 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
 from botorch_transfer.data import Domain, SourceData, as_datasets, default_context
-from botorch_transfer.gp.hyperpriors import (
-    GPHyperparameters,
-    Hyperparameter,
-    describe_prior,
-    log_density_prior,
-    make_prior,
-    start_and_bounds,
-)
-from botorch_transfer.gp.state import freeze
+from botorch_transfer.gp.hyperpriors import describe_prior, make_prior
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.gp.tasks import OutcomeScale, check_choice
 from botorch_transfer.hyperprior.fit import (
-    ContextGammaPrior,
     ContextNetwork,
     DomainEstimates,
     DomainFitOptions,
@@ -60,10 +50,11 @@ from botorch_transfer.prior import TransferPrior
 
 Kind = Literal["mphd", "universal", "empirical"]
 
+#: Units of a hyperprior. Domains with different units have no common scale.
+DomainScale = Literal["per_task", "raw"]
+
 _SHARED = ("constant", "outputscale", "noise")
 
-#: Lower bound of the noise variance in a fit, relative to the signal variance.
-LEAST_NOISE = 1e-6
 _ESTIMATES = "estimates_"
 
 
@@ -105,10 +96,6 @@ class Hyperprior(TransferPrior):
     """
 
     constant_parameters: Tensor
-    lengthscale_parameters: Tensor
-    noise_parameters: Tensor
-    estimates_outcome_mean: Tensor
-    estimates_outcome_std: Tensor
     network: ContextNetwork | None
 
     def __init__(
@@ -126,19 +113,18 @@ class Hyperprior(TransferPrior):
         super().__init__(outcome_scale, input_transform)
         # A hyperprior that is specified by hand may be used with any outcomes.
         self.outcome_steps = None if estimates is None else outcome_steps
-        check_choice("kind", kind, Kind)
         stationary_function(kernel)
         self.kind, self.kernel = kind, kernel
         self.default_contexts = default_contexts
+        self.task_names = () if estimates is None else tuple(estimates.names)
         self.families: dict[str, str] = {}
         for name, prior in priors.items():
             self.families[name], parameters = describe_prior(prior)
             self.register_buffer(f"{name}_parameters", parameters.double())
         self.network = network
-        self.domain_names = None if estimates is None else tuple(estimates.names)
-        self.task_names = self.domain_names or ()
-        for name, tensor in ({} if estimates is None else estimates.tensors()).items():
-            self.register_buffer(f"{_ESTIMATES}{name}", tensor)
+        for name, value in {} if estimates is None else vars(estimates).items():
+            if isinstance(value, Tensor):
+                self.register_buffer(f"{_ESTIMATES}{name}", value)
 
     # ------------------------------------------------------------------------------ training
 
@@ -185,8 +171,8 @@ class Hyperprior(TransferPrior):
             torch.Size([3])
         """
         check_choice("kind", kind, Kind)
+        check_choice("outcome_scale", outcome_scale, DomainScale)
         check_domains(domains)
-        _check_units(outcome_scale)
         kernel = kernel or ("matern52" if kind == "mphd" else "matern32")
         estimates = fit_domains(domains, kernel, outcome_scale, DomainFitOptions(**options))
         broad = float(estimates.outputscale.mean().sqrt())
@@ -240,23 +226,15 @@ class Hyperprior(TransferPrior):
             >>> positive = GammaPrior(2.0, 4.0)
             >>> hyperprior = Hyperprior.specified(NormalPrior(0.0, 1.0), positive, positive, noise)
         """
-        _check_units(outcome_scale)
-        priors = {
-            "constant": constant,
-            "lengthscale": lengthscale,
-            "outputscale": outputscale,
-            "noise": noise,
-        }
-        for name, prior in priors.items():
+        check_choice("outcome_scale", outcome_scale, DomainScale)
+        positive = {"lengthscale": lengthscale, "outputscale": outputscale, "noise": noise}
+        for name, prior in positive.items():
             family, parameters = describe_prior(prior)
-            negative = family == "normal" or (family == "uniform" and float(parameters[0]) <= 0)
-            if name != "constant" and negative:
+            if family == "normal" or (family == "uniform" and float(parameters[0]) <= 0):
                 raise ValueError(f"The hyperprior of the {name} must allow positive values only.")
-            if name == "constant" and family == "gamma":
-                raise ValueError(
-                    "The hyperprior of the constant is a Gamma distribution, but the constant may "
-                    "be negative: give a NormalPrior or UniformPrior."
-                )
+        if describe_prior(constant)[0] == "gamma":
+            raise ValueError("The constant may be negative: give a NormalPrior or UniformPrior.")
+        priors = {"constant": constant, **positive}
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
 
     @classmethod
@@ -274,28 +252,22 @@ class Hyperprior(TransferPrior):
     # -------------------------------------------------------------------------- distributions
 
     @property
-    def estimates(self) -> DomainEstimates:
-        """The estimates of step 1.
-
-        Raises:
-            ValueError: If the hyperprior was specified by hand.
-        """
-        if self.domain_names is None:
-            raise ValueError("This hyperprior was specified by hand, so it has no estimates.")
+    def estimates(self) -> DomainEstimates | None:
+        """The estimates of step 1; ``None`` if the hyperprior was specified by hand."""
+        if not self.task_names:
+            return None
         buffers = dict(self.named_buffers(recurse=False))
         tensors = {n.removeprefix(_ESTIMATES): t for n, t in buffers.items() if _ESTIMATES in n}
-        return DomainEstimates(self.domain_names, **tensors)
+        return DomainEstimates(self.task_names, **tensors)
 
-    def hyperprior_of(self, name: str) -> Prior:
-        """Builds the hyperprior of a hyperparameter that does not depend on the inputs.
+    @property
+    def priors(self) -> dict[str, Prior]:
+        """New GPyTorch priors by name: ``"constant"``, ``"outputscale"``, ``"noise"``.
 
-        Args:
-            name: ``"constant"``, ``"outputscale"`` or ``"noise"``.
-
-        Returns:
-            A new GPyTorch prior.
+        Without a network, there is also the prior of ``"lengthscale"``.
         """
-        return make_prior(self.families[name], getattr(self, f"{name}_parameters"))
+        parts = {name: getattr(self, f"{name}_parameters") for name in self.families}
+        return {name: make_prior(self.families[name], part) for name, part in parts.items()}
 
     def lengthscale_prior(self, dim: int, context: Tensor | None = None) -> Prior:
         """Builds the hyperprior of a target's lengthscales.
@@ -307,7 +279,7 @@ class Hyperprior(TransferPrior):
 
         Returns:
             A new GPyTorch prior: a univariate prior of each lengthscale, or for MPHD a joint prior
-            of all ``d`` lengthscales.
+            of all ``d`` lengthscales, which are independent.
 
         Raises:
             InputDataError: If the context has the wrong shape, or if MPHD needs a context but none
@@ -315,14 +287,14 @@ class Hyperprior(TransferPrior):
         """
         network = self.network
         if context is not None:
-            shape = dim, context.shape[-1] if network is None else network.context_size
+            shape = dim, (context if network is None else network.contexts).shape[-1]
             if context.shape != shape:
                 raise InputDataError(
                     f"The context has shape {tuple(context.shape)}, but the target has {dim} "
                     f"inputs with contexts of size {shape[1]}: give a tensor of shape {shape}."
                 )
         if network is None:
-            return make_prior(self.families["lengthscale"], self.lengthscale_parameters)
+            return self.priors["lengthscale"]
         if context is None:
             if not self.default_contexts:
                 raise InputDataError(
@@ -330,52 +302,7 @@ class Hyperprior(TransferPrior):
                     "target's context: give context=, a d x s tensor."
                 )
             context = default_context(dim)
-        return ContextGammaPrior(network, context)
-
-    def gp_hyperparameters(self, dim: int, context: Tensor | None = None) -> GPHyperparameters:
-        """Returns the hyperpriors of kernel and noise of a GP in another search space.
-
-        The hyperpriors are densities of the logarithms, as needed for MAP.
-
-        Args:
-            dim: The number of inputs ``d``.
-            context: As in :meth:`lengthscale_prior`.
-
-        Returns:
-            Hyperpriors, starting values and bounds.
-
-        Raises:
-            InputDataError: If the context has the wrong shape, or if MPHD needs a context but none
-                is given.
-            ValueError: If the hyperprior is empirical.
-
-        Example:
-            >>> from gpytorch.priors import GammaPrior, NormalPrior
-            >>> positive, noise = GammaPrior(2.0, 4.0), GammaPrior(1.0, 100.0)
-            >>> hyperprior = Hyperprior.specified(
-            ...     NormalPrior(0.0, 1.0), positive, positive, noise, outcome_scale="per_task"
-            ... )
-            >>> hyperprior.gp_hyperparameters(dim=3).lengthscale.start
-            0.5
-        """
-        self.check_density()
-        return GPHyperparameters(
-            lengthscale=learned_hyperparameter(self.lengthscale_prior(dim, context)),
-            outputscale=learned_hyperparameter(self.hyperprior_of("outputscale")),
-            noise=hyperprior_noise(self),
-        )
-
-    def check_density(self) -> None:
-        """Raises an error if the hyperprior is empirical, because MAP needs a density.
-
-        Raises:
-            ValueError: If the hyperprior is empirical.
-        """
-        if self.kind == "empirical":
-            raise ValueError(
-                "An empirical hyperprior has no density to maximize: use "
-                "FullyBayesianHyperpriorGP, or fit a hyperprior with kind='universal'."
-            )
+        return network.prior(context)
 
     def sample(
         self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
@@ -404,17 +331,15 @@ class Hyperprior(TransferPrior):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             if self.kind == "empirical":
-                estimates = self.estimates
+                estimates = cast(DomainEstimates, self.estimates)
                 domain = torch.randint(len(estimates.names), (num,))
                 inputs = torch.randint(len(estimates.lengthscale), (num, dim))
                 draws = {name: getattr(estimates, name).cpu()[domain] for name in _SHARED}
                 draws["lengthscale"] = estimates.lengthscale.cpu()[inputs]
             else:
                 lengthscale = self.lengthscale_prior(dim, context).cpu().double()
-                draws = {
-                    name: self.hyperprior_of(name).cpu().double().sample(torch.Size([num]))
-                    for name in _SHARED
-                }
+                priors = {name: self.priors[name].cpu().double() for name in _SHARED}
+                draws = {name: prior.sample(torch.Size([num])) for name, prior in priors.items()}
                 # MPHD's hyperprior draws all lengthscales at once.
                 drawn = [num] if len(lengthscale._extended_shape()) else [num, dim]
                 draws["lengthscale"] = lengthscale.sample(torch.Size(drawn))
@@ -433,18 +358,16 @@ class Hyperprior(TransferPrior):
         """
         if self.outcome_scale == "raw":
             return None
-        if self.domain_names is None:
-            typical = self.constant_parameters.new_tensor([0.0, 1.0])
-        else:
-            mean, std = self.estimates_outcome_mean, self.estimates_outcome_std
+        typical = self.constant_parameters.new_tensor([0.0, 1.0])
+        if (estimates := self.estimates) is not None:
+            mean, std = estimates.outcome_mean, estimates.outcome_std
             typical = torch.stack([mean.mean(), std.square().mean().sqrt()])
         return OwnStandardize(typical[0], typical[1], batch_shape=batch_shape)
 
     def extra_repr(self) -> str:
         """Returns the text that ``print`` shows."""
-        domains = 0 if self.domain_names is None else len(self.domain_names)
         return (
-            f"kind={self.kind!r}, kernel={self.kernel!r}, domains={domains}, "
+            f"kind={self.kind!r}, kernel={self.kernel!r}, domains={len(self.task_names)}, "
             f"outcome_scale={self.outcome_scale!r}"
         )
 
@@ -467,73 +390,6 @@ class Hyperprior(TransferPrior):
         shared = self.input_transform
         return deepcopy(shared) if shared is not None and fits_dim(shared, dim) else None
 
-    # ----------------------------------------------------------------------- saving, loading
-
-    def _arguments(self) -> dict[str, Any]:
-        names = ("kind", "kernel", "default_contexts", "outcome_scale", "input_transform")
-        network = self.network
-        return {
-            **{name: getattr(self, name) for name in (*names, "outcome_steps")},
-            "priors": {name: self.hyperprior_of(name) for name in self.families},
-            "estimates": None if self.domain_names is None else self.estimates,
-            "network": network
-            and {
-                "hidden": network.hidden,
-                "bounded_head": network.bounded_head,
-                "state": network.state_dict(),
-            },
-        }
-
-    @classmethod
-    def _from_arguments(cls, arguments: dict[str, Any], **modules: Any) -> Self:
-        if (network := arguments["network"]) is not None:
-            state = network.pop("state")
-            arguments["network"] = ContextNetwork(
-                state["offset"].unsqueeze(0), state["base"], **network
-            )
-            freeze(arguments["network"])
-            arguments["network"].load_state_dict(state)
-        return super()._from_arguments(arguments, **modules)
-
-
-def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
-    """Builds a hyperparameter whose hyperprior is a density of the hyperparameter's logarithm.
-
-    Args:
-        prior: A Gamma or uniform hyperprior of one or of ``d`` independent hyperparameters. The
-            ``d`` hyperparameters share the starting value and the bounds.
-        least: The minimum of the starting value and of the bounds.
-
-    Returns:
-        The hyperparameter, which starts at the hyperprior's mean.
-    """
-    starts, lower, upper = (part.double() for part in start_and_bounds(prior))
-    start = float(starts) if starts.ndim == 0 else float(starts.log().mean().exp())
-    return Hyperparameter(
-        make_prior=partial(_copy_for_fit, prior),
-        start=max(start, least),
-        lower=max(float(lower.min()), least),
-        upper=max(float(upper.max()), least),
-    )
-
-
-def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
-    """Builds the noise variance, at least ``LEAST_NOISE`` times the mean signal variance."""
-    least = LEAST_NOISE * float(hyperprior.hyperprior_of("outputscale").mean)
-    return learned_hyperparameter(hyperprior.hyperprior_of("noise"), least)
-
-
-def _copy_for_fit(prior: Prior) -> Prior:
-    return log_density_prior(deepcopy(prior))
-
-
-def _check_units(outcome_scale: str) -> None:
-    if outcome_scale == "pooled":
-        raise ValueError(
-            "outcome_scale='pooled' does not work for a Hyperprior, because domains with different "
-            "units have no common scale: use 'per_task' or 'raw'."
-        )
-
 
 def check_domains(domains: Sequence[Domain]) -> None:
     """Checks that domains can be used to learn a hyperprior.
@@ -544,13 +400,12 @@ def check_domains(domains: Sequence[Domain]) -> None:
     Raises:
         InputDataError: If there are no domains, or if the contexts differ in size.
     """
-    if not (isinstance(domains, Sequence) and all(isinstance(part, Domain) for part in domains)):
+    are_domains = isinstance(domains, Sequence) and all(isinstance(d, Domain) for d in domains)
+    if not are_domains or len(domains) == 0:
         raise InputDataError(
-            "Expected a sequence of domains: build a domain for each search space by "
+            "Expected a sequence of one or more domains: build a domain for each search space by "
             "Domain(source_data), and put a single domain into a list."
         )
-    if not domains:
-        raise InputDataError("There are no domains: pass at least one.")
     kinds = {(d.has_default_context, cast(Tensor, d.context).shape[-1]) for d in domains}
     if len(kinds) > 1:
         raise InputDataError(

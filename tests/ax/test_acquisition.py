@@ -137,14 +137,6 @@ def next_point(client) -> tuple[int, np.ndarray]:
     return trial, np.array([config["a"], config["b"]])
 
 
-def test_trials_of_a_batch_differ_and_are_good(client):
-    batch = [np.array([c["a"], c["b"]]) for c in client.get_next_trials(4).values()]
-    assert batch[0].sum() > 1.95
-    for i, point in enumerate(batch):
-        assert point.sum() > 1.6
-        assert all(np.linalg.norm(point - other) > 0.05 for other in batch[:i])
-
-
 def test_a_side_that_fails_is_left_and_abandoning_says_nothing(make_client, corner):
     """The old optimum is where both are one."""
     first = {}

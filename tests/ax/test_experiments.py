@@ -1,7 +1,6 @@
 """What Ax's clients keep to themselves."""
 
 import pytest
-from ax.api.client import Client
 from ax.core.arm import Arm
 from ax.core.generator_run import GeneratorRun
 from ax.core.objective import Objective
@@ -69,7 +68,9 @@ def test_an_arm_that_succeeded_elsewhere_has_neither_failed_nor_been_abandoned(m
     for mark in (client.mark_trial_failed, client.mark_trial_abandoned):
         mark(client.attach_trial({"C": 1.0, "gamma": 1.0}))
     assert parameters_of(arms_by_fate(experiment_of(client))["abandoned"]) == [1.0]
-    client.complete_trial(client.attach_trial({"C": 1.0, "gamma": 1.0}), {"loss": 1.0})
+    trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
+    assert parameters_of(arms_by_fate(experiment_of(client))["abandoned"]) == [1.0]
+    client.complete_trial(trial, {"loss": 1.0})
     found = {fate: len(arms) for fate, arms in arms_by_fate(experiment_of(client)).items()}
     assert found == {"failed": 0, "abandoned": 0, "succeeded": 1, "pending": 0}
 
@@ -96,17 +97,6 @@ def test_arms_from_before_a_parameter_came(make_client):
     assert arms_by_fate(experiment)["pending"] == []
     shrink._backfill_value = 0.5
     assert len(arms_by_fate(experiment)["pending"]) == 1
-
-
-def test_what_failed_and_then_succeeded_did_not_fail(make_client):
-    client = make_client()
-    for mark in ("mark_trial_failed", None):
-        trial = client.attach_trial({"C": 1.0, "gamma": 1.0})
-        if mark:
-            getattr(client, mark)(trial)
-    assert len(arms_by_fate(experiment_of(client))["failed"]) == 1
-    client.complete_trial(trial, {"loss": 1.0})
-    assert arms_by_fate(experiment_of(client))["failed"] == []
 
 
 def test_abandoned_trials_are_not_pending(make_client):
@@ -141,10 +131,6 @@ def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
         assert arms_by_fate(experiment)["failed"] == []
     assert parameters_of(arms_by_fate(experiment)["succeeded"]) == [2.0]
     assert arms_by_fate(experiment)["pending"] == []
-
-
-def test_ax_is_as_it_is_used():
-    assert hasattr(Client, "_experiment")
 
 
 def test_axs_objectives_are_as_they_are_used(make_client):

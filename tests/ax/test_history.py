@@ -41,6 +41,7 @@ def test_moments_are_those_of_finite_outcomes():
     assert history.moments(LOSS) == pytest.approx((0.15, np.std([0.1, 0.2], ddof=1)))
     constant = TransferHistory.from_frame(FRAME.assign(loss=2.0))
     assert constant.moments(LOSS) == (2.0, 1.0)
+    assert TransferHistory.from_frame(FRAME.head(1)).moments(LOSS) == (0.1, 1.0)
 
 
 def test_metrics_without_a_finite_value_are_refused():

@@ -125,6 +125,3 @@ def test_optuna_studies_are_a_history(make_client, complete, tmp_path, direction
         two.get_next_trials(1)
     with pytest.raises(ValueError, match="The storage has no study 'sunday': choose from"):
         make_client(history=(url, ["sunday"]))
-    with pytest.raises(ValueError, match="There is no database"):
-        make_client(history=(f"sqlite:///{tmp_path}/absent.db", ["monday"]))
-    assert not (tmp_path / "absent.db").exists()

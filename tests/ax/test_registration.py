@@ -20,7 +20,7 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer import ScaMLGP, models
-from botorch_transfer.ax import TransferGenerators, adapter, model_inputs, strategy
+from botorch_transfer.ax import TransferGenerators, model_inputs, strategy
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory
 from botorch_transfer.ax.history import TransferHistory
@@ -57,13 +57,6 @@ def test_generators_and_histories_are_known_to_storage():
 def test_acquisition_and_transform_are_known_to_storage():
     assert CLASS_TO_REVERSE_REGISTRY[Acquisition]["TransferAcquisition"] is TransferAcquisition
     assert StandardizeByHistory in TRANSFORM_REGISTRY
-
-
-def test_each_generator_has_its_adapter():
-    setup = GENERATOR_KEY_TO_GENERATOR_SETUP[TransferGenerators.TRANSFER.value]
-    assert setup.adapter_class is adapter.TransferAdapter
-    assert setup.transforms[-1] is adapter.StandardizeByHistory
-    assert setup.default_generator_kwargs == {"acquisition_class": TransferAcquisition}
 
 
 def test_inputs_of_transfer_models_are_made_here():

@@ -188,12 +188,6 @@ def test_unfit_arguments_are_refused_at_once(options, message):
         transfer_generation_strategy(**options)
 
 
-def test_a_history_of_another_objective_is_refused(make_client, runs):
-    client = make_client(history=runs, constraints=["cost <= 2"], objective="accuracy")
-    with pytest.raises(UserInputError, match=r"lacks the metrics \['accuracy'\] of the objective"):
-        client.get_next_trials(1)
-
-
 def models_of(client: Any) -> list[type]:
     model = client._generation_strategy.adapter.generator.surrogate.model
     return [type(part) for part in getattr(model, "models", [model])]

@@ -11,7 +11,7 @@ from ax.api.client import Client
 
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory, moments_of
+from botorch_transfer.ax.history import TransferHistory
 
 Columns = dict[str, list[float]]
 #: Old outcomes with the mean 10 and the standard deviation 2.
@@ -77,11 +77,6 @@ def test_there_is_a_scale_before_any_outcome(standardized: Standardized):
     assert transform.Ymean == {"loss": 10.0}
     assert transform.Ystd == {"loss": 2.0}
     assert found.empty
-
-
-def test_moments_of_constant_outcomes_have_a_scale():
-    assert moments_of(np.array([3.0])) == (3.0, 1.0)
-    assert moments_of(np.array([3.0, 3.0])) == (3.0, 1.0)
 
 
 # ------------------------------------------------------------------------------ very bad outcomes

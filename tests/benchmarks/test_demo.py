@@ -1,14 +1,9 @@
-import numpy as np
-import pandas as pd
 import pytest
-import torch
 
 pytest.importorskip("sklearn")
 pytest.importorskip("statsmodels")
 
 from benchmarks import demo
-from botorch_transfer import suggest
-from botorch_transfer.data import as_datasets
 from tests.suggestion.brief_search import brief_search
 
 
@@ -31,19 +26,3 @@ def test_demo_prints_a_table_and_saves_picture_and_results(tmp_path, monkeypatch
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     assert (tmp_path / "demo.parquet").exists()
     assert "</html>" in (tmp_path / "demo.html").read_text(encoding="utf-8")
-
-
-def test_the_method_is_suggest_on_tables():
-    (problem,) = demo.problems("svm", ["iris_versicolor"])
-    problem = problem.subsample(10, seed=0)
-    space, method = demo.tuning_search_space("svm"), demo.demo_methods("svm")["suggest"]
-    X = space.encode(space.sample(2, seed=0))
-    Y = torch.tensor([[-0.3], [torch.nan]], dtype=torch.double)
-    row = space.decode(method.suggest(problem, X, Y, seed=1).unsqueeze(0))
-    old = [
-        space.decode(data.X).assign(task=name, loss=-data.Y[:, 0].numpy())
-        for name, data in zip(problem.history, as_datasets(problem.history), strict=True)
-    ]
-    runs = space.decode(X).assign(loss=[0.3, np.inf])
-    expected = suggest(space, pd.concat(old, ignore_index=True), runs, seed=1)
-    pd.testing.assert_frame_equal(row, expected[space.columns])

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -25,6 +25,15 @@ def doubles() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def perturbed(kernel: Kernel) -> Kernel:
+    """A kernel in double precision, with hyperparameters of no special values."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in kernel.double().parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.double)
+        parameter.data.add_(0.3 * noise)
+    return kernel
 
 
 def build_mll(

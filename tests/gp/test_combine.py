@@ -61,16 +61,6 @@ def test_without_weights_every_task_counts_once() -> None:
     assert kernel[0] is kernel
 
 
-def test_batch_of_inputs() -> None:
-    kernel, A, B = build(), points(2, 3, 4, 2), points(5, 2, seed=2)
-    values, cross = kernel(A).to_dense(), kernel(A, B.expand(2, 3, 5, 2)).to_dense()
-    assert values.shape == (2, 3, 4, 4)
-    check(values[1, 2], expected(A[1, 2], A[1, 2]))
-    check(cross[1, 2], expected(A[1, 2], B))
-    different = points(2, 3, 5, 2, seed=3)
-    check(kernel(A, different).to_dense()[0, 1], expected(A[0, 1], different[0, 1]))
-
-
 def test_batch_of_weights() -> None:
     kernel, A = build(2), points(4, 2)
     values = kernel(A.expand(2, 4, 2)).to_dense()
@@ -104,15 +94,6 @@ def expected_smooth(A: Tensor, B: Tensor) -> Tensor:
     gps = condition(TASKS)
     values = gps.covariance(A) if A is B else gps.covariance(A, B)
     return (WEIGHTS.square()[:, None, None] * values).sum(dim=0)
-
-
-def test_gradient_in_the_weights() -> None:
-    kernel, A = build(), points(4, 2)
-    raw = kernel.task_weights.raw_weights
-    for _ in range(2):
-        (gradient,) = torch.autograd.grad(kernel(A).to_dense().sum(), raw)
-        covariances = [task.posterior_covariance(A, A).sum() for task in TASKS]
-        torch.testing.assert_close(gradient, 2 * WEIGHTS * torch.stack(covariances))
 
 
 def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -> None:
@@ -211,15 +192,6 @@ def test_moving_and_loading_do_not_leave_stale_values() -> None:
     torch.testing.assert_close(values.double(), other(A).to_dense(), atol=1e-3, rtol=0)
 
 
-def test_on_a_device(device: str) -> None:
-    A, B = points(4, 2), points(3, 2, seed=2)
-    kernel = build()
-    kernel(A).to_dense()
-    kernel.to(device)
-    for x2 in (A, B):
-        check(kernel(A.to(device), x2.to(device)).to_dense().cpu(), expected(A, x2))
-
-
 def mean_expected(x: Tensor, weights: Tensor = WEIGHTS) -> Tensor:
     pairs = zip(weights, TASKS, strict=True)
     return sum(weight * task.posterior_mean(x) for weight, task in pairs)
@@ -237,30 +209,12 @@ def test_mean_without_weights_every_task_counts_once() -> None:
     assert mean(x.expand(3, 4, 2)).shape == (3, 4)
 
 
-def test_mean_batch_of_inputs() -> None:
-    mean, x = build(kind=WeightedSumMean), points(2, 3, 4, 2)
-    assert mean(x).shape == (2, 3, 4)
-    check(mean(x)[1, 2], mean_expected(x[1, 2]))
-    repeated = x[0, 0].expand(2, 3, 4, 2)
-    check(mean(repeated), mean_expected(x[0, 0]).expand(2, 3, 4))
-    assert mean(points(2, 0, 2)).shape == (2, 0)
-
-
 def test_mean_batch_of_weights() -> None:
     mean, x = build(2, kind=WeightedSumMean), points(4, 2)
     both = torch.stack([mean_expected(x), 2 * mean_expected(x)])
     check(mean(x.expand(2, 4, 2)), both)
     check(mean(x), both)
     check(mean(x.expand(3, 1, 4, 2)), both.expand(3, 2, 4))
-
-
-def test_gradients() -> None:
-    mean, x = build(kind=WeightedSumMean), points(4, 2).requires_grad_()
-    assert torch.autograd.gradcheck(mean, (x,))
-    for _ in range(2):
-        (gradient,) = torch.autograd.grad(mean(x.detach()).sum(), mean.task_weights.raw_weights)
-        means = torch.stack([task.posterior_mean(x.detach()).sum() for task in TASKS])
-        torch.testing.assert_close(gradient, means)
 
 
 def test_source_means_at_training_inputs_are_evaluated_once(monkeypatch) -> None:
@@ -274,12 +228,6 @@ def test_source_means_at_training_inputs_are_evaluated_once(monkeypatch) -> None
         mean(X)
         mean(X.expand(2, 6, 2))
     assert calls == [(6, 2)]
-
-
-def test_mean_on_a_device(device: str) -> None:
-    mean, x = build(kind=WeightedSumMean), points(4, 2)
-    mean(x)
-    check(mean.to(device)(x.to(device)).cpu(), mean_expected(x))
 
 
 def test_a_state_of_other_tasks_is_refused() -> None:

@@ -1,8 +1,5 @@
 """Hyperpriors' families, and densities of the logarithm."""
 
-import pickle
-from copy import deepcopy
-
 import pytest
 import torch
 from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior, NormalPrior, UniformPrior
@@ -16,7 +13,7 @@ from botorch_transfer.gp.hyperpriors import (
     log_density_prior,
     make_prior,
 )
-from botorch_transfer.hyperprior.fit import ContextGammaPrior, ContextNetwork
+from botorch_transfer.hyperprior.fit import ContextNetwork
 
 PRIORS = [GammaPrior(2.0, 3.0), NormalPrior(2.0, 3.0), UniformPrior(2.0, 3.0)]
 
@@ -102,24 +99,11 @@ def test_only_gammas_are_changed():
 def test_independent_inputs():
     contexts = torch.tensor([[0.0, 2.0], [1.0, 5.0]], dtype=torch.double)
     network = ContextNetwork(contexts, torch.tensor([0.6, 0.2], dtype=torch.double))
-    prior = ContextGammaPrior(network, contexts)
+    prior = network.prior(contexts)
     value = torch.rand(4, 1, 2, dtype=torch.double) + 0.1
     found = log_density_prior(prior)
     torch.testing.assert_close(found.log_prob(value), prior.log_prob(value) + value.log())
     assert found.sample().shape == (2,)
-
-
-def test_copies():
-    prior = LogDensityGammaPrior(torch.tensor([0.5, 2.0]), torch.tensor([1.0, 2.0]))
-    value = torch.tensor([0.3, 0.4])
-    expected = prior.log_prob(value)
-    for copied in (
-        deepcopy(prior),
-        pickle.loads(pickle.dumps(prior)),
-        prior.expand(torch.Size([3, 2])),
-    ):
-        torch.testing.assert_close(copied.log_prob(value), expected.expand_as(copied.rate))
-    assert prior.double().log_prob(value.double()).dtype == torch.double
 
 
 DENSITIES = {

@@ -182,14 +182,6 @@ def test_jitter_where_noise_is_too_small() -> None:
     assert gradient.isfinite().all()
 
 
-def test_objective_on_a_device(device: str) -> None:
-    theta, index = draw_theta(4), torch.arange(4)
-    there = PaddedTasks(**{n: t if t is None else t.to(device) for n, t in vars(TASKS).items()})
-    ours = objective(there)(theta.to(device), index.to(device))
-    for value, expected in zip(ours, objective(TASKS)(theta, index), strict=True):
-        torch.testing.assert_close(value.cpu(), expected, atol=1e-8, rtol=1e-8)
-
-
 FITTED = padded(draw_data([12, 5, 9, 1, 12, 7], known_noise=[1]))
 #: As ``chunk_elements``: a chunk for every task, and its starts one after another.
 ONE_BY_ONE = 1
@@ -543,14 +535,6 @@ def test_progress_where_it_is_asked_for(capsys) -> None:
 def test_options_out_of_range(options) -> None:
     with pytest.raises(ValueError, match="num_restarts= must not be negative; max_iter=, chunk"):
         MAPOptions(**options)
-
-
-def test_fit_on_a_device(device: str) -> None:
-    there = PaddedTasks(**{n: t if t is None else t.to(device) for n, t in vars(FITTED).items()})
-    result = fit(there)
-    assert result.lengthscale.device.type == device
-    moved = MAPResult(**{name: tensor.cpu() for name, tensor in vars(result).items()})
-    check_equal(moved, fit(), tolerance=1e-4)
 
 
 def test_threads_side_by_side():

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import Normalize
@@ -23,12 +22,12 @@ from gpytorch.models import ExactGP
 from gpytorch.settings import detach_test_caches, fast_pred_var, skip_posterior_variances
 from torch.autograd.functional import hessian
 
-from botorch_transfer.acquisition import AveragedImprovement, SingleInputs
+from botorch_transfer.acquisition import SingleInputs
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.gp import combine, frozen
 from botorch_transfer.gp.frozen import expand
 from botorch_transfer.gp.strategy import Strategy
-from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP, TransferGP
+from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP
 from botorch_transfer.pretraining import SourceGPs, SourcePopulation
 from tests.gp.padded import points
 from tests.gp.tasks import draw_data
@@ -262,17 +261,6 @@ def test_single_precision_and_far_inputs() -> None:
     posterior = model.posterior(x.unsqueeze(-2))
     torch.testing.assert_close(mean, posterior.mean.flatten(), atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(variance, posterior.variance.flatten(), atol=1e-3, rtol=1e-3)
-
-
-def test_averaged_improvement_is_that_of_the_posteriors() -> None:
-    model = TransferGP(X, Y, DATA)
-    improvement = AveragedImprovement.from_model(model, Y.max(), points(20, 2, seed=4))
-    x = points(5, 1, 2, seed=8).requires_grad_()
-    for own, member in zip(improvement.acquisitions, model.members.values(), strict=True):
-        expected = LogExpectedImprovement(member, best_f=Y.max())(x)
-        torch.testing.assert_close(own(x), expected, atol=1e-6, rtol=1e-6)
-        first, second = (torch.autograd.grad(v.sum(), x)[0] for v in (own(x), expected))
-        torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

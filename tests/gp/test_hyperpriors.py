@@ -26,7 +26,6 @@ from botorch_transfer.gp.hyperpriors import (
     weight_prior,
 )
 from botorch_transfer.memo import content_key
-from tests.devices import random_state
 
 GAMMA = Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2)
 
@@ -143,12 +142,6 @@ def test_sampling_leaves_the_global_generator_as_it_is() -> None:
     GAMMA.sample(torch.Size([3]), generator())
     replace(GAMMA, make_prior=None).sample(torch.Size([3]), generator())
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_sampling_leaves_the_generator_of_a_device_as_it_is(device: str) -> None:
-    before = random_state(device)
-    GAMMA.sample(torch.Size([3]), generator())
-    assert torch.equal(random_state(device), before)
 
 
 def test_without_priors() -> None:

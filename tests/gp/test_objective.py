@@ -40,6 +40,7 @@ from botorch_transfer.gp.objective import (
     single_threaded_scipy,
 )
 from botorch_transfer.gp.restarts import fit_from_starts
+from tests import fits
 from tests.devices import waits
 from tests.families import ShiftedSines
 from tests.gp.gpytorchs import gpytorchs
@@ -190,11 +191,7 @@ def without_botorch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def log_posterior(model: Any) -> Tensor:
     """The log posterior in nats."""
-    mll = likelihood_of(model)
-    with torch.no_grad():
-        value = mll(model(*model.train_inputs), model.train_targets)
-    model.eval()
-    return value * model.train_targets.shape[-1]
+    return fits.log_posterior(model) * model.train_targets.shape[-1]
 
 
 @served

@@ -1,7 +1,6 @@
 """Copies that share tensors, and states that know the names of their tasks."""
 
 import io
-import pickle
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
@@ -114,13 +113,6 @@ def test_states_without_names_load() -> None:
     assert torch.equal(numbered.data, theirs.data)
     with pytest.raises(RuntimeError, match="the name 'source task 1' where"):
         Named("c", "d").load_state_dict(Named("source task 1", "d").state_dict())
-
-
-def test_pickle_keeps_everything() -> None:
-    gps, x = condition(draw_tasks([4, 2], 2, "matern32")), points(3, 2)
-    again = pickle.loads(pickle.dumps(gps))
-    assert torch.equal(again.covariance(x), gps.covariance(x))
-    assert again.kernel == "matern32"
 
 
 def test_deepcopy_respects_the_memo() -> None:

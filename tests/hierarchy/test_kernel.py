@@ -44,16 +44,6 @@ def test_recursion(propagate: Propagate, step: Step, sizes: tuple[int, ...], ker
     torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("propagate", "step"), KINDS)
-def test_gradient_of_moments(propagate: Propagate, step: Step, kernel: str) -> None:
-    levels, A, B = draw_tasks(SIZES[1], 2, kernel), points(4, 2), points(3, 2, seed=2)
-    gps, twin = stack(levels, propagate), climb(step, levels)
-    mine = moments_and_gradient(lambda x: (gps.mean(x)[0], gps.covariance(x, B)[0]), A)
-    theirs = moments_and_gradient(lambda x: (twin.mean(x), twin.covariance(x, B)), A)
-    torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-9)
-
-
 @pytest.mark.parametrize(("propagate", "step"), KINDS)
 def test_variance_and_batches(propagate: Propagate, step: Step) -> None:
     levels, A, B = draw_tasks(SIZES[2], 3), points(2, 4, 6, 3), points(5, 3, seed=2)
@@ -144,16 +134,6 @@ def test_copies_share_tensors() -> None:
     twin.variance(points(1, 2))
     boosts = [h._boosts(h._boost, h.points, h.alpha) for h in (gps, twin)]
     assert boosts[0] is boosts[1]
-
-
-def test_what_is_loaded_is_boosted_anew() -> None:
-    gps, other = (stack(draw_tasks([4, 3], 2, seed=seed), "mean") for seed in (0, 1))
-    X = points(5, 2)
-    before, expected = gps.variance(X), other.variance(X)
-    twin = deepcopy(gps)
-    twin.load_state_dict(other.state_dict())
-    torch.testing.assert_close(twin.variance(X), expected)
-    assert torch.equal(gps.variance(X), before)
 
 
 @pytest.mark.parametrize("propagate", ["covariance", "mean"])

@@ -2,8 +2,6 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.cross_validation import loo_cv
-from botorch.exceptions.errors import UnsupportedError
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
@@ -14,7 +12,6 @@ from botorch_transfer.models import (
     MeanHierarchicalGP,
     SequentialHierarchicalGP,
 )
-from tests.families import ShiftedSines
 from tests.gp.padded import Task, draw_tasks, points
 from tests.hierarchy.twin import (
     SIZES,
@@ -42,13 +39,26 @@ def _twin(step: Step, model: HierarchicalGP, levels: list[Task], **changed: Tens
 
 
 @pytest.mark.parametrize(
-    ("num_points", "sizes"), [(0, SIZES[2]), (1, SIZES[0]), (2, SIZES[1]), (6, SIZES[2])]
+    ("num_points", "sizes", "known_noise"),
+    [
+        (0, SIZES[2], False),
+        (1, SIZES[0], False),
+        (2, SIZES[1], False),
+        (4, SIZES[1], True),
+        (6, SIZES[2], False),
+    ],
 )
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
 def test_posterior(
-    model_class: type[HierarchicalGP], step: Step, sizes: tuple[int, ...], num_points: int
+    model_class: type[HierarchicalGP],
+    step: Step,
+    sizes: tuple[int, ...],
+    num_points: int,
+    known_noise: bool,
 ) -> None:
-    model, levels = draw_model(model_class, sizes, num_points)
+    noise = 0.1 * points(num_points, 1, seed=5) if known_noise else None
+    model, levels = draw_model(model_class, sizes, num_points, noise)
+    changed = {"noise": noise.squeeze(-1)} if known_noise else {}
 
     def moments(x: Tensor) -> tuple[Tensor, Tensor]:
         posterior = model.posterior(x)
@@ -56,19 +66,8 @@ def test_posterior(
 
     A = points(5, 2)
     mine = moments_and_gradient(moments, A)
-    theirs = moments_and_gradient(_twin(step, model, levels).at, A)
+    theirs = moments_and_gradient(_twin(step, model, levels, **changed).at, A)
     torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize(("model_class", "step"), MODELS)
-def test_known_noise(model_class: type[HierarchicalGP], step: Step) -> None:
-    noise = points(4, 1, seed=5) * 0.1
-    model, levels = draw_model(model_class, SIZES[1], 4, noise)
-    A = points(5, 2)
-    posterior = model.posterior(A)
-    mean, covariance = _twin(step, model, levels, noise=noise.squeeze(-1)).at(A)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean)
-    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
 
 
 @pytest.mark.parametrize(("model_class", "step"), MODELS)
@@ -230,19 +229,6 @@ def test_leave_one_out_by_refits(
             variance = variance + (noise[i] if known_noise else model.likelihood.noise)
         torch.testing.assert_close(loo.mean[i], posterior.mean)
         torch.testing.assert_close(loo.variance[i], variance)
-
-
-@pytest.mark.parametrize("weight", [None, 0.5])
-def test_botorchs_leave_one_out(weight: float | None) -> None:
-    """It is refused with combined standard deviations, which the exact GP does not know."""
-    family = ShiftedSines()
-    model = MeanHierarchicalGP(*family.target(4), family.sources(), deviation_weight=weight)
-    if weight is None:
-        theirs = loo_cv(model).posterior.variance
-        torch.testing.assert_close(theirs, model.loo_posterior().variance)
-    else:
-        with pytest.raises(UnsupportedError, match=r"call loo_posterior\(\)"):
-            loo_cv(model)
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]])

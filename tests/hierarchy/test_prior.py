@@ -154,21 +154,6 @@ def test_known_noise() -> None:
     assert noise[6:].unique().numel() == 1
 
 
-@pytest.mark.parametrize("propagate", ["covariance", "mean"])
-def test_constant_and_single_point_tasks(propagate: Propagate) -> None:
-    X = points(5, 2)
-    history = {
-        "constant": (X, 0 * X[:, :1] + 3),
-        "single": (X[:1], X[:1, :1]),
-        "usual": (X, X[:, :1]),
-    }
-    stack = SourceHierarchy.fit(history, propagate, num_restarts=0)
-    assert stack.outcome_std[:2].tolist() == [1.0, 1.0]
-    assert bool(stack.log_posterior.isfinite().all())
-    assert bool(stack.mean(X).isfinite().all())
-    assert (stack.mean(X) - (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()).abs().max() < 0.1
-
-
 def test_maximum_likelihood_takes_the_starts_of_the_papers() -> None:
     with_priors, without = _fit(), _fit(hyperparameters=None, num_restarts=3)
     assert not torch.equal(with_priors.gps.lengthscale, without.gps.lengthscale)

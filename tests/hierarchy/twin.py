@@ -37,18 +37,6 @@ class Process:
 Step = Callable[[Process, Task], Process]
 
 
-def kernel_of(level: Task) -> Callable[[Tensor, Tensor], Tensor]:
-    """The kernel of a level's own difference, for RBF without the root that has no derivative."""
-    if level.kernel != "rbf":
-        return level.prior
-
-    def kernel(A: Tensor, B: Tensor) -> Tensor:
-        difference = (A.unsqueeze(-2) - B.unsqueeze(-3)) / level.lengthscale
-        return level.outputscale * torch.exp(-0.5 * difference.square().sum(dim=-1))
-
-    return kernel
-
-
 NOTHING = Process(lambda A: A[:, 0] * 0, lambda A, B: A[:, :1] * 0 + B[:, 0] * 0)
 
 
@@ -56,14 +44,14 @@ def sequential(below: Process, level: Task) -> Process:
     """SHGP: a GP with the mean of the level below, and its covariance added to the kernel."""
     return _condition(
         lambda A: below.mean(A) + level.mean,
-        lambda A, B: below.covariance(A, B) + kernel_of(level)(A, B),
+        lambda A, B: below.covariance(A, B) + level.prior(A, B),
         level,
     )
 
 
 def means_only(below: Process, level: Task) -> Process:
     """MHGP: a GP with the mean of the level below."""
-    return _condition(lambda A: below.mean(A) + level.mean, kernel_of(level), level)
+    return _condition(lambda A: below.mean(A) + level.mean, level.prior, level)
 
 
 def boosted(below: Process, level: Task) -> Process:
@@ -71,8 +59,8 @@ def boosted(below: Process, level: Task) -> Process:
     own, X, C = means_only(below, level), level.X, below.covariance
 
     def covariance(A: Tensor, B: Tensor) -> Tensor:
-        gram = kernel_of(level)(X, X) + level.noise.diag()
-        left, right = (torch.linalg.solve(gram, kernel_of(level)(X, at)).mT for at in (A, B))
+        gram = level.prior(X, X) + level.noise.diag()
+        left, right = (torch.linalg.solve(gram, level.prior(X, at)).mT for at in (A, B))
         boost = C(A, B) + left @ C(X, X) @ right.mT - left @ C(X, B) - C(A, X) @ right.mT
         return own.covariance(A, B) + boost
 
@@ -92,7 +80,7 @@ def joint(levels: Sequence[Task]) -> Process:
     last = len(levels) - 1
 
     def prior(i: int, A: Tensor, j: int, B: Tensor) -> Tensor:
-        return sum(kernel_of(level)(A, B) for level in levels[: min(i, j) + 1])
+        return sum(level.prior(A, B) for level in levels[: min(i, j) + 1])
 
     def mean(i: int, A: Tensor) -> Tensor:
         return A[:, 0] * 0 + sum(level.mean for level in levels[: i + 1])

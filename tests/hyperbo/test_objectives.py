@@ -10,17 +10,17 @@ from torch.distributions import MultivariateNormal
 from botorch_transfer.data import as_datasets
 from botorch_transfer.gp.likelihood import nll
 from botorch_transfer.gp.tasks import PaddedTasks, outcome_scales
-from botorch_transfer.hyperbo import objectives
-from botorch_transfer.hyperbo.objectives import (
+from botorch_transfer.hyperbo import fit
+from botorch_transfer.hyperbo.fit import (
     EmpiricalGaussian,
     GroupEKL,
     RandomBatches,
     SourceLoss,
-    TaskNLL,
     ekl,
     find_matching_groups,
+    nll_of_tasks,
 )
-from botorch_transfer.pretraining import PretrainedPrior
+from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions
 from tests.families import ShiftedSines
 
 
@@ -113,38 +113,6 @@ def test_ekl_of_several_groups_of_different_sizes():
     np.testing.assert_allclose(ekl(mean, covariance, empirical), expected, rtol=1e-8)
 
 
-def test_gradient_of_ekl():
-    empirical = EmpiricalGaussian.of([draw(4, 3), draw(2, 6)])
-    root, mean = draw(2, 4, 4, seed=4).requires_grad_(), draw(2, 4, seed=5).requires_grad_()
-
-    def value(root, mean):
-        return ekl(mean, root @ root.mT + torch.eye(4, dtype=torch.double), empirical)
-
-    assert torch.autograd.gradcheck(value, (root, mean))
-
-
-def test_ekl_and_nll_differ_by_a_constant_where_tasks_are_many():
-    """Sec. 5.5.1: their gradients are the same if the empirical covariance has full rank."""
-    Y = draw(3, 12)
-    differences = []
-    for seed in (1, 2):
-        mean, covariance = draw(3, seed=seed), covariances(3, seed=seed)
-        divergence = ekl(mean[None], covariance[None], EmpiricalGaussian.of([Y]))
-        likelihood = nll(mean.expand(12, 3), covariance.expand(12, 3, 3), Y.mT).mean()
-        differences.append(divergence - likelihood)
-    torch.testing.assert_close(*differences)
-
-
-def test_single_precision():
-    Y, mean, covariance = draw(5, 3), draw(5, seed=3), covariances(5)
-    empirical = EmpiricalGaussian.of([Y.float()])
-    assert ranks(empirical) == [2]
-    value = ekl(mean[None].float(), covariance[None].float(), empirical)
-    assert value.dtype == torch.float
-    expected = naive_ekl(mean, covariance, Y, 2)
-    np.testing.assert_allclose(value, [expected], rtol=1e-3)
-
-
 def inputs(n, d=2, seed=0):
     return torch.rand(n, d, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
 
@@ -156,15 +124,6 @@ def assert_matching(group, tasks):
     )
     for other in others:
         torch.testing.assert_close(first, other, atol=1e-8, rtol=0)
-
-
-def test_one_design_for_all_is_one_group():
-    X = inputs(6)
-    tasks = [X, X.flip(0), X[torch.tensor([3, 1, 0, 5, 4, 2])]]
-    (group,) = find_matching_groups(tasks)
-    assert group.tasks.tolist() == [0, 1, 2]
-    assert group.rows[:, 0].tolist() == list(range(6))
-    assert_matching(group, tasks)
 
 
 def test_several_designs_are_several_groups():
@@ -233,6 +192,10 @@ def ragged(known_noise=()):
     return PaddedTasks.from_datasets(as_datasets(tasks))
 
 
+def loss_of(tasks, objective="nll", **options):
+    return SourceLoss(tasks, PretrainingOptions(objective=objective, **options))
+
+
 def naive_task_nll(gp, X, Y, noise):
     mean, covariance = gp.mean_module(X), gp.covar_module(X).to_dense()
     covariance = covariance + torch.diag(noise.expand(len(X)))
@@ -242,7 +205,7 @@ def naive_task_nll(gp, X, Y, noise):
 @pytest.mark.parametrize("known_noise", [(), ("task 0",), ("task 0", "task 1", "task 2")])
 @pytest.mark.parametrize("chunk_elements", [1, 200, 2**20])
 def test_full_nll(known_noise, chunk_elements, monkeypatch):
-    monkeypatch.setattr(objectives, "CHUNK_ELEMENTS", chunk_elements)
+    monkeypatch.setattr(fit, "CHUNK_ELEMENTS", chunk_elements)
     gp, tasks = parts(), ragged(known_noise)
     expected = [
         naive_task_nll(gp, X[mask], Y[mask], Yvar[mask] if fixed else gp.noise)
@@ -250,9 +213,9 @@ def test_full_nll(known_noise, chunk_elements, monkeypatch):
             tasks.X, tasks.Y, tasks.Yvar, tasks.mask, tasks.fixed_noise, strict=True
         )
     ]
-    values = torch.cat(list(TaskNLL(tasks).of_tasks(gp)))
+    values = torch.cat(list(nll_of_tasks(gp, tasks)))
     torch.testing.assert_close(values.sort().values, torch.stack(expected).sort().values)
-    loss = SourceLoss(TaskNLL(tasks), None).evaluate(gp)
+    loss = loss_of(tasks).evaluate(gp)
     torch.testing.assert_close(loss, torch.stack(expected).mean().detach())
     expected_gradients = torch.autograd.grad(
         torch.stack(expected).mean(), list(gp.parameters()), allow_unused=True
@@ -289,7 +252,7 @@ def test_both_objectives_at_once():
     gp = parts()
     losses = {}
     for objective in ("nll", "ekl", "nll+ekl"):
-        loss = SourceLoss.of(tasks, objective, nll_weight=0.3)
+        loss = loss_of(tasks, objective, nll_weight=0.3)
         losses[objective] = loss.evaluate(gp)
         sampled = loss.evaluate(gp, step=0)
         torch.testing.assert_close(sampled, losses[objective])
@@ -299,13 +262,13 @@ def test_both_objectives_at_once():
 def test_huge_groups_are_thinned():
     X = FAMILY.inputs(50)
     tasks = prepare(as_datasets([(X, FAMILY.value(X)), (X.flip(0), FAMILY.value(X, 0.3).flip(0))]))
-    thin = SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0]
+    thin = loss_of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0]
     rows = (thin.unsqueeze(1) == X).all(dim=-1).nonzero()[:, 1]
     assert len(rows) == 20
     assert (rows.diff() > 0).all()
-    assert torch.equal(SourceLoss.of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0], thin)
-    assert not torch.equal(SourceLoss.of(tasks, "ekl", seed=4, max_points=20).group_ekl.X[0], thin)
-    assert torch.equal(SourceLoss.of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
+    assert torch.equal(loss_of(tasks, "ekl", seed=3, max_points=20).group_ekl.X[0], thin)
+    assert not torch.equal(loss_of(tasks, "ekl", seed=4, max_points=20).group_ekl.X[0], thin)
+    assert torch.equal(loss_of(tasks, "ekl", max_points=50).group_ekl.X[0], X)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e6])
@@ -329,27 +292,15 @@ def prepare(data=DATA):
     return tasks.standardize(*outcome_scales(tasks, "pooled"))
 
 
-def test_without_matching_inputs_there_is_no_ekl():
-    with pytest.raises(InputDataError, match="nll"):
-        SourceLoss.of(prepare(), "ekl")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective": "mle"}, "Unknown objective 'mle': choose one of 'nll'"),
-        ({"objective": "nll", "nll_weight": 0.0}, "nll_weight=0.0 must be positive"),
-    ],
-)
-def test_unfit_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        SourceLoss.of(prepare(), **options)
-
-
 # -------------------------------------------------------------------------------------- sub-samples
 
 
 STEPS = 600
+
+
+def sub_samples(tasks, batch_size, task_batch_size, seed=0):
+    options = PretrainingOptions(batch_size=batch_size, task_batch_size=task_batch_size, seed=seed)
+    return RandomBatches(tasks, options)
 
 
 def numbered(sizes=(9, 1, 12), known_noise=(), device=None):
@@ -371,7 +322,7 @@ def drawn(batches, steps=STEPS):
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_every_point_is_equally_likely(batch_size):
     tasks = numbered()
-    Y = drawn(RandomBatches(tasks, batch_size, task_batch_size=10, seed=0))
+    Y = drawn(sub_samples(tasks, batch_size, task_batch_size=10, seed=0))
     assert Y.shape == (STEPS, 3, batch_size)
     for number, size in enumerate([9, 1, 12]):
         values = Y[:, number]
@@ -384,7 +335,7 @@ def test_every_point_is_equally_likely(batch_size):
 
 
 def test_every_task_is_equally_likely():
-    Y = drawn(RandomBatches(numbered((5, 5, 5, 5)), batch_size=2, task_batch_size=3, seed=1))
+    Y = drawn(sub_samples(numbered((5, 5, 5, 5)), batch_size=2, task_batch_size=3, seed=1))
     number = Y[..., 0].div(100, rounding_mode="floor")
     assert all(len(row.unique()) == 3 for row in number)
     share = torch.stack([(number == task).any(-1).double().mean() for task in range(4)])
@@ -392,7 +343,7 @@ def test_every_task_is_equally_likely():
 
 
 def test_rows_stay_together():
-    batches = RandomBatches(numbered((9, 4, 12), known_noise=(0, 2)), 6, 2, seed=0)
+    batches = sub_samples(numbered((9, 4, 12), known_noise=(0, 2)), 6, 2, seed=0)
     for step in range(20):
         tasks = batches[step]
         X, Y, mask = tasks.X, tasks.Y, tasks.mask
@@ -405,19 +356,19 @@ def test_rows_stay_together():
 
 
 def test_padding_is_announced():
-    assert not RandomBatches(numbered((5, 9)), 5, 2).is_padded
-    assert RandomBatches(numbered((4, 9)), 5, 2).is_padded
+    assert not sub_samples(numbered((5, 9)), 5, 2).is_padded
+    assert sub_samples(numbered((4, 9)), 5, 2).is_padded
 
 
 @pytest.mark.parametrize("elements", [1, 100, 2**17])
 def test_a_step_has_its_batch_whenever_it_is_asked_for(elements, monkeypatch):
     """So an interrupted run goes on with the batches that it would have had."""
-    monkeypatch.setattr(objectives, "RANDOM_NUMBERS", elements)
-    batches = RandomBatches(numbered(), 4, 2, seed=3)
+    monkeypatch.setattr(fit, "RANDOM_NUMBERS", elements)
+    batches = sub_samples(numbered(), 4, 2, seed=3)
     assert batches.block_size == max(1, elements // 24)
     forwards = [batches[step] for step in range(12)]
     for step in (11, 0, 5, 4, 7):
-        again = RandomBatches(numbered(), 4, 2, seed=3)[step]
+        again = sub_samples(numbered(), 4, 2, seed=3)[step]
         for batch in (batches[step], again):
             assert torch.equal(batch.X, forwards[step].X)
             assert torch.equal(batch.Y, forwards[step].Y)
@@ -425,7 +376,7 @@ def test_a_step_has_its_batch_whenever_it_is_asked_for(elements, monkeypatch):
 
 @pytest.mark.parametrize("elements", [1, 2**17])
 def test_steps_and_seeds_differ(elements, monkeypatch):
-    monkeypatch.setattr(objectives, "RANDOM_NUMBERS", elements)
-    batches = [RandomBatches(numbered((50, 50)), 20, 2, seed) for seed in (0, 1, -1)]
+    monkeypatch.setattr(fit, "RANDOM_NUMBERS", elements)
+    batches = [sub_samples(numbered((50, 50)), 20, 2, seed) for seed in (0, 1, -1)]
     found = {tuple(each[step].Y.flatten().tolist()) for each in batches for step in range(5)}
     assert len(found) == 15

@@ -4,7 +4,6 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.exceptions.warnings import InputDataWarning
-from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
@@ -62,21 +61,6 @@ def test_single_precision_data_are_trained_on_in_double():
     assert prior.mean(TEST_X.float()).dtype == torch.float
 
 
-@pytest.mark.parametrize("objective", ["nll", "nll+ekl"])
-def test_odd_tasks(objective):
-    X = FAMILY.inputs(4)
-    sources = [
-        (X, FAMILY.value(X)),
-        (X[:1], FAMILY.value(X[:1])),
-        (X, torch.full((4, 1), 3.0).double()),
-        (X[:1].repeat(4, 1), FAMILY.value(FAMILY.inputs(4))),
-    ]
-    for scale in ("pooled", "per_task"):
-        prior = PRESETS["hyperbo"]().fit(sources, objective, steps=15, outcome_scale=scale)
-        assert prior.covariance(TEST_X).isfinite().all()
-        assert all(loss == loss for loss in prior.learning_curve.loss)
-
-
 def test_all_outcomes_equal():
     X = FAMILY.inputs(4)
     prior = PRESETS["hyperbo"]().fit([(X, torch.full((4, 1), 7.0).double())] * 2, steps=15)
@@ -93,14 +77,6 @@ def test_unfit_data_are_refused():
         PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl")
     with pytest.raises(InputDataError, match="that share an input"):
         PRESETS["hyperbo"]().fit(FAMILY.sources(), "ekl", groups=[[0, 1]])
-
-
-def test_bounds_of_inputs_are_learned_from_the_sources():
-    X = FAMILY.inputs(4)
-    prior = PRESETS["hyperbo"]().fit([(X, X[:, :1])], input_transform=Normalize(2), steps=2)
-    assert prior.input_transform is not None
-    expected = torch.stack([X.amin(dim=0), X.amax(dim=0)])
-    torch.testing.assert_close(prior.input_transform.bounds, expected)
 
 
 def test_known_noise_is_taken_as_it_is():
@@ -209,19 +185,6 @@ def test_nothing_to_fit():
     assert float(prior.noise) == pytest.approx(1e-2)
 
 
-def test_each_member_of_a_batch_has_a_gp_of_its_own(preset):
-    prior, shape = fit(preset), torch.Size([3, 2])
-    for is_fitted in (False, True):
-        parts, one = prior.gp(shape, is_fitted), prior.gp(torch.Size(), is_fitted)
-        assert parts.covar_module.batch_shape == shape
-        for (name, parameter), single in zip(
-            parts.named_parameters(), one.parameters(), strict=True
-        ):
-            assert parameter.shape == shape + single.shape, name
-            assert torch.equal(parameter, single.expand_as(parameter))
-            assert parameter.requires_grad is is_fitted
-
-
 def test_frozen_modules_of_the_users_own_serve_all_members():
     prior = fit(PretrainedPrior(*own_modules(), dim=2))
     parts = prior.gp(torch.Size([3]), fit=False)
@@ -287,23 +250,6 @@ def test_source_observations_are_not_kept(tmp_path):
     everything = torch.cat([tensor.flatten().double() for tensor in prior.state_dict().values()])
     for X, Y in FAMILY.sources().values():
         assert not torch.isin(torch.cat([X.flatten(), Y.flatten()]), everything).any()
-
-
-def test_round_trips(preset, tmp_path):
-    bounds = torch.tensor([[-5.0, 100.0], [5.0, 300.0]], dtype=torch.double)
-    transform = Normalize(2, bounds=bounds)
-    raw = {name: (transform.untransform(X), Y) for name, (X, Y) in FAMILY.sources().items()}
-    prior = preset.fit(raw, steps=15, input_transform=transform, hold_out=0.25)
-    prior.save(tmp_path / "prior")
-    train_X, train_Y = FAMILY.target(3)
-    X = transform.untransform(train_X)
-    posterior = PretrainedGP(X, train_Y, prior).posterior(X)
-    loaded = PretrainedPrior.load(tmp_path / "prior")
-    found = PretrainedGP(X, train_Y, loaded).posterior(X)
-    assert torch.equal(found.mean, posterior.mean)
-    assert torch.equal(found.variance, posterior.variance)
-    assert loaded.learning_curve == prior.learning_curve
-    assert (loaded.num_tasks, loaded.num_points) == (prior.num_tasks, prior.num_points)
 
 
 def test_modules_of_the_user_are_handed_over(tmp_path):

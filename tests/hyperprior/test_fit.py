@@ -110,18 +110,6 @@ def test_estimates_are_a_maximum_of_the_likelihood():
                 assert value(domain, other) < best + 1e-4
 
 
-def test_many_tasks_give_back_the_truth():
-    lengthscale = [0.3, 0.9]
-    domain = draw_domain(lengthscale, sizes=(30,) * 40, constant=-3.0, noise=0.05, seed=5)
-    estimates = fit([domain])
-    torch.testing.assert_close(
-        estimates.lengthscale, torch.tensor(lengthscale).double(), rtol=0.15, atol=0
-    )
-    assert float(estimates.constant) == pytest.approx(-3.0, abs=0.5)
-    assert float(estimates.outputscale) == pytest.approx(2.0, rel=0.2)
-    assert float(estimates.noise) == pytest.approx(0.05, rel=0.15)
-
-
 @pytest.mark.parametrize("units", [(1e-4, 0.0), (1e5, 1e6)])
 def test_units_do_not_matter(units):
     scale, offset = units
@@ -222,20 +210,6 @@ def test_known_noise():
     assert float(estimates.noise[0]) == pytest.approx(0.04)
     assert float(estimates.noise[1]) != pytest.approx(0.04)
     assert estimates.log_likelihood.isfinite().all()
-
-
-def test_odd_tasks():
-    X = torch.rand(6, 2, dtype=torch.double)
-    odd = [
-        (X[:1], X[:1, :1]),
-        (X, torch.full((6, 1), 3.0).double()),
-        (X[:1].repeat(6, 1), X[:, :1]),
-        (X, X.sum(-1, keepdim=True)),
-    ]
-    for scale in ("raw", "per_task"):
-        estimates = fit([Domain(odd)], scale)
-        for name in TENSORS:
-            assert getattr(estimates, name).isfinite().all()
 
 
 def test_single_precision():

@@ -19,7 +19,7 @@ from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
+from gpytorch.priors import GammaPrior, UniformPrior
 from scipy import stats
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
@@ -27,7 +27,6 @@ from botorch_transfer.data import datasets, default_context
 from botorch_transfer.hyperprior.fit import log_likelihoods
 from botorch_transfer.hyperprior.models import effective_sample_size, systematic_resample
 from botorch_transfer.pretraining import NetworkOptions
-from tests.families import ShiftedSines
 from tests.hyperprior.domains import draw_domain, draw_domains
 from tests.members import TEST_X, build, data, hyperprior, member
 
@@ -364,25 +363,10 @@ def test_noise_of_as_many_points_as_members():
     torch.testing.assert_close(added, own)
 
 
-HYPERPRIOR = Hyperprior.specified(
-    NormalPrior(0.0, 1.0),
-    GammaPrior(3.0, 6.0),
-    GammaPrior(2.0, 4.0),
-    GammaPrior(2.0, 200.0),
-    outcome_scale="per_task",
-)
-FAMILY = ShiftedSines(2)
-
-
-def small_ensemble(n: int, **options) -> FullyBayesianHyperpriorGP:
-    X, Y = FAMILY.target(n)
-    return FullyBayesianHyperpriorGP(X, Y, HYPERPRIOR, num_samples=128, num_members=5, **options)
-
-
 @pytest.mark.parametrize("n", [0, 7])
 def test_points_one_by_one_are_those_of_all_together(n):
     """As members predict them, without a copy of their data for each point."""
-    model, X = small_ensemble(n), FAMILY.inputs(6, 1).requires_grad_()
+    model, X = build(n), torch.rand(6, 1, 2, dtype=torch.double, requires_grad=True)
     single, joint = model.posterior(X), model.posterior(X.squeeze(1))
     for name in ("mean", "variance"):
         ours, twin = getattr(single, name)[..., 0, 0], getattr(joint, name)[..., 0].mT

@@ -14,10 +14,8 @@ from gpytorch.priors import GammaPrior
 
 from botorch_transfer.gp.state import freeze
 from botorch_transfer.hyperprior.fit import (
-    ContextGammaPrior,
     ContextNetwork,
     NetworkOptions,
-    context_shares,
     fit_gamma,
     fit_network,
     network_objective,
@@ -81,7 +79,6 @@ def test_frozen_weights_are_buffers():
 
 
 def test_any_layers():
-    assert network().context_size == 2
     widths = [layer.out_features for layer in network(hidden=(8, 4, 2)).layers[::2]]
     assert widths == [8, 4, 2, 2]
     assert len(network(hidden=()).layers) == 1
@@ -97,7 +94,7 @@ def trained() -> ContextNetwork:
 
 
 def test_density_is_that_of_each_inputs_gamma(trained):
-    prior = ContextGammaPrior(trained, SEEN)
+    prior = trained.prior(SEEN)
     value = torch.rand(4, 1, 3, dtype=torch.double) + 0.1
     shape, rate = trained(SEEN)
     expected = torch.distributions.Gamma(shape, rate).log_prob(value)
@@ -108,7 +105,7 @@ def test_density_is_that_of_each_inputs_gamma(trained):
 @pytest.mark.parametrize("dim", [1, 3])
 def test_on_a_kernel(trained, dim):
     X = torch.rand(4, dim, dtype=torch.double)
-    prior = ContextGammaPrior(trained, SEEN[:dim])
+    prior = trained.prior(SEEN[:dim])
     kernel = ScaleKernel(MaternKernel(ard_num_dims=dim, lengthscale_prior=prior))
     model = SingleTaskGP(X, X.sum(-1, keepdim=True), covar_module=kernel)
     torch.manual_seed(0)
@@ -130,7 +127,8 @@ PAPER = NetworkOptions(weight_penalty=0.0, shape_spread=math.inf)
 
 
 def objective(network, context=CONTEXT, lengthscale=LENGTHSCALE, options=PAPER):
-    return network_objective(network, context, lengthscale, context_shares(context), options)
+    distinct, index = context.unique(dim=0, return_inverse=True)
+    return network_objective(network, distinct, index, lengthscale, options)
 
 
 @pytest.mark.parametrize("bounded_head", [False, True])

@@ -8,7 +8,7 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.hyperprior.fit import ContextGammaPrior, fit_gamma
+from botorch_transfer.hyperprior.fit import fit_gamma
 from botorch_transfer.outcome_transforms import OwnStandardize
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions, SourceGPs
 from tests.gp.tasks import draw_data
@@ -22,10 +22,10 @@ def test_distributions_are_the_best_fits_of_the_estimates():
     found = fit()
     estimates = found.estimates
     for name in ("outputscale", "noise"):
-        prior = found.hyperprior_of(name)
+        prior = found.priors[name]
         expected = fit_gamma(getattr(estimates, name))
         torch.testing.assert_close(torch.stack([prior.concentration, prior.rate]), expected)
-    constant = found.hyperprior_of("constant")
+    constant = found.priors["constant"]
     torch.testing.assert_close(constant.loc, estimates.constant.mean())
     torch.testing.assert_close(constant.scale, estimates.constant.std(correction=0))
     lengthscale = found.lengthscale_prior(7)
@@ -49,7 +49,7 @@ def test_contexts_matter_to_mphd():
     network = NetworkOptions(num_steps=150, learning_rate=4e-2)
     found = fit("mphd", discrete, network=network)
     prior = found.lengthscale_prior(2, default_context(2, [1]))
-    assert isinstance(prior, ContextGammaPrior)
+    assert isinstance(prior, GammaPrior)
     assert prior.mean[1] < 0.5 * prior.mean[0]
 
 
@@ -57,11 +57,11 @@ def test_one_domain_gives_broad_distributions(caplog):
     found = fit("universal", [draw_domain([0.3, 0.3])])
     assert "are almost equal" in caplog.text
     for name in ("outputscale", "noise"):
-        prior = found.hyperprior_of(name)
+        prior = found.priors[name]
         assert prior.concentration == 2
         torch.testing.assert_close(prior.mean, getattr(found.estimates, name)[0])
     scale = found.estimates.outputscale.sqrt()
-    torch.testing.assert_close(found.hyperprior_of("constant").scale.reshape(1), scale)
+    torch.testing.assert_close(found.priors["constant"].scale.reshape(1), scale)
 
 
 def test_units_of_a_domain_do_not_matter_to_the_others():
@@ -97,7 +97,7 @@ def test_a_shared_transform_is_inherited():
 
 
 def test_what_is_no_domain_is_refused():
-    with pytest.raises(InputDataError, match="no domains"):
+    with pytest.raises(InputDataError, match="one or more domains"):
         Hyperprior.fit([])
     with pytest.raises(InputDataError, match="put a single domain into a list"):
         Hyperprior.fit(draw_domain([0.3]))
@@ -120,7 +120,7 @@ def test_what_is_no_domain_is_refused():
     [
         ({"kind": "mhpd"}, "Unknown kind 'mhpd': choose one of 'mphd'"),
         ({"kernel": "cosine"}, "Unknown kernel 'cosine'"),
-        ({"outcome_scale": "pooled"}, "'per_task' or 'raw'"),
+        ({"outcome_scale": "pooled"}, "'pooled': choose one of 'per_task', 'raw'"),
         ({"outcome_scale": "log"}, "Unknown outcome_scale 'log'"),
     ],
 )
@@ -137,7 +137,7 @@ def test_positive_hyperparameters_need_positive_distributions(name, prior):
 
 
 def test_a_positive_constant_is_refused():
-    with pytest.raises(ValueError, match="the constant may be negative: give a NormalPrior"):
+    with pytest.raises(ValueError, match="The constant may be negative: give a NormalPrior"):
         specified(constant=GammaPrior(2.0, 4.0))
 
 

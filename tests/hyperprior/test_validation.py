@@ -5,13 +5,13 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel, ScaleKernel
-from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
+from gpytorch.priors import UniformPrior
 from scipy import integrate, stats
 
 from botorch_transfer.hyperprior import fit as validation
 from botorch_transfer.hyperprior.fit import HyperparameterDraws, log_likelihoods
 from botorch_transfer.hyperprior.prior import hierarchical_negative_log_likelihood
-from botorch_transfer.pretraining import Hyperprior
+from tests.members import hyperprior
 
 
 def draws(num: int, dim: int) -> HyperparameterDraws:
@@ -56,19 +56,13 @@ def test_impossible_draws_weigh_nothing():
     assert found[1] == -torch.inf
 
 
-def hyperprior(**options) -> Hyperprior:
-    return Hyperprior.specified(
-        constant=NormalPrior(0.5, 1.0),
-        lengthscale=GammaPrior(3.0, 6.0),
-        outputscale=options.get("outputscale", GammaPrior(2.0, 2.0)),
-        noise=UniformPrior(0.1, 0.1001),
-    )
+HYPERPRIOR = hyperprior(noise=UniformPrior(0.1, 0.1001))
 
 
 def test_a_single_point_has_a_known_value():
     """There, mean, signal variance and noise are all that matters: an integral in one dimension."""
     X, Y = torch.rand(1, 2, dtype=torch.double), torch.tensor([[2.0]], dtype=torch.double)
-    found = hierarchical_negative_log_likelihood(hyperprior(), [(X, Y)], num_samples=200_000)
+    found = hierarchical_negative_log_likelihood(HYPERPRIOR, [(X, Y)], num_samples=200_000)
 
     def density(s):
         return stats.norm.pdf(2.0, 0.5, math.sqrt(1 + s + 0.1)) * stats.gamma.pdf(s, 2, scale=0.5)
@@ -80,22 +74,17 @@ def test_a_single_point_has_a_known_value():
 def test_value_is_that_of_the_draws():
     X = torch.rand(6, 2, dtype=torch.double)
     tasks = {"a": (X, X[:, :1]), "b": (X[:3], X[:3, 1:], torch.full((3, 1), 0.2).double())}
-    found = hierarchical_negative_log_likelihood(hyperprior(), tasks, num_samples=50, seed=4)
-    draws = hyperprior().sample(50, 2, seed=4)
+    found = hierarchical_negative_log_likelihood(HYPERPRIOR, tasks, num_samples=50, seed=4)
+    draws = HYPERPRIOR.sample(50, 2, seed=4)
     for value, (X, Y, *Yvar) in zip(found, tasks.values(), strict=True):
         noise = Yvar[0].squeeze(-1) if Yvar else None
         likelihoods = log_likelihoods(draws, X, Y.squeeze(-1), noise, "matern52").exp()
         torch.testing.assert_close(value, -likelihoods.mean().log())
 
 
-def test_unfit_tasks_are_refused():
+def test_no_tasks_and_no_draws_are_refused():
     with pytest.raises(InputDataError, match="no source tasks"):
-        hierarchical_negative_log_likelihood(hyperprior(), [])
-
-
-def test_no_draws_are_refused():
+        hierarchical_negative_log_likelihood(HYPERPRIOR, [])
     X = torch.rand(3, 2, dtype=torch.double)
-    positive = GammaPrior(2.0, 4.0)
-    hyperprior = Hyperprior.specified(NormalPrior(0.0, 1.0), positive, positive, positive)
     with pytest.raises(ValueError, match="num_samples=0"):
-        hierarchical_negative_log_likelihood(hyperprior, [(X, X[:, :1])], num_samples=0)
+        hierarchical_negative_log_likelihood(HYPERPRIOR, [(X, X[:, :1])], num_samples=0)

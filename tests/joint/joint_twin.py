@@ -15,14 +15,7 @@ from botorch_transfer import (
     LinearCoregionalizationGP,
     WeightedSourceGP,
 )
-
-
-def rbf(kernel: Any, A: Tensor, B: Tensor) -> Tensor:
-    """An RBF kernel, scaled or not, from all pairs of differences."""
-    base = getattr(kernel, "base_kernel", kernel)
-    difference = (A.unsqueeze(-2) - B.unsqueeze(-3)) / base.lengthscale
-    scale = kernel.outputscale if base is not kernel else 1.0
-    return scale * torch.exp(-0.5 * difference.square().sum(dim=-1))
+from tests.gp.padded import plain_kernel
 
 
 def coregionalization(model: Any) -> list[Tensor]:
@@ -71,7 +64,12 @@ class JointTwin:
         """The joint kernel between points ``A`` of tasks ``i`` and points ``B`` of tasks ``j``."""
         total = torch.zeros(len(A), len(B), dtype=torch.double)
         for W, kernel in zip(coregionalization(self.model), self.model.covar_modules, strict=True):
-            total = total + W[i][:, j] * rbf(kernel, A, B)
+            base, scale = (
+                getattr(kernel, "base_kernel", kernel),
+                getattr(kernel, "outputscale", 1.0),
+            )
+            values = plain_kernel("rbf", A / base.lengthscale, B / base.lengthscale)
+            total = total + W[i][:, j] * scale * values
         return total
 
     def data(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

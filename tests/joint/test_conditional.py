@@ -63,19 +63,6 @@ def dense(conditional, x1, x2):
     return mean, kernel(first, second).to_dense() - cross @ solved
 
 
-def test_values(kind):
-    conditional = build(kind)
-    x1, x2 = inputs(4), inputs(3, seed=2)
-    mean, covariance = dense(conditional, x1, x2)
-    torch.testing.assert_close(conditional.mean(x1), mean)
-    torch.testing.assert_close(conditional.covariance(x1, x2), covariance)
-    torch.testing.assert_close(conditional.covariance(x1), dense(conditional, x1, x1)[1])
-    torch.testing.assert_close(conditional.variance(x1), dense(conditional, x1, x1)[1].diagonal())
-    kernel = conditional.kernel.covariance
-    ((points, _), *_) = conditional.points.groups(False)
-    torch.testing.assert_close(conditional.cross(x1), kernel(conditional._target(x1), points))
-
-
 @pytest.mark.parametrize("own", [(), (2,), (3, 2)])
 @pytest.mark.parametrize("extra", [(), (4,), (2, 4)])
 def test_batches(kind, own, extra):
@@ -157,39 +144,6 @@ def test_kernel_module(kind):
     torch.testing.assert_close(kernel(x1, x1.clone()).to_dense(), square)
     torch.testing.assert_close(kernel(x1, diag=True), square.diagonal())
     torch.testing.assert_close(kernel(x1)[1:3, 2:].to_dense(), square[1:3, 2:])
-
-
-def test_kernel_of_a_batch(kind):
-    kernel = SourceConditionalKernel(build(kind, (2,)))
-    assert kernel.batch_shape == (2,)
-    x = inputs(3)
-    together = kernel(x).to_dense()
-    torch.testing.assert_close(kernel[1](x).to_dense(), together[1])
-    torch.testing.assert_close(
-        kernel(inputs(2, 3))[1].to_dense(), kernel[1](inputs(2, 3)[1]).to_dense()
-    )
-    assert SourceConditionalKernel(build(kind))[0].batch_shape == ()
-
-
-def test_derivatives_in_inputs(kind):
-    conditional = build(kind).requires_grad_(False)
-    x1, x2 = inputs(3).requires_grad_(), inputs(2, seed=2).requires_grad_()
-    assert torch.autograd.gradcheck(conditional.mean, x1)
-    assert torch.autograd.gradcheck(conditional.covariance, (x1, x2))
-    assert torch.autograd.gradcheck(conditional.covariance, (x1,))
-    assert torch.autograd.gradcheck(conditional.variance, (x1,))
-
-
-def test_derivatives_in_hyperparameters(kind):
-    conditional = build(kind).train()
-    x = inputs(3)
-
-    def values(*_):
-        with conditional.sharing(x):
-            log_likelihood = conditional.factor().log_likelihood
-            return conditional.mean(x), conditional.covariance(x), log_likelihood
-
-    assert torch.autograd.gradcheck(values, tuple(conditional.parameters()))
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")

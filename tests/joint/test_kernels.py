@@ -145,18 +145,6 @@ def test_batches_of_hyperparameters(make):
     torch.testing.assert_close(kernel.covariance(block, block), kernel(x).to_dense())
 
 
-def test_derivatives(make):
-    kernel = make().double()
-    x1, x2 = points(4, 0), points(3, 1)
-
-    def function(X1, X2, *parameters):
-        block1 = torch.cat([X1, x1[:, -1:]], dim=-1)
-        return kernel(block1, torch.cat([X2, x2[:, -1:]], dim=-1)).to_dense()
-
-    inputs = (x1[:, :-1].clone().requires_grad_(), x2[:, :-1].clone().requires_grad_())
-    assert torch.autograd.gradcheck(function, (*inputs, *kernel.parameters()))
-
-
 def test_a_kernel_without_batch_is_its_only_member(make):
     kernel = make()
     assert kernel[..., 0] is kernel

@@ -64,13 +64,6 @@ def test_kernels_start_apart():
     assert not torch.allclose(first, second, rtol=0.05)
 
 
-def test_more_than_one_kernel_is_refused():
-    with pytest.raises(ValueError, match=r"all tasks share one kernel.*LinearCoregionalizationGP"):
-        IntrinsicCoregionalizationGP(
-            *FAMILY.target(3), FAMILY.sources((5,)), covar_modules=[RBFKernel(), RBFKernel()]
-        )
-
-
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # GPyTorch's index kernel
 def test_intrinsic_model_is_botorchs_seen_through_the_target():
     """At equal hyperparameters, on the same standardized data."""

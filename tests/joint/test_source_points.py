@@ -1,6 +1,3 @@
-import pickle
-from copy import deepcopy
-
 import pytest
 import torch
 
@@ -30,18 +27,6 @@ def test_groups():
     assert [group.sizes for group, _ in groups] == [(2,), (3,), (1,)]
     assert torch.equal(torch.cat([points.X[rows] for _, rows in groups]), points.X)
     assert all(torch.equal(group.X, points.X[rows]) for group, rows in groups)
-
-
-def test_copies_share_tensors_until_they_are_loaded_into():
-    points = make()
-    twin = deepcopy(points)
-    assert twin.X is points.X
-    state = {name: tensor + 1 for name, tensor in points.state_dict().items()}
-    twin.load_state_dict({**state, "task_sizes": points.task_sizes})
-    assert torch.equal(twin.X, points.X + 1)
-    again = pickle.loads(pickle.dumps(points))
-    assert torch.equal(again.Y, points.Y)
-    assert again.sizes == points.sizes
 
 
 def test_variances_are_known_or_inferred():

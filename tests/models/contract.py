@@ -195,6 +195,14 @@ def copy_hyperparameters(model: Module, twin: Module) -> None:
             parameter.copy_(values[name].expand_as(parameter))
 
 
+def load_member(model: Any, single: Any, index: int) -> Any:
+    """Gives a single model the hyperparameters of one member of a batch."""
+    values = dict(model.named_parameters())
+    for name, parameter in single.named_parameters():
+        parameter.data.copy_(values[name][index].reshape_as(parameter))
+    return single
+
+
 def priors_of(prior: Any) -> dict[str, Any]:
     """The priors, by name, in a model's third argument, which may be those of its members."""
     return dict(prior) if isinstance(prior, Mapping) else {"": prior}

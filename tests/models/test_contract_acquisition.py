@@ -7,29 +7,19 @@ import pytest
 import torch
 from botorch.acquisition import (
     AcquisitionFunction,
-    ExpectedImprovement,
     LogExpectedImprovement,
     LogNoisyExpectedImprovement,
-    PosteriorMean,
-    ProbabilityOfImprovement,
-    UpperConfidenceBound,
-    qExpectedImprovement,
     qKnowledgeGradient,
     qLogExpectedImprovement,
     qLogNoisyExpectedImprovement,
     qMaxValueEntropy,
     qNegIntegratedPosteriorVariance,
-    qNoisyExpectedImprovement,
-    qProbabilityOfImprovement,
-    qSimpleRegret,
     qUpperConfidenceBound,
 )
-from botorch.acquisition.analytic import LogProbabilityOfImprovement
 from botorch.acquisition.joint_entropy_search import qJointEntropySearch
 from botorch.acquisition.max_value_entropy_search import qLowerBoundMaxValueEntropy
 from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
 from botorch.exceptions.errors import UnsupportedError
-from botorch.generation import MaxPosteriorSampling
 from botorch.optim import optimize_acqf
 from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
@@ -66,21 +56,12 @@ def _optima(model: Any) -> tuple[Tensor, Tensor]:
     return X[indices.squeeze(-1)], values
 
 
-# These ask a model for its posterior alone.
+# These ask a model for its posterior alone, as others of BoTorch do.
 OF_POSTERIORS: dict[str, Callable[[Any], AcquisitionFunction]] = {
-    "EI": lambda model: ExpectedImprovement(model, _best(model)),
     "LogEI": lambda model: LogExpectedImprovement(model, _best(model)),
-    "PI": lambda model: ProbabilityOfImprovement(model, _best(model)),
-    "LogPI": lambda model: LogProbabilityOfImprovement(model, _best(model)),
-    "UCB": lambda model: UpperConfidenceBound(model, beta=9.0),
-    "mean": PosteriorMean,
-    "qEI": lambda model: qExpectedImprovement(model, _best(model), _sampler()),
     "qLogEI": lambda model: qLogExpectedImprovement(model, _best(model), _sampler()),
-    "qNEI": lambda model: qNoisyExpectedImprovement(model, FAMILY.target(4)[0], _sampler()),
     "qLogNEI": lambda model: qLogNoisyExpectedImprovement(model, FAMILY.target(4)[0], _sampler()),
-    "qPI": lambda model: qProbabilityOfImprovement(model, _best(model), _sampler()),
     "qUCB": lambda model: qUpperConfidenceBound(model, 9.0, _sampler()),
-    "qSR": lambda model: qSimpleRegret(model, _sampler()),
 }
 # These condition the model on what they expect to see.
 LOOK_AHEAD: dict[str, Callable[[Any], AcquisitionFunction]] = {
@@ -216,12 +197,3 @@ def test_analytic_noisy_improvement(representative):
     candidate, value = optimize_acqf(acquisition, bounds(), q=1, **BUDGET)
     assert candidate.shape == (1, FAMILY.dim)
     assert value.isfinite()
-
-
-@pytest.mark.parametrize("n", [0, 4])
-def test_thompson_sampling(inexact, n):
-    sampling = MaxPosteriorSampling(inexact.target(n), replacement=False)
-    candidates = FAMILY.inputs(30)
-    X = sampling(candidates, num_samples=3)
-    assert X.shape == (3, FAMILY.dim)
-    assert (X.unsqueeze(-2) == candidates).all(dim=-1).any(dim=-1).all()

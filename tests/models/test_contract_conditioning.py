@@ -129,22 +129,15 @@ def test_fantasies(case, n, known_noise, batch_shape):
     assert_equals_rebuilt(case, model, fantasies, X, noisy.detach(), known_noise)
 
 
-@pytest.mark.parametrize("n", [0, 4])
-def test_fantasies_with_noise(representative, n):
+# Without an observation yet whose noise could be known, a usual one stands in.
+@pytest.mark.parametrize(("n", "given"), [(0, True), (4, True), (0, False)])
+def test_fantasies_with_noise(representative, n, given):
     model = build(representative, n, known_noise=True)
     X = FAMILY.inputs(2, seed=41)
-    noise = own_noise(model, FAMILY.value(X))
-    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])), observation_noise=noise)
+    options = {"observation_noise": own_noise(model, FAMILY.value(X))} if given else {}
+    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])), **options)
     posterior = fantasies.posterior(X)
     assert posterior.mean.shape == (3, 2, 1)
-    assert (posterior.variance < model.posterior(X).variance).all()
-
-
-def test_first_fantasies_with_known_noise(representative):
-    """There is no observation yet whose noise could be known; a usual one stands in."""
-    model = build(representative, 0, known_noise=True)
-    X = FAMILY.inputs(2, seed=41)
-    posterior = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3]))).posterior(X)
     assert posterior.mean.isfinite().all()
     assert (posterior.variance < model.posterior(X).variance).all()
 

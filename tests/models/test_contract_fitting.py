@@ -18,6 +18,7 @@ from torch.nn import ModuleList
 from botorch_transfer.average.base import AveragedGP
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
+from tests.fits import log_posterior
 from tests.models.contract import on_every_kind_of_fit, on_every_model, parts, priors_of, where
 
 FAMILY = ShiftedSines()
@@ -25,11 +26,7 @@ FAMILY = ShiftedSines()
 
 def objective(model) -> float:
     """The fit's objective: log marginal likelihood and log hyperpriors, per point."""
-    total = 0.0
-    for part in parts(model):
-        mll = ExactMarginalLogLikelihood(part.likelihood, part).train()
-        with torch.no_grad():
-            total += float(mll(part(*part.train_inputs), part.train_targets))
+    total = sum(float(log_posterior(part)) for part in parts(model))
     model.eval()
     return total
 

@@ -53,6 +53,11 @@ def dataset(X, Y, name, Yvar=None, features=FEATURES):
     return SupervisedDataset(X, Y, Yvar=Yvar, feature_names=features, outcome_names=[name])
 
 
+@pytest.fixture
+def short_training(monkeypatch):
+    monkeypatch.setattr(PretrainedPrior, "fit", partialmethod(PretrainedPrior.fit, steps=20))
+
+
 # ------------------------------------------------------------------------------------ the signature
 
 
@@ -94,8 +99,8 @@ def test_from_a_supervised_dataset(case, n, known_noise):
     assert_same_posterior(model.posterior(TEST_X), expected, rtol=1e-12)
 
 
-def test_raw_source_data(case, monkeypatch):
-    monkeypatch.setattr(PretrainedPrior, "fit", partialmethod(PretrainedPrior.fit, steps=20))
+@pytest.mark.usefixtures("short_training")
+def test_raw_source_data(case):
     sources = FAMILY.sources()
     X, Y = FAMILY.target(3)
     arguments = case.model_class.construct_inputs(dataset(X, Y, "target"), prior=sources)
@@ -140,10 +145,10 @@ def test_target_outcome_name_says_which_task_is_the_target(representative):
 
 
 def test_prior_goes_before_the_sources_inside(representative):
-    given = {"prior": representative.prior()}
-    arguments = representative.model_class.construct_inputs(multi_task(True), **given)
+    arguments = representative.model_class.construct_inputs(
+        multi_task(True), prior=representative.prior()
+    )
     assert arguments["prior"] is representative.prior()
-    representative.model_class(**arguments, **representative.options).posterior(TEST_X)
 
 
 def test_known_noise_in_a_multi_task_dataset(representative):
@@ -159,10 +164,9 @@ def test_known_noise_in_a_multi_task_dataset(representative):
 
 
 def test_categorical_features_are_accepted(representative):
-    X, Y = FAMILY.target(3)
-    given = {"prior": representative.prior()}
+    data = dataset(*FAMILY.target(3), "target")
     arguments = representative.model_class.construct_inputs(
-        dataset(X, Y, "target"), categorical_features=[1], **given
+        data, categorical_features=[1], prior=representative.prior()
     )
     representative.model_class(**arguments, **representative.options).posterior(TEST_X)
 
@@ -402,11 +406,6 @@ def in_transformed_units(model):
 
 def log_normal_mean(latent):
     return (latent.mean + latent.variance / 2).exp()
-
-
-@pytest.fixture
-def short_training(monkeypatch):
-    monkeypatch.setattr(PretrainedPrior, "fit", partialmethod(PretrainedPrior.fit, steps=20))
 
 
 @pytest.mark.gaussian

@@ -105,23 +105,16 @@ def test_derivatives_in_X(case, n):
 def test_derivatives_in_single_points(case, n):
     """They have a path of their own, by variances instead of covariances."""
     model = case.target(n)
+
+    def moments(X):
+        posterior = model.posterior(X)
+        return posterior.mean, posterior.variance
+
     X = FAMILY.inputs(5, 1).requires_grad_()
-
-    def moments(X):
-        posterior = model.posterior(X)
-        return posterior.mean, posterior.variance
-
     assert torch.autograd.gradcheck(moments, X, fast_mode=True)
-
-
-def test_second_derivatives_in_X(case):
-    model, X = case.target(5), FAMILY.inputs(1, seed=3).requires_grad_()
-
-    def moments(X):
-        posterior = model.posterior(X)
-        return posterior.mean, posterior.variance
-
-    assert torch.autograd.gradgradcheck(moments, X, atol=0.1, fast_mode=True)
+    if n > 0:
+        X = FAMILY.inputs(1, seed=3).requires_grad_()
+        assert torch.autograd.gradgradcheck(moments, X, atol=0.1, fast_mode=True)
 
 
 def test_derivative_at_a_training_point(case):

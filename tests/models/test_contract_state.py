@@ -19,6 +19,7 @@ from tests.models.contract import (
     assert_same_posterior,
     copy_hyperparameters,
     in_users_units,
+    load_member,
     noise_in_users_units,
     on_every_model,
     own_units,
@@ -218,19 +219,12 @@ def test_conversion_to_single_precision(case, n):
         assert torch.equal(own.nan_to_num(), tensor.nan_to_num())
 
 
-FITS = {
-    "from several starts": BRIEFLY,
-    "once": {"max_attempts": 1, "optimizer_kwargs": BRIEFLY["optimizer_kwargs"]},
-}
+ONCE = {"max_attempts": 1, "optimizer_kwargs": BRIEFLY["optimizer_kwargs"]}
 
 
 @pytest.mark.gaussian
-@variants(
-    "known_noise, fit",
-    everywhere=[(False, "once")],
-    representatives=[(True, "from several starts")],
-)
-def test_batch_cross_validation(case, known_noise, fit):
+@variants("known_noise", everywhere=[False], representatives=[True])
+def test_batch_cross_validation(case, known_noise):
     X, Y = FAMILY.target(5)
     noise = torch.full_like(Y, 0.4) if known_noise else None
     folds = gen_loo_cv_folds(X, Y, noise)
@@ -238,7 +232,7 @@ def test_batch_cross_validation(case, known_noise, fit):
         case.model_class,
         ExactMarginalLogLikelihood,
         folds,
-        fit_args=FITS[fit],
+        fit_args=BRIEFLY if known_noise else ONCE,
         model_init_kwargs={"prior": case.prior(), **case.options},
     )
     assert results.posterior.mean.shape == (5, 1, 1)
@@ -248,9 +242,7 @@ def test_batch_cross_validation(case, known_noise, fit):
             folds.train_Y[fold],
             train_Yvar=None if noise is None else folds.train_Yvar[fold],
         )
-        parameters = dict(single.named_parameters())
-        for name, parameter in results.model.named_parameters():
-            parameters[name].data.copy_(parameter[fold].reshape_as(parameters[name]))
+        load_member(results.model, single, fold)
         expected = single.posterior(folds.test_X[fold])
         torch.testing.assert_close(
             results.posterior.mean[fold], expected.mean, rtol=1e-6, atol=1e-6

@@ -152,19 +152,6 @@ def test_moments_of_combined_prior_paths():
     assert_moments(draws, expected.posterior(TEST_X), tolerance=0.15)
 
 
-def test_batches_of_models_and_inputs():
-    X, Y = FAMILY.target(3)
-    batch = MeanHierarchicalGP(
-        torch.stack([X, 1 - X]), torch.stack([Y, -Y]), STACK, deviation_weight=0.3
-    ).eval()
-    paths = draw_matheron_paths(batch, torch.Size([5]))
-    values = paths(TEST_X)
-    assert values.shape == (5, 2, 4)
-    torch.testing.assert_close(paths(TEST_X.expand(2, 4, 2)), values)
-    for index in range(4):
-        torch.testing.assert_close(paths(TEST_X[[index]])[..., 0], values[..., index])
-
-
 # ------------------------------------------------------------ the fully Bayesian model's members
 
 NUM_MEMBERS = 8

@@ -13,7 +13,7 @@ from botorch_transfer.gp.paths import MIN_FEATURES, RescaledPath, SourcePath
 from botorch_transfer.hyperbo.features import (
     FeatureKernel,
     FeatureNetwork,
-    LinearFeatureMap,
+    linear_features,
     scaled_linear,
 )
 from botorch_transfer.joint.conditional import JointPath
@@ -97,14 +97,6 @@ def test_a_path_stays_what_it_is():
     assert torch.equal(path(TEST_X), before)
 
 
-def test_paths_at_batches_of_inputs():
-    path = JointPath(build("HGP").conditional, torch.Size([2]), 64)
-    X = FAMILY.inputs(2, 4)
-    values = path(X)
-    for index in range(2):
-        torch.testing.assert_close(values[index], path(X[index])[index])
-
-
 def test_paths_pass_near_precise_source_data():
     """In a hierarchy that adds next to nothing, the target's function is the source's."""
     model = build("HGP", num_tasks=1, n=0)
@@ -141,15 +133,15 @@ def test_moments_of_paths(preset, options, n):
 
 def test_features_of_the_linear_kernel_are_exact():
     kernel = PolynomialKernel(power=1).double()
-    features = LinearFeatureMap(kernel, num_inputs=2)
+    features = linear_features(kernel, num_inputs=2)
     assert features.num_outputs == 3
     assert features(pretrained_models.TEST_X).shape == (5, 3)
     gram = features(pretrained_models.TEST_X) @ features(pretrained_models.TEST_X).mT
     torch.testing.assert_close(gram, kernel(pretrained_models.TEST_X).to_dense())
     with pytest.raises(NotImplementedError, match="power is 1"):
-        LinearFeatureMap(PolynomialKernel(power=2), num_inputs=2)
+        linear_features(PolynomialKernel(power=2), num_inputs=2)
     with pytest.raises(NotImplementedError, match="and it has no active_dims"):
-        LinearFeatureMap(PolynomialKernel(power=1, active_dims=(1,)), num_inputs=2)
+        linear_features(PolynomialKernel(power=1, active_dims=(1,)), num_inputs=2)
 
 
 @pytest.mark.parametrize("base", [RBFKernel(), scaled_linear(3), ScaleKernel(RBFKernel())])

@@ -220,18 +220,6 @@ def test_moments_of_a_further_task():
     torch.testing.assert_close(kernel(A[:3], A[2:]).to_dense(), expected[:3, 2:])
 
 
-def test_batches_of_scales_are_independent():
-    scale = some_scale(3)
-    mean, kernel = target(scale)
-    A = points(5, 2, seed=7)
-    for index in range(3):
-        expected_mean, expected = moments_of_draws(A, scale[index])
-        torch.testing.assert_close(mean(A)[index], expected_mean)
-        torch.testing.assert_close(kernel(A).to_dense()[index], expected)
-        torch.testing.assert_close(kernel(A, diag=True)[index], expected.diagonal())
-        torch.testing.assert_close(kernel[index](A).to_dense(), expected)
-
-
 def test_moments_travel_with_the_hyperparameters():
     scale, other = some_scale(2), TargetScale(torch.Size([2])).double()
     other.load_state_dict(scale.state_dict())

@@ -12,6 +12,7 @@ from botorch_transfer.gp.frozen import expand
 from botorch_transfer.population import model as module
 from tests.fits import fit_model as fit
 from tests.gp.padded import points
+from tests.hierarchy.twin import moments_and_gradient
 from tests.models.contract import assert_same_posterior
 from tests.pathwise.drawn_functions import assert_moments
 from tests.population.twin import twin_of
@@ -49,15 +50,6 @@ PRIOR = prior_of("ragged")
 def target(n: int, scale: float = 4.0):
     X, Y = task(n, 5, scale=scale)
     return X, Y
-
-
-def moments_and_gradient(function, A):
-    """Mean, covariance, and the gradient of a combination of both."""
-    A = A.clone().requires_grad_()
-    mean, covariance = function(A)
-    weight = points(len(A), len(A), seed=3)
-    (gradient,) = torch.autograd.grad(mean.sum() + (weight * covariance).sum(), A)
-    return mean.detach(), covariance.detach(), gradient
 
 
 def predict(model):

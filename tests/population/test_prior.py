@@ -139,15 +139,6 @@ def test_without_any_scale_it_is_one():
     assert prior.scale_log_std == pytest.approx(1.0)
 
 
-def test_single_precision():
-    data = {name: tuple(part.float() for part in parts) for name, parts in DATA.items()}
-    prior = fit(data)
-    assert prior.outcome_mean.dtype == torch.float
-    assert prior.gps.inverse_root.dtype == torch.double
-    assert prior.mean(X.float()).dtype == torch.float
-    torch.testing.assert_close(prior.mean(X.float()).double(), PRIOR.mean(X), rtol=1e-2, atol=1e-2)
-
-
 # ------------------------------------------------------------------------------ append and select
 
 
@@ -186,11 +177,6 @@ def test_append_keeps_all_points():
     longer = PRIOR.append(draw_data([30])["task 0"], max_inducing=25)
     assert longer.num_points.tolist() == [6, 3, 8, 30]
     assert len(longer.gps.points) == 25
-
-
-def test_append_of_other_inputs_is_refused():
-    with pytest.raises(InputDataError, match=r"'source task 3' has 3 inputs, but the prior has 2"):
-        PRIOR.append((points(4, 3), points(4, 1)))
 
 
 def test_select():

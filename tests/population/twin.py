@@ -21,13 +21,6 @@ from tests.gp.padded import plain_kernel
 LEVEL_VARIANCE = 0.09
 
 
-def _kernel(name: str, lengthscale: Tensor, scale: Tensor, A: Tensor, B: Tensor) -> Tensor:
-    if name == "rbf":  # without the root, which has no derivative at zero
-        squares = ((A.unsqueeze(-2) - B.unsqueeze(-3)) / lengthscale).square().sum(dim=-1)
-        return scale * torch.exp(-0.5 * squares)
-    return scale * plain_kernel(name, A / lengthscale, B / lengthscale)
-
-
 @dataclass(frozen=True)
 class Sources:
     """The rows of all tasks, standardized task by task, and the hyperparameters."""
@@ -46,14 +39,15 @@ class Sources:
         return cls(data.X, data.Y, data.task, data.noise, prior.hyperparameters, prior.gps.kernel)
 
     def common(self, A: Tensor, B: Tensor) -> Tensor:
-        return _kernel(self.kernel, self.found.lengthscale, self.found.outputscale, A, B)
+        scaled = A / self.found.lengthscale, B / self.found.lengthscale
+        return self.found.outputscale * plain_kernel(self.kernel, *scaled)
 
     def own(self, A: Tensor, B: Tensor) -> Tensor:
         """That of ``h - Σ_r h(x_r) / R``, as the covariance of a linear map of ``h``."""
         R = self.reference()
         together = torch.cat([A, B, R])
-        K = _kernel(self.kernel, self.found.own_lengthscale, self.found.own_outputscale,
-                    together, together)  # fmt: skip
+        scaled = together / self.found.own_lengthscale
+        K = self.found.own_outputscale * plain_kernel(self.kernel, scaled, scaled)
         eye = torch.eye(len(together)).to(K)
         minus_mean = eye - eye[-len(R) :].mean(dim=0)
         return (minus_mean @ K @ minus_mean.mT)[: len(A), len(A) : len(A) + len(B)]

@@ -2,18 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from botorch.models import SingleTaskGP
-from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.sources.scaml import ScaMLGP
+from tests.gp.padded import plain_kernel
 
 KernelFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -22,8 +19,7 @@ def rbf(lengthscale: Tensor, outputscale: Tensor) -> KernelFunction:
     """The RBF kernel, from all pairs of differences."""
 
     def kernel(A: Tensor, B: Tensor) -> Tensor:
-        difference = (A.unsqueeze(-2) - B.unsqueeze(-3)) / lengthscale
-        return outputscale * torch.exp(-0.5 * difference.square().sum(dim=-1))
+        return outputscale * plain_kernel("rbf", A / lengthscale, B / lengthscale)
 
     return kernel
 
@@ -122,38 +118,3 @@ def twin_of(model: ScaMLGP, **changed: Any) -> Twin:
         model.train_inputs[0],
         model.train_targets,
     )
-
-
-class _TwinMean(Mean):
-    def __init__(self, twin: Twin) -> None:
-        super().__init__()
-        self.twin = twin
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.twin.prior_mean(x)
-
-
-class _TwinKernel(Kernel):
-    def __init__(self, twin: Twin) -> None:
-        super().__init__()
-        self.twin = twin
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        covariance = self.twin.prior_covariance(x1, x2)
-        return covariance.diagonal(dim1=-2, dim2=-1) if diag else covariance
-
-
-def botorch_twin(model: ScaMLGP) -> SingleTaskGP:
-    """The same GP as a plain ``SingleTaskGP`` with the naive mean and kernel, in its own units."""
-    # BoTorch copies models: their tensors must not carry a graph.
-    twin = twin_of(deepcopy(model).requires_grad_(False).eval())
-    X, Y = twin.X, twin.y.unsqueeze(-1)
-    noise = twin.noise.expand(len(X)).unsqueeze(-1)
-    return SingleTaskGP(
-        X,
-        Y,
-        train_Yvar=noise,
-        mean_module=_TwinMean(twin),
-        covar_module=_TwinKernel(twin),
-        outcome_transform=None,
-    ).eval()

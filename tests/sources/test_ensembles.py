@@ -9,7 +9,6 @@ from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.sources import ensembles as ensemble
 from botorch_transfer.sources.ensembles import (
     base_samples,
-    leave_one_out_draws,
     misranked_by_the_left_out,
     misranked_pairs,
     rank_weights,
@@ -100,18 +99,6 @@ def test_an_inverted_source_has_no_weight(model_class):
     model = fit(model_class(X, Y, SourceGPs.fit(history, num_restarts=0)))
     assert model.weights[1] == 0
     assert model.weights[0] > 0.2
-
-
-@pytest.mark.parametrize("model_class", CLASSES)
-def test_batches_have_weights_of_their_own(model_class):
-    X = FAMILY.inputs(3, 6, seed=4)
-    Y = torch.stack([FAMILY.value(X[0]), -FAMILY.value(X[1]), FAMILY.value(X[2], 0.4)])
-    model = model_class(X, Y, PRIOR)
-    assert model.weights.shape == (3, 3)
-    for b in range(3):
-        single = model_class(X[b], Y[b], PRIOR)
-        shares = single.ensemble_weights.shares
-        torch.testing.assert_close(model.ensemble_weights.shares[b], shares)
 
 
 def test_monotonic_maps_of_the_targets_outcomes_do_not_change_ranks():
@@ -265,33 +252,6 @@ def test_misranked_by_the_left_out_by_counting(n):
             if j != k
         )
         assert float(counts[s]) == total
-
-
-def test_canonical_order_is_that_of_the_points():
-    X, Y = rand(2, 6, 2).mul(2).round(), rand(2, 6, seed=1).mul(2).round()
-    shuffle = torch.tensor([3, 0, 5, 1, 4, 2])
-    one, other = canonical_order(X, Y), canonical_order(X[:, shuffle], Y[:, shuffle])
-    rows = torch.cat([Y.unsqueeze(-1), X], dim=-1)
-    for b in range(2):
-        expected = sorted(rows[b].tolist())
-        assert rows[b][one[b]].tolist() == expected
-        assert rows[b][shuffle][other[b]].tolist() == expected
-
-
-def test_leave_one_out_draws_by_dropping_points():
-    X, noise, residual = rand(2, 5, 2), 0.1 + rand(2, 5, seed=1), rand(2, 5, seed=2)
-    covariance = torch.exp(-torch.cdist(X, X).square())
-    latent, error = torch.randn(2, 4, 5, dtype=torch.double)
-    draws = leave_one_out_draws(covariance, noise, residual, latent, error)
-    assert draws.shape == (2, 4, 5, 5)
-    for b in range(2):
-        prior = latent @ symmetric_root(covariance[b])
-        for j in range(5):
-            keep = torch.arange(5) != j
-            K = covariance[b][keep][:, keep] + noise[b, keep].diag()
-            errors = residual[b, keep] - prior[:, keep] - error[:, keep] * noise[b, keep].sqrt()
-            update = errors @ torch.linalg.solve(K, covariance[b][keep])
-            torch.testing.assert_close(draws[b, :, j], prior + update)
 
 
 # -------------------------------------------------------------------------------------- SGPT

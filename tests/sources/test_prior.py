@@ -4,7 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import Normalize, Warp
+from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
@@ -81,12 +81,6 @@ def test_bounds_are_learned_once_and_said(caplog) -> None:
     assert transform.learn_coefficients
 
 
-def test_input_transforms_with_parameters_are_refused() -> None:
-    warp = Warp(d=2, indices=[0, 1], bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
-    with pytest.raises(ValueError, match="Warp has parameters to fit"):
-        fit(input_transform=warp)
-
-
 def test_odd_tasks() -> None:
     odd = {
         "constant": (points(4, 2), torch.full((4, 1), 3.0).double()),
@@ -141,16 +135,6 @@ def test_source_data_too_large_for_the_memory(monkeypatch) -> None:
 def test_bad_arguments(kwargs, error, message: str) -> None:
     with pytest.raises(error, match=message):
         fit(**kwargs)
-
-
-def test_on_a_device(device: str) -> None:
-    there = fit({name: tuple(t.to(device) for t in data) for name, data in DATA.items()})
-    assert there.mean(X.to(device)).device.type == device
-    torch.testing.assert_close(there.mean(X.to(device)).cpu(), fit().mean(X), atol=1e-5, rtol=1e-5)
-    moved = fit().to(device)
-    torch.testing.assert_close(moved.mean(X.to(device)).cpu(), fit().mean(X), atol=1e-8, rtol=1e-8)
-    appended = moved.append(DATA["task 0"], num_restarts=0)
-    assert appended.gps.alpha.device.type == device
 
 
 def test_append_equals_fitting_all() -> None:
@@ -216,6 +200,11 @@ def test_append_uses_the_priors_kernel_and_transform() -> None:
         {"a": DATA["task 0"], "b": DATA["task 2"]}, kernel="matern32", input_transform=transform
     )
     check_predictions(first.append({"b": DATA["task 2"]}, num_restarts=0), whole)
+
+
+def test_append_on_a_device(device: str) -> None:
+    appended = fit().to(device).append(DATA["task 0"], num_restarts=0)
+    assert appended.gps.alpha.device.type == device
 
 
 def test_append_in_another_precision() -> None:

@@ -8,7 +8,6 @@ import torch
 from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
-from gpytorch.settings import detach_test_caches
 
 from botorch_transfer import (
     JointScaMLGP,
@@ -21,8 +20,7 @@ from botorch_transfer.gp import combine
 from botorch_transfer.gp.frozen import expand
 from tests.families import SCALE, ShiftedSines
 from tests.fits import fit_model
-from tests.models.test_contract_acquisition import EVERYTHING
-from tests.sources.scaml_twin import botorch_twin, sources_of, twin_of
+from tests.sources.scaml_twin import sources_of, twin_of
 
 SIZES = {1: (9,), 2: (4, 11), 7: (5, 1, 12, 8, 3, 10, 7)}
 FAMILY = ShiftedSines()
@@ -145,30 +143,6 @@ def test_objective_is_likelihood_plus_hyperpriors():
     ).to(**double)
     expected = (twin_of(model).log_likelihood() + log_prior) / 8
     torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:.*has known numerical issues")
-@pytest.mark.parametrize("name", EVERYTHING)
-def test_acquisitions_equal_those_of_the_formulas_gp(name):
-    """Values and derivatives, against a plain ``SingleTaskGP`` with naive mean and kernel."""
-    prior = SourceGPs.fit_once(FAMILY.sources())
-    reference = botorch_twin(ScaMLGP(*FAMILY.target(4), prior))
-    X, Y = reference.train_inputs[0], reference.train_targets.unsqueeze(-1)
-    noise = reference.likelihood.noise.unsqueeze(-1)
-    model = ScaMLGP(X, Y, prior, train_Yvar=noise, outcome_transform=None)
-    results = []
-    for each in (model, reference):
-        torch.manual_seed(0)
-        # GPyTorch's fantasies have no derivatives through their caches, ours have them all.
-        complete = detach_test_caches(name != "NIPV" or each is model)
-        with complete:
-            acquisition = EVERYTHING[name](each)
-            points = FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5).requires_grad_()
-            value = acquisition(points)
-            results.append((value, torch.autograd.grad(value.sum(), points)[0]))
-    assert results[0][0].isfinite().all()
-    nan = name == "PES"  # which has no derivative at a point that is one of the optima
-    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-7, equal_nan=nan)
 
 
 # -------------------------------------------------------------------------------------- how it acts

@@ -2,11 +2,9 @@
 
 import pickle
 from copy import deepcopy
-from inspect import getfullargspec
 
 import pytest
 import torch
-from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import Normalize
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -307,11 +305,6 @@ def test_paths_are_draws_of_the_posterior():
     assert_moments(paths(TEST_X), model.posterior(TEST_X))
     sizes = {len(m.gps.alpha) for m in paths.modules() if isinstance(m, SourcePath)}
     assert sizes == {MOST}
-
-
-def test_ax_sees_the_argument():
-    assert "max_sources" in getfullargspec(ScaMLGP).args
-    assert issubclass(ScaMLGP, GPyTorchModel)
 
 
 def test_no_source_at_all_is_refused():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from pandas import DataFrame, Series
+from pandas import DataFrame
 
 from botorch_transfer import (
     CategoricalParameter,
@@ -41,13 +41,6 @@ def test_runs_are_done_failed_or_pending():
     read = read_study(SPACE, None, runs.assign(status="abandoned")).runs
     assert torch.equal(read.ended, SPACE.encode(runs.iloc[[2]]))
     assert len(read.waiting) == 0
-
-
-@pytest.mark.parametrize(("cell", "log"), [("1,5", False), (-1.0, True)])
-def test_an_error_in_the_runs_names_them(cell, log):
-    runs = SPACE.sample(2, seed=1).assign(loss=Series([0.5, cell], dtype=object))
-    with pytest.raises(InputDataError, match=r"In the runs: The column 'loss' has .* in row 1"):
-        read_study(SPACE, None, runs, log=log)
 
 
 def test_a_renamed_column_may_be_the_noise():
@@ -106,7 +99,16 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             ValueError,
             "'u' has the limit 0, which has no logarithm",
         ),
-        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1.0 in row 0"),
+        (
+            {"runs": RUNS.assign(loss=[0.5, "1,5"])},
+            InputDataError,
+            "In the runs: The column 'loss' has .* in row 1",
+        ),
+        (
+            {"runs": RUNS.assign(loss=-1.0), "log": True},
+            InputDataError,
+            "In the runs: The column 'loss' has -1.0 in row 0",
+        ),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
         (
             {"runs": RUNS.rename(columns={"loss": "Loss "})},
@@ -132,6 +134,12 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"noise": 2.0}, TypeError, "noise is 2.0: name the column"),
         ({"outcome": None}, TypeError, "outcome is None: give a name"),
         ({"step": ["epoch"]}, TypeError, r"step is \['epoch'\]: name one column"),
+        ({"step": "epoch"}, InputDataError, "No table has the column 'epoch': .* by step="),
+        (
+            {"history": HISTORY.assign(epoch=1), "step": "epoch", "run": "name"},
+            InputDataError,
+            "No table has the column 'name': .* by run=",
+        ),
         ({"repeats": "no"}, TypeError, "repeats is 'no': use True or False"),
         ({"seed": "a"}, TypeError, "seed is 'a': give a whole number"),
         ({"seed": None}, TypeError, "seed is None: give a whole number"),
@@ -139,6 +147,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"seed": -1}, ValueError, "seed is -1: give a whole number"),
         ({"same_in_batch": 3}, TypeError, "same_in_batch is 3: give a name"),
         ({"constraints": 3}, TypeError, "constraints is 3: give a list"),
+        ({"constraints": "x <= 1"}, TypeError, "'x <= 1': put the constraint into a list"),
+        ({"fixed": ["x"]}, TypeError, "give a dictionary with names as keys"),
         ({"goal": 3}, TypeError, "goal is 3: use 'max' or 'min'"),
         ({"log": None}, TypeError, "log is None: use True or False"),
         ({"progress": "no"}, TypeError, "progress is 'no'"),
@@ -223,10 +233,10 @@ def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs():
 def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
     space = SearchSpace([FloatParameter("T", 20, 120), IntegerParameter("n", 1, 4)])
     old = DataFrame({"task": "a", "T": ["20 °C", "50 °C"], "n": [1, 2], "loss": [0.5, 0.2]})
-    runs = DataFrame({"T": [124.0, 20.0, 120.000001], "n": [2, 1, 3], "loss": [0.1, 0.2, None]})
+    runs = DataFrame({"T": [124.0, 20.0, 120.000001], "n": [2.5, 1, 3], "loss": [0.1, 0.2, None]})
     with caplog.at_level("INFO"):
         tables = read_study(space, old, runs)
-    assert tables.runs.X[0, 0] == pytest.approx(1.04)
+    assert tables.runs.X[0].tolist() == pytest.approx([1.04, 0.5])
     assert caplog.messages == [
         "Read as numbers: 'T' in °C",
         "1 of the runs lie slightly outside of the search space: their values are kept (from row "
@@ -239,26 +249,7 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
             read_study(space, old, wrong)
 
 
-def test_a_run_off_the_levels_keeps_its_place():
-    share = FloatParameter("a", 0.0, 1.0, step=0.5)
-    space = SearchSpace([OrdinalParameter("x", (0, 5, 10)), IntegerParameter("n", 1, 4), share])
-    runs = DataFrame({"x": [0.01, 10.01], "n": [2.5, 4], "a": [0.26, 1.0]})
-    found = read_study(space, None, runs.assign(loss=[0.1, 0.2])).runs.X
-    expected = [[0.001, 0.5, 0.26], [1.001, 1.0, 1.0]]
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.double))
-    for changes, message in (
-        ({"n": [2.5, 40]}, "'n' is 40.0 in row 1, outside"),
-        ({"x": [0.01, 100]}, "'x' is 100.0 in row 1, not one of 0, 5, 10"),
-    ):
-        with pytest.raises(InputDataError, match=f"In the runs: Parameter {message}"):
-            read_study(space, None, runs.assign(loss=[0.1, 0.2], **changes))
-
-
-def test_constraints_and_fixed_values_of_other_types_are_refused():
-    with pytest.raises(TypeError, match="constraints is 'x <= 1': put the constraint into a list"):
-        suggest(SPACE, None, constraints="x <= 1")
-    with pytest.raises(TypeError, match="give a dictionary with names as keys"):
-        suggest(SPACE, None, fixed=["x"])
+def test_a_prior_has_no_rows_to_sort():
     X = SPACE.encode(SPACE.sample(3, seed=0))
     prior = SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0)
     with pytest.raises(
@@ -345,13 +336,6 @@ def test_a_task_with_the_opposite_sign_is_named(caplog):
     for old in (_agreeing(None), _agreeing("C", 2), unrelated, _agreeing("C").assign(loss=1.0)):
         read_study(space, old)
     assert "Good settings" not in caplog.text
-
-
-def test_columns_of_curves_that_no_table_has():
-    with pytest.raises(InputDataError, match=r"No table has the column 'epoch': .* by step="):
-        read_study(SPACE, _old(), step="epoch")
-    with pytest.raises(InputDataError, match=r"No table has the column 'name': .* by run="):
-        read_study(SPACE, _old().assign(epoch=1), step="epoch", run="name")
 
 
 def test_a_column_that_looks_like_steps(caplog):

@@ -15,8 +15,7 @@ from benchmarks.studies.problems import Problem
 from botorch_transfer import HyperpriorGP, PretrainedGP, PretrainedPrior
 from botorch_transfer.data import as_datasets
 from botorch_transfer.data.tables import limit_task
-from botorch_transfer.gp.tasks import OutcomeScale
-from botorch_transfer.hyperbo.objectives import Objective
+from botorch_transfer.hyperbo.fit import Objective
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import FEW_OUTCOMES, limit_outcomes, robust_limit
 from botorch_transfer.suggestion.reading import typical_depth
@@ -85,47 +84,27 @@ def learned_hyperprior(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
     return HyperpriorGP(X, Y, problem.history)
 
 
-def pretrained(
-    preset: str,
-    objective: Objective,
-    steps: int | None = None,
-    outcome_scale: OutcomeScale = "per_task",
-    hold_out: float | None = None,
-) -> Build:
+def pretrained(preset: str, objective: Objective) -> Build:
     """HyperBO, FSBO or ABLR, pre-trained once a history.
 
     Args:
         preset: The name of a constructor of `PretrainedPrior`.
         objective: What is minimized.
-        steps: The number of steps of Adam, `PRETRAINING_STEPS` by default.
-        outcome_scale: The prior's units.
-        hold_out: The share of source tasks that find the number of steps.
 
     Returns:
         What builds the model.
     """
-    return partial(_pretrained, preset, objective, steps, outcome_scale, hold_out)
+    return partial(_pretrained, preset, objective)
 
 
 def _pretrained(
-    preset: str,
-    objective: Objective,
-    steps: int | None,
-    outcome_scale: OutcomeScale,
-    hold_out: float | None,
-    X: Tensor,
-    Y: Tensor,
-    problem: Problem,
+    preset: str, objective: Objective, X: Tensor, Y: Tensor, problem: Problem
 ) -> SingleTaskGP:
     # At the top level, where other processes find it, and its memo in their own memory.
-    num_steps = PRETRAINING_STEPS if steps is None else steps
-
     def fit() -> PretrainedPrior:
         prior = getattr(PretrainedPrior, preset)(problem.dim)
-        options = {} if objective == "ekl" else {"steps": num_steps}
-        return prior.fit(
-            problem.history, objective, outcome_scale=outcome_scale, hold_out=hold_out, **options
-        )
+        options = {} if objective == "ekl" else {"steps": PRETRAINING_STEPS}
+        return prior.fit(problem.history, objective, outcome_scale="per_task", **options)
 
-    key = content_key(problem.history, preset, objective, num_steps, outcome_scale, hold_out)
+    key = content_key(problem.history, preset, objective, PRETRAINING_STEPS)
     return PretrainedGP(X, Y, _priors.recall(key, fit))

@@ -13,12 +13,14 @@ METHODS = ["best of history", "plain GP", "random search"]
 BUDGET = Budget(evaluations=3, initial=2, history_size=6)
 
 
+TOY = Definition(
+    "Toy", "nowhere", lambda folder: [table("one"), table("two", 5)], BUDGET, METHODS, seeds=1
+)
+
+
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
-    toy = Definition(
-        "Toy", "nowhere", lambda folder: [table("one"), table("two", 5)], BUDGET, METHODS, seeds=1
-    )
-    monkeypatch.setitem(DEFINITIONS, "svm", toy)
+    monkeypatch.setitem(DEFINITIONS, "svm", TOY)
 
 
 def test_study_is_estimated_run_and_reported(tmp_path, capsys):
@@ -54,7 +56,11 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
     found = results.groupby("method")[["problem", "seed"]].nunique()
     assert found.loc["random search"].tolist() == [1, 1]
     assert found.loc["plain GP"].tolist() == [2, 2]
-    told = json.loads((tmp_path / program.ABOUT).read_text())["commands"]
+    about = (tmp_path / program.ABOUT).read_text()
+    with pytest.raises(ValueError, match=r"acquisition .*, not ucb: take another folder"):
+        program.main(["run", "svm", *options, "--acquisition", "ucb"])
+    assert (tmp_path / program.ABOUT).read_text() == about
+    told = json.loads(about)["commands"]
     assert [each.split(" run svm ")[1] for each in told] == [
         "--suites one --methods 'random search'",
         "--seeds 2 --methods 'plain GP'",
@@ -69,34 +75,3 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
     assert all(f"    {each}\n" in printed for each in told)
     with pytest.raises(ValueError, match="compared with the plain GP: run it, too, and another"):
         program.main(["report", str(tmp_path), "--methods", "plain GP"])
-
-
-def test_suites_are_reported_apart(tmp_path, capsys, monkeypatch):
-    toy = Definition(
-        "Toy",
-        "nowhere",
-        lambda folder: [table("a: one"), table("b: two", 5)],
-        BUDGET,
-        ["ScaML-GP", "plain GP", "random search"],
-        seeds=1,
-        at_most=1.0,
-        groups={"both": ["a", "b"]},
-    )
-    monkeypatch.setitem(DEFINITIONS, "svm", toy)
-    program.main(["run", "svm", "--out", str(tmp_path), "--quiet", "--no-estimate"])
-    capsys.readouterr()
-    program.main(["report", str(tmp_path)])
-    printed = capsys.readouterr().out
-    for text in ("Areas over the plain GP's:", "after 10 evaluations", "over those of ScaML-GP:"):
-        assert text in printed
-    assert printed.count("| **both**") == 4
-
-
-@pytest.mark.parametrize("other", [["--acquisition", "ucb"], ["--fitting", "thorough"]])
-def test_a_folder_holds_one_study(tmp_path, other):
-    options = ["--out", str(tmp_path), "--estimate", "--methods", "random search"]
-    program.main(["run", "svm", *options])
-    before = (tmp_path / program.ABOUT).read_text()
-    with pytest.raises(ValueError, match=f"{other[0][2:]} .*, not {other[1]}: take another folder"):
-        program.main(["run", "svm", *options, *other])
-    assert (tmp_path / program.ABOUT).read_text() == before

@@ -1,11 +1,10 @@
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 
 import pytest
 import torch
 
 from benchmarks.studies.methods import HistoryReplay, RandomSearch
-from benchmarks.studies.run import revision, run
+from benchmarks.studies.run import run
 from tests.benchmarks.studies.toy import BUDGET, FEW, live, table
 
 
@@ -21,20 +20,6 @@ def test_methods_share_their_first_points(problem):
         assert (first == shared) == method.initial_design
 
 
-def test_record_says_everything():
-    record = run(table(), "random search", RandomSearch(), 7, BUDGET)
-    assert (record["method"], record["problem"], record["seed"]) == ("random search", "grid", 7)
-    assert record["error"] is None
-    assert f"torch {torch.__version__.split('+')[0]}" in record["versions"]
-    assert record["versions"].endswith(f"revision {revision()}" if revision() else version("torch"))
-    assert len(record["evaluations"]) == BUDGET.evaluations
-    for evaluation in record["evaluations"]:
-        x = torch.tensor(evaluation["x"], dtype=torch.double)
-        assert evaluation["value"] == table().evaluate(x)
-        assert evaluation["suggest_seconds"] >= 0
-        assert evaluation["evaluate_seconds"] >= 0
-
-
 @dataclass(frozen=True)
 class Witness(RandomSearch):
     """Random search that remembers what it was shown."""
@@ -46,22 +31,15 @@ class Witness(RandomSearch):
         return super().suggest(problem, X, Y, seed)
 
 
-def test_method_is_shown_all_evaluations_and_a_sample_of_the_history():
-    shown: list = []
-    record = run(live(), "witness", Witness(shown=(shown,)), 0, BUDGET)
-    problem, X, Y = shown[-1]
-    assert X.tolist() == points(record)[:-1]
-    assert Y.flatten().tolist() == [e["value"] for e in record["evaluations"][:-1]]
-    assert [len(task.Y) for task in problem.history.values()] == [BUDGET.history_size] * 2
-
-
-def test_methods_see_values_with_noise():
+def test_methods_are_shown_all_evaluations_with_noise_and_a_sample_of_the_history():
     shown: list = []
     problem = replace(live(), noise_std=0.5)
     record = run(problem, "witness", Witness(shown=(shown,)), 0, BUDGET)
     evaluations = record["evaluations"]
-    _, _, Y = shown[-1]
+    seen, X, Y = shown[-1]
+    assert X.tolist() == points(record)[:-1]
     assert Y.flatten().tolist() == [e["observed"] for e in evaluations[:-1]]
+    assert [len(task.Y) for task in seen.history.values()] == [BUDGET.history_size] * 2
     for evaluation in evaluations:
         x = torch.tensor(evaluation["x"], dtype=torch.double)
         assert evaluation["value"] == live().evaluate(x) != evaluation["observed"]

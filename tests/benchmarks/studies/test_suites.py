@@ -1,15 +1,13 @@
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 
 from benchmarks.studies import suites
 from benchmarks.studies.methods import methods
 from benchmarks.studies.problems import PoolProblem
-from benchmarks.studies.run import CALIBRATED_AT, Budget, calibration, run
-from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets, tasks
-from benchmarks.tables import TREATMENTS, Treatment
+from benchmarks.studies.run import calibration
+from benchmarks.studies.suites import Suite, SuiteProblem, problems, targets
 from tests.tables_folder import FOLDER, needs_tables
 
 TOY = Suite("svm", "svm", num_sources=3, num_points=12)
@@ -17,24 +15,6 @@ TOY = Suite("svm", "svm", num_sources=3, num_points=12)
 
 def draw(suite: Suite, target: str, seed: int, folder: Path) -> PoolProblem:
     return SuiteProblem(suite, target, folder).instance(seed, None)
-
-
-def test_raw_outcomes_are_those_of_the_table(folder, monkeypatch):
-    monkeypatch.setitem(TREATMENTS, "svm", Treatment(worst=-0.5))
-    suites._read.cache_clear()
-    clipped, raw = (problems([TOY], folder, raw)[3] for raw in (False, True))
-    table = pd.read_parquet(folder / "svm.parquet")
-    recorded = table.loc[table["task"] == raw.target, "y"]
-    assert recorded.min() < -0.5 == tasks(TOY, folder)[raw.target][1].min()
-    assert tasks(TOY, folder, raw=True)[raw.target][1].tolist() == recorded.tolist()
-    one, two = clipped.instance(0, None), raw.instance(0, None)
-    assert two.landmarks.worst == recorded.min()
-    assert {name: X.tolist() for name, (X, _) in one.history.items()} == {
-        name: X.tolist() for name, (X, _) in two.history.items()
-    }
-    assert one.generator.random() == two.generator.random()
-    assert clipped.key() == SuiteProblem(TOY, raw.target, folder).key() != raw.key()
-    suites._read.cache_clear()
 
 
 def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
@@ -48,23 +28,6 @@ def test_a_draw_leaves_the_target_out_and_repeats_itself(folder):
     assert case.generator.random() == again.generator.random()
 
 
-@pytest.mark.parametrize("history", ["shuffled", "flipped"])
-def test_spoiled_histories_differ_in_nothing_but_outcomes(folder, history):
-    suite = Suite("svm", "svm", 3, 12, history=history)
-    spoiled, case = draw(suite, "t03", 0, folder), draw(TOY, "t03", 0, folder)
-    assert torch.equal(spoiled.X, case.X)
-    assert torch.equal(spoiled.Y, case.Y)
-    assert spoiled.generator.random() == case.generator.random()
-    for name, (X, Y) in case.history.items():
-        assert torch.equal(spoiled.history[name][0], X)
-        bad = spoiled.history[name][1]
-        if history == "flipped":
-            assert torch.equal(bad, -Y)
-        else:
-            assert not torch.equal(bad, Y)
-            assert torch.equal(bad.sort(dim=0).values, Y.sort(dim=0).values)
-
-
 def test_targets_are_from_all_over_a_table(folder):
     names = [f"{number:03d}" for number in range(157)]
     chosen = targets(names[::-1])
@@ -76,19 +39,6 @@ def test_targets_are_from_all_over_a_table(folder):
     assert first.key() != problems([Suite("svm", "svm", 3, 13)], folder)[0].key()
     with pytest.raises(ValueError, match="The study needs the tables: add --data FOLDER"):
         problems([TOY], None)
-
-
-def test_models_on_pools_are_calibrated(folder):
-    (problem,) = problems([TOY], folder)[:1]
-    chosen = methods(["ScaML-GP", "plain GP"], "mean_log_ei", "thrifty")
-    for name, method in chosen.items():
-        record = run(problem, name, method, 0, Budget(7, initial=2))
-        assert record["error"] is None
-        with_scores = [n for n, each in enumerate(record["evaluations"]) if "z" in each]
-        assert with_scores == [n for n in CALIBRATED_AT if n < 7 and n >= 2 * (name == "plain GP")]
-        for n in with_scores:
-            assert record["evaluations"][n]["z"] > 0
-            assert 0 <= record["evaluations"][n]["covered"] <= 1
 
 
 def test_calibration_is_that_of_the_predictions():

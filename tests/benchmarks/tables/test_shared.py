@@ -3,13 +3,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 pytest.importorskip("pyarrow")
 
 from benchmarks.tables import Treatment, read_shared
-from benchmarks.tables.shared import read_space
-from botorch_transfer import FloatParameter
 
 UNIT = {"type": "float", "low": 0.0, "high": 1.0}
 CHOICE = {"type": "categorical", "choices": ["p", "q"]}
@@ -30,10 +27,6 @@ def folder(tmp_path):
     frame.to_parquet(tmp_path / "toy.parquet")
     space = {"goal": "min", "params": {"kind": CHOICE, "x": UNIT}}
     (tmp_path / "toy.space.json").write_text(json.dumps(space))
-    (tmp_path / "group").mkdir()
-    frame.to_parquet(tmp_path / "group" / "member.parquet")
-    spaces = {"member": {"x": UNIT}, "other": {"z": UNIT}}
-    (tmp_path / "group" / "space.json").write_text(json.dumps({"goal": "max", "spaces": spaces}))
     return tmp_path
 
 
@@ -45,24 +38,6 @@ def test_a_table_with_its_own_space(folder):
     assert Y.max() == pytest.approx(-1.35)
     assert Y.min() == -3.2e9
     assert table.frame.columns.tolist() == ["task", "kind", "x", "y", "outcome"]
-
-
-def test_a_range_in_words(folder):
-    beta = {"type": "float", "note": "1-beta1 log-uniform 1e-4..1"}
-    space = {"goal": "min", "params": {"kind": CHOICE, "x": beta}}
-    (folder / "toy.space.json").write_text(json.dumps(space))
-    space, _ = read_space(folder / "toy.parquet")
-    assert space.parameters[1] == FloatParameter("x", 0.0, 1 - 1e-4, log="1-x")
-
-
-def test_treatment_of_outcomes(folder):
-    worst = read_shared("toy", folder, Treatment(worst=5.0)).tasks["1"][1]
-    assert len(worst) == 10
-    assert worst[0] == worst[7] == -5.0
-    logged = read_shared("toy", folder, Treatment(worst=5.0, log=True)).tasks["1"][1]
-    torch.testing.assert_close(logged, -(-worst).log())
-    kept = read_shared("toy", folder, Treatment(failed="worst")).tasks["1"][1]
-    assert len(kept) == 10
 
 
 def test_fixed_parameters_leave_the_space_and_regret_is_to_the_whole_table(folder):

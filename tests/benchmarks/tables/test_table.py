@@ -50,10 +50,3 @@ def test_a_problem_is_a_task_over_its_rows_with_the_others_as_history():
     assert problem.X.shape == (3, 4)  # the repeated configuration once
     assert problem.best_known == read.best_known("b") == pytest.approx(-1.1)
     assert all(torch.equal(problem.history[name][1], read.tasks[name][1]) for name in "acd")
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="'toy' has no task 'x'"):
-        table().problem("x")
-    with pytest.raises(ValueError, match="'a' can't be its own source"):
-        table().problem("a", sources=["a", "b"])

@@ -7,14 +7,11 @@ from benchmarks.timing import (
     joint_posterior,
     large_history,
     many_tasks,
-    source_fit,
     source_growth,
 )
 from benchmarks.timing.__main__ import main
 from benchmarks.timing.measure import Sizes
 from benchmarks.timing.rows import COMPARISONS
-from benchmarks.timing.tasks import random_tasks
-from botorch_transfer import SourceGPs
 
 TINY = Sizes(
     num_tasks=2,
@@ -73,12 +70,3 @@ def test_rows_of_a_gpu_can_be_measured(capsys):
     assert all(len(row.split("|")) == 9 for row in rows)
     assert "float32, GPU" in rows[0]
     assert printed.count("faster on the GPU at no size measured.") == 2 * 2
-
-
-def test_batch_and_loop_have_the_same_optimum():
-    tasks = random_tasks(3, 20, 2)
-    sources = SourceGPs.fit(tasks, num_restarts=2)
-    batched = source_fit.log_posteriors(sources, tasks)
-    assert batched == pytest.approx(sources.log_posterior.tolist(), abs=1e-4)
-    alone = [source_fit.fit_alone(task, num_restarts=2) for task in tasks]
-    assert batched == pytest.approx(alone, abs=0.1)

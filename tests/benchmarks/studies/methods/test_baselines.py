@@ -1,10 +1,7 @@
-import pytest
 import torch
 
-from benchmarks.studies.methods.baselines import HistoryReplay, SortedRows
-from tests.benchmarks.studies.toy import history, live, table
-
-NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)
+from benchmarks.studies.methods.baselines import HistoryReplay
+from tests.benchmarks.studies.toy import NOTHING, history, live
 
 
 def winners() -> list[list[float]]:
@@ -19,18 +16,3 @@ def test_replay_takes_every_winner_once_and_then_random_points():
         Y = torch.cat([Y, torch.zeros(1, 1, dtype=torch.double)])
     assert sorted(X[:2].tolist()) == sorted(winners())
     assert X[2].tolist() not in winners()
-
-
-def test_sorted_takes_rows_by_the_mean_rank_of_the_nearest_old_rows():
-    ranks = []
-    for X, Y in history().values():
-        nearest = [min(range(len(X)), key=lambda i: float((X[i] - x).norm())) for x in table().X]
-        ranks.append(torch.stack([Y.lt(Y[i]).double().mean() for i in nearest]))
-    expected = torch.stack(ranks).mean(dim=0).sort(descending=True).values
-    taken = NOTHING[0]
-    for _ in range(4):
-        x = SortedRows().suggest(table(), taken, NOTHING[1], seed=0)
-        taken = torch.cat([taken, x.unsqueeze(0)])
-    rows = [table().X.eq(x).all(dim=-1).nonzero().item() for x in taken]
-    found = torch.stack(ranks).mean(dim=0)[rows]
-    assert found == pytest.approx(expected[:4])

@@ -3,13 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-import botorch_transfer
-from benchmarks.studies.methods import METHODS, MODELS, methods, models, registry
+from benchmarks.studies.methods import METHODS, methods, models, registry
 from benchmarks.studies.methods.optimization import THRIFTY, THRIFTY_JOINT
-from benchmarks.styles import STYLES, style_of
-from tests.benchmarks.studies.toy import table
-
-NOTHING = torch.empty(0, 2, dtype=torch.double), torch.empty(0, 1, dtype=torch.double)
+from tests.benchmarks.studies.toy import NOTHING, table
 
 
 @pytest.fixture(autouse=True)
@@ -36,20 +32,3 @@ def test_suggestions_are_allowed_new_and_reproducible(name):
     Y = torch.cat([Y, torch.tensor([[problem.evaluate(x)]], dtype=torch.double)])
     assert not (method.suggest(problem, X, Y, seed=3) == X).all(dim=-1).any()
     assert not (x == X[:-1]).all(dim=-1).any()
-
-
-def test_every_model_class_is_among_the_methods():
-    classes = [name for name in botorch_transfer.__all__ if name.endswith("GP")]
-    looks = {style_of(name) for name in MODELS}
-    # Averaging over hyperparameters belongs to other search spaces.
-    assert [c for c in classes if style_of(c) not in looks] == ["FullyBayesianHyperpriorGP"]
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_a_style_of_its_own(name):
-    assert list(STYLES.values()).count(STYLES[name]) == 1
-
-
-def test_unknown_methods_are_refused():
-    with pytest.raises(ValueError, match="No method is called 'mine': choose of ScaML-GP, "):
-        methods(["random search", "mine"])

@@ -3,13 +3,16 @@ import pytest
 
 from benchmarks.studies.metrics import complete, regrets
 from benchmarks.studies.report.tables import comparison_table, regret_table, suite_table
-from tests.benchmarks.studies.report.test_curves import FRAME
 from tests.benchmarks.studies.test_metrics import results
 
-
-@pytest.fixture
-def regret() -> pd.DataFrame:
-    return regrets(FRAME, {})
+FRAME = results(
+    {
+        (problem, seed, method): [-1.0 - seed, -0.5, gain]
+        for problem in ("one", "two")
+        for seed in (0, 1)
+        for method, gain in (("ScaML-GP", 0.0), ("plain GP", -0.25))
+    }
+)
 
 
 def cells(table: str) -> dict[str, list[str]]:
@@ -17,7 +20,8 @@ def cells(table: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_table_with_evaluations_to_a_reference(regret):
+def test_table_with_evaluations_to_a_reference():
+    regret = regrets(FRAME, {})
     header, _, first, second = regret_table(regret, at=(3,), reference="ScaML-GP").splitlines()
     assert "evaluations to ScaML-GP's final value" in header
     assert [cell.strip() for cell in first.split("|")[3:5]] == ["3", "100%"]
