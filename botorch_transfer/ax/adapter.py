@@ -37,7 +37,8 @@ from botorch_transfer.ax.history import TASK, TransferHistory, encode_runs, mome
 from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
-from botorch_transfer.data.measurements import codes, numbers
+from botorch_transfer.data.measurements import numbers
+from botorch_transfer.search_space.cells import codes
 
 
 class StandardizeByHistory(StandardizeY):

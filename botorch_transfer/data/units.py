@@ -81,7 +81,7 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
     found: dict[tuple[str, str], list[str]] = {}
     for parameter in space.parameters:
         column = parameter.name
-        if parameter.is_numeric and column in frame:
+        if parameter.is_numeric and column in frame and frame[column].dtype.kind not in "mM":
             cells = to_numeric(frame[column], errors="coerce")
             numbers = cells.to_numpy(np.float64, na_value=np.nan)
             tasks = {name: numbers[places] for name, places in rows}

@@ -80,7 +80,6 @@ class PretrainedGP(ModularTransferGP):
         torch.Size([20, 1])
     """
 
-    label = "H-NLL"
     prior_class = PretrainedPrior
     prior: PretrainedPrior
     num_restarts = 0

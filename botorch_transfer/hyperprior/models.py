@@ -181,7 +181,6 @@ class HyperpriorGP(ModularTransferGP):
         LogDensityGammaPrior()
     """
 
-    label = "MPHD"
     prior_class = Hyperprior
 
     prior: Hyperprior
@@ -288,7 +287,6 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         True
     """
 
-    label = "HyperBO+"
     prior_class = Hyperprior
     _is_ensemble = True
 

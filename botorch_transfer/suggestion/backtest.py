@@ -26,8 +26,7 @@ from pandas import DataFrame
 from tqdm.auto import tqdm
 
 from botorch_transfer.data.outcome import Goal, Outcome
-from botorch_transfer.data.runs import Runs
-from botorch_transfer.data.tables import limit_task
+from botorch_transfer.data.tables import Runs, limit_task
 from botorch_transfer.memo import content_key
 from botorch_transfer.population.prior import SourcePopulation
 from botorch_transfer.search_space import SearchSpace

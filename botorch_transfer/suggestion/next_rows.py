@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.special import ndtr
 
 from botorch_transfer.data.outcome import Goal, Outcome
-from botorch_transfer.data.runs import Runs
+from botorch_transfer.data.tables import Runs
 from botorch_transfer.data.units import Range
 from botorch_transfer.feasibility import FeasibilityModel, FeasibleAcquisition
 from botorch_transfer.model import predicted_moments

@@ -38,7 +38,7 @@ from botorch_transfer.arguments import constructor_arguments
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
 from botorch_transfer.data.outcome import Outcome
-from botorch_transfer.data.runs import Runs
+from botorch_transfer.data.tables import Runs
 from botorch_transfer.feasibility import Attempts, FeasibilityModel
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments

@@ -37,8 +37,7 @@ from botorch_transfer.curves.tables import OwnCurves
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.data.measurements import FATE, NEUTRAL, measured, numbers
 from botorch_transfer.data.outcome import Outcome
-from botorch_transfer.data.runs import Runs
-from botorch_transfer.data.tables import has_failed
+from botorch_transfer.data.tables import Runs, has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line
 from botorch_transfer.report import ALL_SOURCES, POINTS_TO_JUDGE, transfer_report

@@ -26,8 +26,14 @@ from botorch_transfer.curves.tables import CurveColumns, OwnCurves, one_row_a_ru
 from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
-from botorch_transfer.data.runs import Runs, read_runs
-from botorch_transfer.data.tables import NO_DATA, limit_task, read_history, without_repeats
+from botorch_transfer.data.tables import (
+    NO_DATA,
+    Runs,
+    limit_task,
+    read_history,
+    read_runs,
+    without_repeats,
+)
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
@@ -39,8 +45,8 @@ from botorch_transfer.outcome_transforms import (
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import check_same_units, with_numbers
-from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
-from botorch_transfer.search_space.space import check_arguments
+from botorch_transfer.search_space.guess import STEPS, in_per_cent, usual_goal
+from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
 from botorch_transfer.suggestion.region import Region
@@ -50,10 +56,6 @@ logger = logging.getLogger(__name__)
 #: Assumed distance between the best and the worst outcome of old tasks, if there is only a prior.
 #: The unit is the standard deviation of the prior's outcomes.
 DEPTH = 4.0
-
-#: Words that occur in the names of outcomes in per cent. An outcome with such a name is a fraction
-#: instead if none of its values is above 1.
-PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
 #: Columns that :func:`suggest` adds to the parameters.
@@ -429,8 +431,9 @@ def read_study(
         history = renamed(history, rename or {})
         if history.empty:
             logger.warning("The history has no rows: the search starts without old runs")
-    if isinstance(space, Mapping):
-        space = SearchSpace.from_dict(space)
+            history = None
+    runs, candidates = (None if t is None else check_table(t, ()) for t in (runs, candidates))
+    space = space if space is None else SearchSpace.of(space)
     tables = [table for table in (history, runs) if table is not None]
     columns = getattr(candidates, "columns", ())
     parameters = [c for c in columns if all(c in table for table in tables[:1])]
@@ -448,15 +451,14 @@ def read_study(
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
         space = guess_space(known, [name for name in others if name in known])
-    if not isinstance(space, SearchSpace):
-        raise TypeError(
-            f"space is a {type(space).__name__}: give a SearchSpace, or None with candidates=."
-        )
+    if space is None:
+        raise TypeError("space is None: give a SearchSpace, or None with candidates=.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
     given = {"history": history, "runs": runs, "candidates": candidates}
     given["fixed values"] = DataFrame([fixed]) if fixed else None
     present = {name: table for name, table in given.items() if table is not None}
     check_same_units(present, space.number_columns)
+    check_same_units(present, columns, are_outcomes=True)
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
         # The result of suggest has its own columns of these names.
@@ -565,7 +567,7 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
     cells = [numbers(table, outcome.name) for table in tables if table is not None]
     values = np.concatenate([*cells, []])
     values = values[np.isfinite(values)]
-    is_named = outcome.within is None and bool(PER_CENT & words_of(str(outcome.name)))
+    is_named = outcome.within is None and in_per_cent(outcome.name)
     if not is_named or not ((values >= 0) & (values <= 100)).all() or not (values > 1).any():
         return outcome
     logger.info("%r is in per cent: predictions stay within 0 and 100", outcome.name)

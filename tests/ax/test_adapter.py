@@ -348,8 +348,8 @@ def test_cells_of_old_runs_are_read(make_client, runs, caplog):
 
 def test_a_cell_that_is_no_outcome_is_refused(make_client, runs):
     cells = runs["loss"].map(str).astype(object)
-    cells.iloc[3] = "0,3"
-    with pytest.raises(UserInputError, match="'loss' has '0,3' in row 3, which has digits"):
+    cells.iloc[3] = "12 or 13"
+    with pytest.raises(UserInputError, match="'loss' has '12 or 13' in row 3, which has digits"):
         make_client(history=runs.assign(loss=cells)).get_next_trials(1)
 
 

@@ -474,7 +474,7 @@ CELLS = st.one_of(
 FEWER = st.one_of(NUMBERS, NUMBERS, NUMBERS, CELLS)
 ERRORS = st.sampled_from([0.1, 0.5, "0.2", 0.0, NAN, "", 1e-3, 300.0, "~0.1", "?", np.inf])
 #: Cells that are refused.
-WRONG = {"y": ["1,5", "12 or 13", "±2"], "sem": [-0.1, 1e-200]}
+WRONG = {"y": ["12/13", "12 or 13", "±2"], "sem": [-0.1, 1e-200]}
 STATES = st.sampled_from(["ok", "COMPLETE", "FAIL", "crash", "running", "abandoned", "blue", None])
 
 

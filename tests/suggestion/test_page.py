@@ -24,7 +24,7 @@ from botorch_transfer.suggestion.page import parameter_importance
 
 pytest.importorskip("plotly")
 from botorch_transfer.data.measurements import measured
-from botorch_transfer.data.runs import Runs, read_runs
+from botorch_transfer.data.tables import Runs, read_runs
 from botorch_transfer.model import TransferModel
 from botorch_transfer.suggestion import EncodedTables, Outcome, Suggestion, read_study, suggest_rows
 from botorch_transfer.suggestion import page as room

@@ -58,7 +58,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"space": [LR]}, TypeError, "space is a list: give a SearchSpace"),
+        ({"space": ["lr"]}, TypeError, "takes a list of parameters, not 'lr': give a list"),
         ({"history": "runs.csv"}, TypeError, "history is 'runs.csv': give one DataFrame"),
         ({"runs": [1]}, TypeError, r"runs is \[1\]: give one"),
         ({"prior": 3}, ValueError, "Give either a history or a prior"),
@@ -100,7 +100,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             "'u' has the limit 0, which has no logarithm",
         ),
         (
-            {"runs": RUNS.assign(loss=[0.5, "1,5"])},
+            {"runs": RUNS.assign(loss=[0.5, "12 or 13"])},
             InputDataError,
             "In the runs: The column 'loss' has .* in row 1",
         ),
@@ -162,8 +162,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ),
         (
             {"history": HISTORY.drop(columns="depth"), "missing": {"depth": "deep"}},
-            InputDataError,
-            "Parameter 'depth' is 'deep' in row 0, not a number",
+            ValueError,
+            "missing= gives the parameter 'depth' the value 'deep', which it cannot have",
         ),
     ],
 )
