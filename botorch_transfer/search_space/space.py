@@ -48,6 +48,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
     ("goal", Iterable | None, "use 'max' or 'min', or a list of them"),
     ("models constraints", Iterable | None, "give a list"),
+    ("cache resume", str | PathLike | None, "give a path"),
     ("repeats changed robust progress", Integral | np.bool_ | None, "use True or False"),
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
