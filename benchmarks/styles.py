@@ -4,11 +4,10 @@ Two methods always differ in line or marker, because there are more methods than
 can be distinguished in black and white, too. To add a method, add an entry to `STYLES`.
 """
 
+from itertools import takewhile
 from typing import NamedTuple
 
-from botorch.models import SingleTaskGP
-
-from botorch_transfer.arguments import MODELS
+from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 
 
@@ -30,7 +29,29 @@ class Style(NamedTuple):
     marker: str
 
 
-#: Style of each method, by its name in the papers (the ``label`` of a model).
+#: Names of models in the papers, or short names, by the name of the class.
+NAMES = {
+    "BoostedHierarchicalGP": "BHGP",
+    "FullyBayesianHyperpriorGP": "HyperBO+",
+    "GuardedTransferGP": "guarded",
+    "HyperpriorGP": "MPHD",
+    "IntrinsicCoregionalizationGP": "MTKGP",
+    "JointHierarchicalGP": "HGP",
+    "JointScaMLGP": "ScaML-GP, joint",
+    "LinearCoregionalizationGP": "MTGP",
+    "MeanHierarchicalGP": "MHGP",
+    "PlainGP": "plain GP",
+    "PopulationGP": "population",
+    "PretrainedGP": "H-NLL",
+    "RankWeightedGP": "RGPE",
+    "ScaMLGP": "ScaML-GP",
+    "SequentialHierarchicalGP": "SHGP",
+    "SingleTaskGP": "plain GP",
+    "TwoStageTransferGP": "SGPT",
+    "WeightedSourceGP": "WSGP",
+}
+
+#: Style of each method, by its name in ``NAMES`` or in the papers.
 STYLES: dict[str, Style] = {
     "ScaML-GP": Style(BLUE, "-", "o"),
     "ScaML-GP, joint": Style(BLUE, "--", "8"),
@@ -83,9 +104,10 @@ def style_of(method: str | type) -> Style:
         >>> style_of("my method").marker
         'o'
     """
-    model = MODELS.get(method) if isinstance(method, str) else method
-    bases: tuple[type, ...] = getattr(model, "__mro__", ())
-    names = [method, *(vars(base).get("label") for base in bases)]
-    if method == "SingleTaskGP" or (SingleTaskGP in bases and not hasattr(model, "label")):
-        names = ["plain GP"]
-    return next((STYLES[name] for name in names if name in STYLES), Style(BLACK, "-", "o"))
+    if isinstance(method, str):
+        names = [method]
+    else:  # a transfer model without a style does not look like a plain GP
+        bases = takewhile(lambda base: base is not TransferModel, method.__mro__)
+        names = [base.__name__ for base in bases]
+    styles = (STYLES.get(NAMES.get(name, name)) for name in names)
+    return next(filter(None, styles), Style(BLACK, "-", "o"))

@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405
+# ruff: noqa: F403
 """Transfer-learning surrogates for Bayesian optimization with GPyTorch, BoTorch and Ax.
 
 Names are imported on first use, so that the command line starts quickly.
@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from botorch_transfer.average.transfer import transfer_models
+    from botorch_transfer.average.transfer import transfer_models as transfer_models
     from botorch_transfer.data import *
     from botorch_transfer.models import *
     from botorch_transfer.pretraining import *
@@ -19,60 +19,28 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "BoostedHierarchicalGP",
-    "CategoricalParameter",
-    "Domain",
-    "FloatParameter",
-    "FullyBayesianHyperpriorGP",
-    "GuardedTransferGP",
-    "Hyperprior",
-    "HyperpriorGP",
-    "IntegerParameter",
-    "IntrinsicCoregionalizationGP",
-    "JointHierarchicalGP",
-    "JointScaMLGP",
-    "LinearCoregionalizationGP",
-    "MeanHierarchicalGP",
-    "OrdinalParameter",
-    "PopulationGP",
-    "PretrainedGP",
-    "PretrainedPrior",
-    "RankWeightedGP",
-    "ScaMLGP",
-    "SearchSpace",
-    "SequentialHierarchicalGP",
-    "SourceData",
-    "SourceGPs",
-    "SourceHierarchy",
-    "SourcePopulation",
-    "TransferGP",
-    "TwoStageTransferGP",
-    "WeightedSourceGP",
-    "as_datasets",
-    "backtest",
-    "from_dataframe",
-    "predict",
-    "read_table",
-    "suggest",
-    "transfer_models",
-]
-
+#: The public names of each room, separated by spaces.
 _ROOMS = {
+    "average.transfer": "transfer_models",
     "data": "Domain SourceData as_datasets from_dataframe",
+    "models": "BoostedHierarchicalGP FullyBayesianHyperpriorGP GuardedTransferGP HyperpriorGP "
+    "IntrinsicCoregionalizationGP JointHierarchicalGP JointScaMLGP LinearCoregionalizationGP "
+    "MeanHierarchicalGP PopulationGP PretrainedGP RankWeightedGP ScaMLGP SequentialHierarchicalGP "
+    "TransferGP TwoStageTransferGP WeightedSourceGP",
     "pretraining": "Hyperprior PretrainedPrior SourceGPs SourceHierarchy SourcePopulation",
     "search_space": "CategoricalParameter FloatParameter IntegerParameter OrdinalParameter "
     "SearchSpace read_table",
     "suggestion": "backtest predict suggest",
-    "average.transfer": "transfer_models",
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
+__all__ = sorted(_HOMES)
+
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'models')}"), name)
-    if name in ("models", "average", *_ROOMS):
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in ("average", *_ROOMS):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.analytic import LogExpectedImprovement
-from botorch.acquisition.objective import PosteriorTransform, ScalarizedPosteriorTransform
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.acquisition.utils import prune_inferior_points
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model, ModelList
@@ -167,72 +167,19 @@ def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Te
 TOGETHER, TOGETHER_ON_DEVICE = 64, 2048
 
 
-class SingleInputs:
-    """Gaussian posterior at single inputs, with covariances to a fixed set of inputs.
-
-    Exact GPs with stationary kernels use the fast path of :meth:`TargetGP.frozen`, with the
-    hyperparameters and data at construction. All other models use ``posterior``.
-
-    Args:
-        model: The model.
-        X: An ``n x d`` tensor of the fixed inputs.
-        posterior_transform: A transform from several outcomes to one, if there are several.
-
-    Example:
-        >>> X = torch.rand(4, 2, dtype=torch.double)
-        >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True))
-        >>> mean, variance, covariance = SingleInputs(model, X[:1])(X)
-        >>> covariance.shape
-        torch.Size([4, 1])
-    """
-
-    def __init__(
-        self, model: Model, X: Tensor, posterior_transform: PosteriorTransform | None = None
-    ) -> None:
-        self._model, self._X, self._transform = model, X, posterior_transform
-        simple, weight, offset = posterior_transform is None, 1.0, 0.0
-        if isinstance(posterior_transform, ScalarizedPosteriorTransform):
-            weights, offset = cast(Tensor, posterior_transform.weights), posterior_transform.offset
-            simple, weight = weights.numel() == 1, float(weights[0])
-        is_gp = simple and isinstance(model, TargetGP)
-        self._frozen = cast(TargetGP, model).frozen(X, weight, offset) if is_gp else None
-
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Evaluates the posterior.
-
-        Args:
-            x: A ``P x d`` tensor of inputs.
-
-        Returns:
-            Means and variances, two ``P`` tensors, and the ``P x n`` covariances.
-        """
-        if self._frozen is not None:
-            return self._frozen(x)
-        size = TOGETHER if x.device.type == "cpu" else TOGETHER_ON_DEVICE
-        parts = zip(*map(self._evaluate, x.split(size)), strict=True)
-        mean, variance, covariance = map(torch.cat, parts)
-        return mean, variance, covariance
-
-    def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # In one joint posterior, candidates share the model's computations at the fixed inputs.
-        inputs, p = torch.cat([x, self._X]), len(x)
-        posterior: Any = self._model.posterior(inputs, posterior_transform=self._transform)
-        mvn = posterior.distribution
-        covariance = mvn.covariance_matrix
-        return mvn.mean[:p], covariance.diagonal()[:p], covariance[:p, p:]
-
-
 class NoiselessFantasies:
     """Posteriors at single inputs given sampled noiseless outcomes at other inputs ``X``.
 
     Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
     ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
-    posterior of any model with a Gaussian posterior.
+    posterior of any model with a Gaussian posterior. Exact GPs with stationary kernels use the fast
+    path of :meth:`TargetGP.frozen`, with the hyperparameters and data at construction. All other
+    models use ``posterior``.
 
     Args:
         model: The model.
         X: An ``n x d`` tensor of inputs. If ``n`` is zero, there is one fantasy, the model itself.
-        posterior_transform: A transform from several outcomes to one, if there are several.
+        posterior_transform: The weights of several outcomes and an offset, if there are several.
         num_fantasies: Number of fantasies. Each fantasy is the model given one sample of outcomes.
         seed: The seed of the sampled outcomes, which are quasi-random draws from the model's
             posterior at ``X``.
@@ -250,11 +197,16 @@ class NoiselessFantasies:
         self,
         model: Model,
         X: Tensor,
-        posterior_transform: PosteriorTransform | None = None,
+        posterior_transform: ScalarizedPosteriorTransform | None = None,
         num_fantasies: int = 32,
         seed: int = 0,
     ) -> None:
-        self._joint, n = SingleInputs(model, X, posterior_transform), len(X)
+        self._model, self._X, self._transform, n = model, X, posterior_transform, len(X)
+        weights, offset = torch.ones(1), 0.0
+        if posterior_transform is not None:
+            weights, offset = cast(Tensor, posterior_transform.weights), posterior_transform.offset
+        is_gp = isinstance(model, TargetGP) and weights.numel() == 1
+        self._frozen = cast(TargetGP, model).frozen(X, float(weights), offset) if is_gp else None
         self.whitening, self.best = X.new_zeros(n, n), X.new_full((1,), -math.inf)
         if n == 0:
             return
@@ -268,13 +220,32 @@ class NoiselessFantasies:
         self.whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
         self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
 
+    def joint(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Evaluates the model's posterior at ``P x d`` inputs.
+
+        Returns:
+            Means and variances, two ``P`` tensors, and the ``P x n`` covariances with ``X``.
+        """
+        if self._frozen is not None:
+            return self._frozen(x)
+        size, parts = TOGETHER if x.device.type == "cpu" else TOGETHER_ON_DEVICE, []
+        for some in x.split(size):
+            # In one joint posterior, candidates share the model's computations at the fixed inputs.
+            inputs, p = torch.cat([some, self._X]), len(some)
+            posterior: Any = self._model.posterior(inputs, posterior_transform=self._transform)
+            mvn = posterior.distribution
+            covariance = mvn.covariance_matrix
+            parts.append((mvn.mean[:p], covariance.diagonal()[:p], covariance[:p, p:]))
+        mean, variance, covariance = map(torch.cat, zip(*parts, strict=True))
+        return mean, variance, covariance
+
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the posteriors at ``P x d`` inputs.
 
         Returns:
             The means of the fantasies, ``P x num_fantasies``, and their common variances, ``P``.
         """
-        mean, variance, covariance = self._joint(x)
+        mean, variance, covariance = self.joint(x)
         if len(self.whitening) == 0:
             return mean.unsqueeze(-1), variance
         means = mean.unsqueeze(-1) + covariance @ self.weights
@@ -362,7 +333,7 @@ class _Improvement(LogExpectedImprovement):
         model: Model,
         best_f: float | Tensor,
         X_baseline: Tensor,
-        posterior_transform: PosteriorTransform | None = None,
+        posterior_transform: ScalarizedPosteriorTransform | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(model, best_f=best_f, posterior_transform=posterior_transform)
@@ -371,7 +342,7 @@ class _Improvement(LogExpectedImprovement):
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         AcquisitionFunction.set_X_pending(self, X_pending)
-        X, transform = self._baseline, self.posterior_transform
+        X, transform = self._baseline, cast(Any, self.posterior_transform)
         if X_pending is not None:
             X = torch.cat([X, X_pending])
         if len(self._baseline):
@@ -394,33 +365,6 @@ class _Improvement(LogExpectedImprovement):
 MIN_VARIANCE = 1e-12
 
 
-class _LogImprovements(torch.autograd.Function):
-    """Logarithms of expected improvements with a gradient in closed form."""
-
-    @staticmethod
-    def forward(ctx: Any, gap: Tensor, variance: Tensor) -> Tensor:
-        sigma = variance.clamp_min(MIN_VARIANCE).sqrt()
-        result = log_ei_helper(gap / sigma) + sigma.log()
-        ctx.save_for_backward(gap, variance, result)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        # With u = gap / σ, the derivatives of the improvement are Φ(u) with respect to the gap, and
-        # φ(u) with respect to σ.
-        gap, variance, result = ctx.saved_tensors
-        sigma = variance.clamp_min(MIN_VARIANCE).sqrt()
-        u = gap / sigma
-        # If u is very negative, differences of logarithms have rounding errors above one. Then use
-        # the asymptotic improvement σ φ(u) / u².
-        is_far = u < -(torch.finfo(u.dtype).eps ** (-1 / 3))
-        in_gap = torch.where(is_far, -u / sigma, (log_ndtr(u) - result).exp())
-        density = -0.5 * u.square() - 0.5 * math.log(2 * math.pi)
-        in_sigma = torch.where(is_far, u.square() / sigma, (density - result).exp())
-        in_variance = torch.where(variance > MIN_VARIANCE, 0.5 * in_sigma / sigma, 0.0)
-        return grad_outputs[0] * in_gap, grad_outputs[0] * in_variance
-
-
 def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     """Evaluates log expected improvements of several models at once, averaged over fantasies.
 
@@ -435,9 +379,9 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     x = X.reshape(-1, X.shape[-1])
     moments = zip(*(improvement.fantasies.moments(x) for improvement in each), strict=True)
     mean, variance = map(torch.stack, moments)
-    best = torch.stack([improvement.best.to(x) for improvement in each])
-    variance = variance.unsqueeze(-1).expand_as(mean)
-    values: Any = _LogImprovements.apply(mean - best.unsqueeze(-2), variance)
+    best = torch.stack([improvement.best.to(x) for improvement in each]).unsqueeze(-2)
+    sigma = variance.clamp_min(MIN_VARIANCE).sqrt().unsqueeze(-1)
+    values = log_ei_helper((mean - best) / sigma) + sigma.log()
     values = values.logsumexp(dim=-1) - math.log(values.shape[-1])
     return values.reshape(len(each), *X.shape[:-2])
 

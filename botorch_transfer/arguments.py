@@ -32,10 +32,6 @@ PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
-#: All model classes by name, including base classes; each class registers when it is defined.
-MODELS: dict[str, type[ConstructedFromDatasets]] = {}
-
-
 def check_prior(prior: Any) -> None:
     """Raises an error if the third argument is missing or a tensor.
 
@@ -224,17 +220,11 @@ class ConstructedFromDatasets(Model):
         TypeError: If ``prior`` is a prior of a class that the model does not take.
     """
 
-    #: Name of the method in the papers, for plots; by default the name of the class.
-    label: ClassVar[str]
-
     #: Class of priors that the model takes; ``None`` if the third argument is not a prior.
     prior_class: ClassVar[type[TransferPrior] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        MODELS[cls.__name__] = cls
-        if "label" not in vars(cls):
-            cls.label = cls.__name__
         if cls.__doc__:  # ``python -OO`` removes docstrings
             names = constructor_arguments(cls)
             classes = [c for c in cls.__mro__[::-1] if issubclass(c, ConstructedFromDatasets)]

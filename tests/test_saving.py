@@ -202,6 +202,11 @@ def test_interrupted_save_keeps_the_old_file(path: Path, monkeypatch, step: str,
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+def test_on_a_device(path: Path, device: str) -> None:
+    assert read_prior(path, "SomePrior", device=device)["double"].device.type == device
+    assert read_prior(path, "SomePrior")["double"].device.type == "cpu"
+
+
 # ------------------------------------------------------------------------ results between processes
 
 X = torch.rand(8, 2, dtype=torch.double, generator=torch.Generator().manual_seed(0))

@@ -1,9 +1,11 @@
 """The simulated device; where there is a GPU, what is said of it is checked on CUDA."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.devices import waits
 
@@ -86,3 +88,10 @@ def test_waits_are_counted(name, there):
     run, expected = WAITS[name]
     run(there)
     assert waits(lambda: run(there)).total() == expected
+
+
+def test_pickles_stay_on_the_device(there):
+    for value in (there[1:], nn.Parameter(there)):
+        twin = pickle.loads(pickle.dumps(value))
+        assert twin.device == there.device
+        assert torch.equal(twin, value)

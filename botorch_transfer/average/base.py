@@ -108,18 +108,30 @@ class _AveragedNoise(DerivedNoise):
             member.likelihood.requires_grad_(False)
 
     def register_constraint(self, *args: Any, **kwargs: Any) -> None:
-        if hasattr(self, "_average"):
-            raise UnsupportedError(
-                "The noise of an average is computed from the noise of its members: register the "
-                "constraint on the likelihood of each of model.members."
-            )
+        if hasattr(self, "_average"):  # the constructor registers a constraint before
+            self._refuse()
         super().register_constraint(*args, **kwargs)
+
+    def register_prior(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedError(
+            "The noise of an average is computed from the noise of its members: register the prior "
+            "or the constraint on the likelihood of each of model.members."
+        )
+
+
+class _AveragedLikelihood(GaussianLikelihood):
+    """Likelihood of an average, which refuses a hyperprior of the noise."""
+
+    def register_prior(self, *args: Any, **kwargs: Any) -> None:
+        self.noise_covar.register_prior(*args, **kwargs)
 
 
 class PlainGP(TargetGP):
     """Plain GP of an average: a model of the target's data alone, without sources."""
 
-    label = "plain GP"
     _warns = False  # the members with sources already warn
 
 
@@ -159,7 +171,7 @@ class AveragedGP(  # type: ignore[misc]
         transform = getattr(first, "input_transform", None)
         own = PlainGP(train_X, train_Y, None, input_transform=transform, **plain)
         own.num_inputs = first.num_inputs
-        self.likelihood = GaussianLikelihood()
+        self.likelihood = _AveragedLikelihood()
         self.likelihood.noise_covar = _AveragedNoise(self, train_X.shape[:-2])
         self.likelihood.requires_grad_(False)
         self._input_batch_shape = self._aug_batch_shape = train_X.shape[:-2]

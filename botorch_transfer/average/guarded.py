@@ -166,7 +166,6 @@ class GuardedTransferGP(AveragedGP):
         tensor(...
     """
 
-    label = "guarded"
     weighs_all_sources = True
 
     transfer_weight: Parameter

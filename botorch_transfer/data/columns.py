@@ -6,8 +6,10 @@ import difflib
 import logging
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
@@ -27,13 +29,17 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         rename: Mapping from old names to new names.
 
     Returns:
-        The table with the new names.
+        The table with the new names. All names are text.
 
     Raises:
-        InputDataError: If the table lacks a column that ``rename`` names, or if two columns would
-            have the same name.
+        InputDataError: If the table lacks a column that ``rename`` names, a new name is no text, or
+            two columns would have the same name.
     """
-    for old in rename:
+    frame = check_table(frame, ())
+    rename = {str(old): new for old, new in rename.items()}
+    for old, new in rename.items():
+        if not isinstance(new, str):
+            raise InputDataError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
         if old not in frame.columns:
             raise InputDataError(
                 f"rename= names the column {old!r}, which the table lacks"
@@ -93,11 +99,6 @@ def hint(name: str, columns: Collection[Any]) -> str:
     return f" (a similar column is {likely!r})" if likely is not None else ""
 
 
-def _list_columns(frame: DataFrame) -> str:
-    names = ", ".join(map(repr, frame.columns[:20]))
-    return f"Its columns are {names}{', ...' if len(frame.columns) > 20 else ''}."
-
-
 def check_columns(
     frame: DataFrame,
     space: SearchSpace,
@@ -117,15 +118,18 @@ def check_columns(
     Raises:
         InputDataError: If a column is absent, occurs twice or has two meanings, or if a parameter's
             column likely has another name.
-        ValueError: If ``missing`` has a name that is not a parameter of the space.
+        ValueError: If ``missing`` has a name that is not a parameter of the space, or a value that
+            the parameter cannot have.
     """
     used: dict[Any, str] = dict.fromkeys(space.columns, "a parameter")
     for argument, column in named:
         if not isinstance(column, Hashable) or column not in frame.columns:
             more = ", or add a column with each run's task" if argument == "task" else ""
+            names = ", ".join(map(repr, frame.columns[:20]))
             raise InputDataError(
                 f"The table has no column {column!r}{hint(str(column), frame.columns)}: name an "
-                f"existing column by {argument}={more}. {_list_columns(frame)}"
+                f"existing column by {argument}={more}. Its columns are {names}"
+                f"{', ...' if len(frame.columns) > 20 else ''}."
             )
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)
@@ -140,8 +144,16 @@ def check_columns(
             f"missing= names {unknown[0]!r}, which is no parameter: use one of "
             f"{', '.join(space.columns)}."
         )
-    for each in (p for p in space.parameters if p.is_numeric and missing.get(p.name) is not None):
-        if not 0 <= each.place(DataFrame({each.name: [missing[each.name]]})).item() <= 1:
+    for each in (p for p in space.parameters if missing.get(p.name) is not None):
+        value, place = missing[each.name], np.array([np.nan])
+        with suppress(InputDataError):
+            place = each.place(DataFrame({each.name: [value]}))
+        if not np.isfinite(place).all():
+            raise ValueError(
+                f"missing= gives the parameter {each.name!r} the value {value!r}, which it cannot "
+                "have: give another value, or None if it is unknown."
+            )
+        if not ((place >= 0) & (place <= 1)).all():
             logger.warning("missing= gives %r a value outside of its range: check it", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]

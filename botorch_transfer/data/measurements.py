@@ -22,7 +22,17 @@ from pandas import DataFrame, Series, isna, to_numeric
 
 from botorch_transfer.data.datasets import LARGEST
 from botorch_transfer.data.outcome import Outcome
-from botorch_transfer.search_space.cells import UNIT, errors_in, is_text, refuse_cell, with_numbers
+from botorch_transfer.search_space.cells import (
+    UNIT,
+    check_same_units,
+    codes,
+    decimal_points,
+    errors_in,
+    is_text,
+    refuse_cell,
+    with_numbers,
+)
+from botorch_transfer.search_space.guess import in_per_cent
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -81,19 +91,12 @@ CELL = re.compile(
     re.IGNORECASE,
 )
 
-#: Numbers that often code a missing outcome, such as 999 and 1e30.
-USUAL_CODE = re.compile(
-    r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
-)
-
-#: Least distance of a code from all other outcomes, divided by the 5 % to 95 % range of the other
-#: outcomes. ``FAR`` is for a usual code that occurs several times, ``FAR_ONCE`` for a usual code
-#: that occurs once, and ``FAR_ODD`` for any other number that occurs at least three times.
-FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
-
 #: Least distance of the best outcome from all other outcomes, relative to their range, and least
 #: number of other outcomes, for a warning.
 TOO_GOOD, ENOUGH = 3.0, 5
+
+#: Signs and words for per cent, and for a thousandth.
+PER_CENT = "[%‰]|pct|percent"
 
 #: The outcome ``>5`` under the constraint ``<= 5`` is read as 5 plus this share of 5, so that it
 #: violates the constraint.
@@ -160,7 +163,8 @@ def measured(
         standard errors, the table also has a column of standard errors (:func:`error_column`).
 
     Raises:
-        InputDataError: If a cell has digits but is no number, or a standard error is negative.
+        InputDataError: If a cell has digits but is no number, or a standard error is negative or
+            has another unit than the outcome.
 
     Example:
         >>> table = DataFrame({"ee": [">95", "n.d.", "failed", 40]})
@@ -189,8 +193,9 @@ def _in_numbers(
     for outcome in outcomes:
         side, noise = np.zeros(len(frame)), noises[outcome.name]
         columns = [outcome.name, noise]
+        pointed = decimal_points(table, columns)
         for name in [name for name in columns if name in table and is_text(table[name])]:
-            cells = [_parse(cell) for cell in table[name]]
+            cells = [_parse(cell) for cell in pointed[name]]
             kinds = np.array([cell.kind for cell in cells], dtype=object)
             problem = "which has digits and is no number: correct it (write a decimal point)"
             refuse_cell(kinds == "wrong", table[name], f"{problem}, or empty the cell")
@@ -207,6 +212,17 @@ def _in_numbers(
             for kind in [kind for kind in KINDS if kind in kinds]:
                 where = _place(table, task, name, int((kinds == kind).argmax()))
                 notes.setdefault(kind, []).append(f"{(kinds == kind).sum():,} in {name!r}, {where}")
+        if noise in frame and outcome.name in frame:
+            texts = frame[columns].astype(str)
+            given = {"outcomes": texts[[outcome.name]], "standard errors": texts[[noise]]}
+            given["standard errors"].columns = [outcome.name]
+            check_same_units(given, [outcome.name], are_outcomes=True)
+            is_per_cent = texts[outcome.name].str.contains(PER_CENT).any() or in_per_cent(
+                outcome.name
+            )
+            is_relative = texts[noise].str.contains(PER_CENT).to_numpy() & (not is_per_cent)
+            problem = "which may be relative: write the standard error in the outcome's unit"
+            refuse_cell(is_relative, frame[noise], problem)
         frame = with_numbers(frame, columns)
         if outcome.name in frame:
             values = numbers(frame, outcome.name)
@@ -260,10 +276,11 @@ def _parse(cell: Any) -> Cell:
     tokens = {*word.split()}
     if (found := CELL.fullmatch(bare)) and (NEGATIONS & tokens or not (FAILED - VAGUE) & tokens):
         side = -1 if found["below"] else 1 if found["above"] or found["least"] else 0
-        unit, error = found["own"] or found["unit"] or "", found["error"]
+        own, error, unit = found["own"], found["error"], found["unit"]
         marked = "mark" if found["about"] or len(bare) < len(cell) else ""
         kind = "bound" if side else "error" if error else marked
-        return Cell(kind, f"{found['number']} {unit}", error and f"{error} {unit}", side)
+        number = f"{found['number']} {own or unit or ''}".strip()
+        return Cell(kind, number, error and f"{error} {unit or own or ''}", side)
     if not cell.strip() or word in EMPTY:
         return Cell("")
     if FAILED & {*word.split()} or _fate(word) == "failed":
@@ -308,56 +325,6 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
 
 
 # ------------------------------------------------------------------------------------------- codes
-
-
-def codes(values: Array) -> list[float]:
-    """Finds codes of missing outcomes: numbers far from all other outcomes.
-
-    A code is a usual code, such as 999, or a number that occurs several times.
-
-    Args:
-        values: The outcomes of all tables; NaN where an outcome is missing.
-
-    Returns:
-        The codes.
-
-    Example:
-        >>> codes(np.array([0.1, 0.5, 0.3, 0.4, -999.0, -999.0, 1e30]))
-        [-999.0, 1e+30]
-    """
-    levels, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-    usual = np.array([bool(USUAL_CODE.fullmatch(f"{abs(v):.15g}")) for v in levels], dtype=np.bool_)
-    inner, found = np.flatnonzero(~usual), list[float]()
-    if len(inner) == 0:
-        return []
-    ends = inner[[0, -1]]
-    apart = np.maximum(levels[ends[0]] - levels, levels - levels[ends[1]])
-    candidates = {*np.flatnonzero(usual & (apart > 0)).tolist(), *ends[counts[ends] > 1].tolist()}
-    for i in sorted(candidates, key=lambda i: float(apart[i])):  # nearest first
-        rest = ~usual & (np.arange(len(levels)) != i)
-        if _is_code(levels[i], counts[i], bool(usual[i]), np.repeat(levels[rest], counts[rest])):
-            found.append(float(levels[i]))
-        usual[i] = levels[i] in found
-    return sorted(found)
-
-
-def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
-    """Returns whether a number is so far from all other outcomes that it counts as a code."""
-    enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
-    is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative number
-    if is_negative and is_usual and len(others):
-        enough = 0.0
-    elif len(np.unique(others)) < 3:
-        return False
-    elif is_negative and value == -1 and count > 1:
-        enough = 1.0
-    usual_size, size, largest = np.quantile(np.abs(others), (0.5, 0.95, 1.0), method="higher")
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        spread = np.ptp(np.quantile(others, (0.05, 0.95))) or np.ptp(others)
-        distance = max(others.min() - value, value - others.max()) / spread
-        # Outcomes that span many orders of magnitude have extremes that are not codes.
-        is_further = enough <= 1 or not abs(value) / largest <= size / usual_size
-    return bool(distance > enough and is_further)
 
 
 def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | None) -> None:

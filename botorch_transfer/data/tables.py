@@ -1,4 +1,4 @@
-"""Converts a table of old runs to source data.
+"""Converts a table of old runs to source data, and encodes the runs of a study.
 
 Handles failed runs, changed search spaces and standard errors.
 """
@@ -10,7 +10,7 @@ import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import torch
@@ -18,11 +18,20 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, isna
+from pandas.api.types import is_numeric_dtype
+from pandas.util import hash_pandas_object
 from torch import Tensor
 
-from botorch_transfer.data.columns import check_columns, renamed
-from botorch_transfer.data.datasets import with_outcomes
-from botorch_transfer.data.measurements import FATE, error_column, logarithms, measured, numbers
+from botorch_transfer.data.columns import check_columns, likely_column, renamed
+from botorch_transfer.data.datasets import evenly_spaced, with_outcomes
+from botorch_transfer.data.measurements import (
+    FATE,
+    error_column,
+    logarithms,
+    measured,
+    numbers,
+    variance_column,
+)
 from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.outcome_transforms import (
@@ -30,11 +39,12 @@ from botorch_transfer.outcome_transforms import (
     best_gap,
     limit_outcomes,
     raise_worse_half,
+    ranks,
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, plain, rows_of_tasks, with_numbers
-from botorch_transfer.search_space.space import check_arguments, check_table
+from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +52,23 @@ logger = logging.getLogger(__name__)
 #: some of these runs have equal outcomes, they must also be at least the share ``MOST`` of all
 #: runs of the task.
 ENOUGH_SAME, MOST = 3, 0.9
+
+#: Minimum number of different outcomes of a task that is left out because it repeats another task;
+#: fewer if the task has fewer runs. With few levels, the outcomes of two tasks may be equal.
+ENOUGH_LEVELS = 5
+
+#: Bounds of rank correlations. A task is reversed if its correlation with other tasks is below
+#: ``REVERSED - 1.5 / n`` with ``n`` runs, and if the median correlation of the other tasks with one
+#: another is above ``AGREED``.
+REVERSED, AGREED = -0.65, 0.4
+
+#: Numbers of tasks, and of runs of a task, in the search for reversed tasks. Of a task with more
+#: runs, only some are used. Tasks with fewer runs are ignored.
+MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
+
+#: Distances of values outside of a parameter's range, relative to the range. Values in a study's
+#: runs may be up to ``SLIGHTLY`` outside. Distances up to ``SAME_PLACE`` are rounding errors.
+SLIGHTLY, SAME_PLACE = 0.1, 1e-4
 
 #: Maximum number of values in a log line.
 MAX_COUNTED = 4
@@ -102,13 +129,15 @@ def from_dataframe(
       unconditional number is empty.
     - A number outside of its range keeps its place on the parameter's scale, outside of the unit
       cube. A number between two levels of a parameter keeps its place between the levels. A run is
-      left out if one of its choices no longer exists, or if a number has no logarithm on a
-      logarithmic scale. A warning in the log counts the runs that are left out.
+      left out if one of its choices no longer exists, if a number has no logarithm on a logarithmic
+      scale, or if a number is a code of a missing value, such as -999. A warning in the log counts
+      the runs that are left out.
     - Old runs carry no information about a new choice.
 
     Args:
         frame: The table.
-        space: The search space of the table.
+        space: The search space of the table; also a list of parameters or a dictionary, see
+            :meth:`SearchSpace.from_dict <.SearchSpace.from_dict>`.
         outcome: Column with the outcome; a list for several outcomes.
         task: Column with the name of the task; names are compared as text.
         goal: ``"max"`` if large outcomes are good, ``"min"`` if small outcomes are good; a list for
@@ -152,10 +181,11 @@ def from_dataframe(
             name, or one column has two meanings. If a run has no task, no run has a finite outcome,
             an outcome has no logarithm, or a standard error is negative. If a task lacks a
             parameter that is not in ``missing``, a parameter's value is empty or of a wrong type,
-            or no run has a place in the search space. The message names the task and the parameter.
+            or no run has a place in the search space. If ``encode`` returns no finite tensor with
+            one row per run. The message names the task and the parameter.
         TypeError: If an argument has a wrong type.
         ValueError: If ``goal`` or ``failed`` has another value, or ``missing`` has a name that is
-            not a parameter of the space.
+            not a parameter of the space, or a value that the parameter cannot have.
 
     Example:
         >>> from pandas import DataFrame
@@ -180,11 +210,9 @@ def from_dataframe(
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
-    if not isinstance(space, SearchSpace):
-        raise TypeError(f"The search space is a {type(space).__name__}: make a SearchSpace of it.")
+    space = SearchSpace.of(space)
     if log and limit is not None and limit <= 0:
         raise ValueError(f"limit is {limit}, which has no logarithm: leave log= out.")
-    check_table(frame, ())
     sign = 1.0 if goal == "max" else -1.0
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
     target = Outcome(outcome, sign, worst, noise, log)
@@ -272,7 +300,7 @@ def read_history(
         counts = known | (keep & ~ended[rows])
         X, has_place = _place(name, runs[counts], space, changed, notes)
         placed = rows[counts][has_place]
-        X = X if encode is None or len(X) == 0 else encode(runs[counts][has_place])
+        X = X if encode is None or len(X) == 0 else _encoded(encode, runs[counts][has_place], name)
         names = space.feature_names if encode is None else [f"x{i}" for i in range(X.shape[-1])]
         for i, outcome in enumerate(outcomes):
             finite = is_finite[placed, i]
@@ -295,6 +323,7 @@ def read_history(
         _log_missing(is_finite[:, i], outcome.name, keep, without)
         _recommend_logarithms(outcome, sources[outcome.name])
         _warn_of_units(outcome, sources[outcome.name])
+        _warn_of_reversal(outcome, sources[outcome.name])
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
@@ -350,10 +379,26 @@ def _place(
     return X[has_place], has_place
 
 
-def without_own_runs(
-    history: DataFrame, runs: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) -> Tensor:
+    """Encodes the runs of a task by a function of the user, and checks the result."""
+    X = encode(runs)
+    is_finite = isinstance(X, Tensor) and not X.is_complex() and bool(X.isfinite().all())
+    if not is_finite or X.ndim != 2 or len(X) != len(runs):
+        raise InputDataError(
+            f"encode= returned a {type(X).__name__}, shape {tuple(getattr(X, 'shape', ()))}, for "
+            f"the {len(runs)} runs of task {name!r}: return a finite n x d tensor, one row per run."
+        )
+    return X.detach().double()
+
+
+def without_repeats(
+    history: DataFrame,
+    runs: DataFrame | None,
+    space: SearchSpace,
+    outcomes: Sequence[Outcome],
+    task: str,
 ) -> DataFrame:
-    """Leaves out tasks of the old runs that contain the study's own runs.
+    """Leaves out tasks of the old runs that repeat another task, or contain the study's own runs.
 
     Old runs contain the study's own runs if one file has the runs of all studies.
 
@@ -365,10 +410,15 @@ def without_own_runs(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs of all other tasks. A task is left out if at least three of its runs are runs
-        of the study, and if one of two conditions holds: the outcomes of these runs all differ, or
-        these runs are at least 90 % of the task's runs.
+        The old runs of all other tasks. A task repeats another task if at least 90 % of its runs
+        are also runs of the other task, and if these runs have at least three different outcomes. A
+        task contains the study's own runs if at least three of its runs are runs of the study, and
+        if one of two conditions holds: the outcomes of these runs all differ, or these runs are at
+        least 90 % of the task's runs.
     """
+    history = _without_copies(history, space, outcomes, task)
+    if runs is None:
+        return history
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names
     known = runs[runs[names].notna().any(axis=1)] if names else runs[:0]
@@ -392,6 +442,31 @@ def without_own_runs(
             text = "Task %r of the history has %d of this study's own runs: the task is left out"
             logger.warning(text, name, len(same))
             kept[rows] = False
+    return history[kept]
+
+
+def _without_copies(
+    history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+) -> DataFrame:
+    """Leaves out each task whose runs are also runs of another task of the old runs."""
+    names = [outcome.name for outcome in outcomes if outcome.name in history]
+    columns = [*(name for name in space.columns if name in history), *names]
+    cells = {n: c if is_numeric_dtype(c) else c.map(str) for n, c in history[columns].items()}
+    tasks = history[task].map(str).to_numpy()
+    hashes = hash_pandas_object(DataFrame(cells), index=False).to_numpy()
+    runs = DataFrame({"task": tasks, "run": hashes})[history[names].notna().any(axis=1).to_numpy()]
+    runs["size"] = runs.groupby("task")["run"].transform("size")
+    runs = runs.sort_values(["size", "task"], ascending=[False, True])
+    runs["first"] = runs.groupby("run")["task"].transform("first")
+    kept = np.ones(len(history), dtype=np.bool_)
+    repeated: Any = runs[runs["task"] != runs["first"]].groupby(["task", "first", "size"])
+    for (name, other, size), same in repeated:
+        if len(same) >= MOST * size:
+            levels = history.iloc[same.index][names].nunique().max()
+            if levels >= max(ENOUGH_SAME, min(ENOUGH_LEVELS, size)):
+                text = "Task %r of the history has the same runs as task %r: it is left out"
+                logger.warning(text, name, other)
+                kept &= tasks != name
     return history[kept]
 
 
@@ -563,6 +638,33 @@ def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> 
         logger.warning(text, outcome.name, small[0], large[0])
 
 
+def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
+    """Warns of a task whose good settings are bad in the other tasks, if these agree.
+
+    The rank of each run is compared with the mean rank of the nearest runs of the other tasks.
+    """
+    tasks = {name: data for name, data in tasks.items() if len(data.Y) >= MIN_COMPARED}
+    if not MIN_TASKS <= len(tasks) <= MAX_TASKS:
+        return
+    few = [(each, evenly_spaced(len(each.Y), MAX_COMPARED)) for each in tasks.values()]
+    X, Y = [each.X[rows] for each, rows in few], [ranks(each.Y[rows, 0]) for each, rows in few]
+    pairs = list(zip(X, Y, strict=True))
+    nearest = [[y[torch.cdist(x, z).argmin(dim=-1)] / len(y) for z, y in pairs] for x in X]
+
+    def agreement(i: int, others: Iterable[int]) -> float:
+        mean = torch.stack([nearest[i][j] for j in others if j != i]).mean(dim=0)
+        return float(torch.corrcoef(torch.stack([ranks(mean), Y[i]]))[0, 1].nan_to_num())
+
+    found = [agreement(i, range(len(X))) for i in range(len(X))]
+    i = int(np.argmin(found))
+    others = [j for j in range(len(X)) if j != i]
+    agreed = float(np.median([agreement(j, others) for j in others]))
+    if found[i] < REVERSED - 1.5 / len(Y[i]) and agreed > AGREED:
+        text = "Good settings of task %r are bad in the other old tasks (rank correlation %.2f): "
+        text += "check the sign of its %r, or leave the task out"
+        logger.warning(text, list(tasks)[i], found[i], outcome.name)
+
+
 def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
     """Recommends logarithms if the losses of old tasks differ by large factors."""
     losses = [-data.Y[:, 0].numpy() for data in tasks.values()]
@@ -570,3 +672,106 @@ def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDatase
     if is_loss and np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES:
         text = "The best %r of old tasks is less than a tenth of the median: consider log=True "
         logger.info(text + "(--log)", outcome.name)
+
+
+# ------------------------------------------------------------------------------- runs of a study
+
+
+class Runs(NamedTuple):
+    """The runs of a study.
+
+    Args:
+        X: An ``n x d`` tensor of inputs of the runs with at least one known outcome.
+        Y: An ``n x m`` tensor of outcomes, which are maximized; NaN for an unknown outcome.
+        Yvar: An ``n x m`` tensor of noise variances; NaN for unknown noise variances.
+        added: An ``n x m`` tensor of variances to add to the noise variances. The final outcome of
+            an early-stopped run is predicted: ``added`` is the variance of this prediction. It is
+            zero for all other runs.
+        succeeded: An ``n`` boolean tensor: whether the run has not failed.
+        waiting: A ``p x d`` tensor of inputs of pending runs.
+        failed: An ``f x d`` tensor of inputs of failed runs. It includes failed runs that have an
+            outcome.
+        ended: An ``e x d`` tensor of inputs of runs that ended without an outcome.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor
+    added: Tensor
+    succeeded: Tensor
+    waiting: Tensor
+    failed: Tensor
+    ended: Tensor
+
+    @classmethod
+    def of(cls, X: Tensor, Y: Tensor) -> Self:
+        """Makes successful runs from ``n x d`` inputs and ``n x m`` outcomes."""
+        unknown, none = torch.full_like(Y, torch.nan), X[:0]
+        succeeded = torch.ones(len(X), dtype=torch.bool)
+        return cls(X, Y, unknown, torch.zeros_like(Y), succeeded, none, none, none)
+
+    @property
+    def awaited(self) -> Tensor:
+        """Inputs of the runs that have outcomes or are pending."""
+        return torch.cat([self.X, self.waiting])
+
+    @property
+    def tried(self) -> Tensor:
+        """Inputs of all runs."""
+        return torch.cat([self.awaited, self.failed, self.ended])
+
+    @property
+    def good(self) -> Tensor:
+        """Inputs of the runs that have an outcome and have not failed."""
+        return self.X[self.succeeded]
+
+    def known(self, index: int) -> Runs:
+        """Selects one outcome, and the runs in which this outcome is known."""
+        rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
+        known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
+        return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)
+
+
+def read_runs(
+    space: SearchSpace, runs: DataFrame | None, outcomes: Sequence[Outcome], status: str
+) -> Runs:
+    """Encodes the runs of a study, and finds the pending, failed and ended runs.
+
+    Args:
+        space: The search space.
+        runs: A table that :func:`~.measurements.measured` returned; ``None`` for no runs.
+        outcomes: The outcomes.
+        status: The column with the status of a run.
+
+    Returns:
+        The runs.
+
+    Raises:
+        InputDataError: If a parameter's column is missing, or a value is not in the search space.
+    """
+    if runs is None or runs.empty:
+        runs = DataFrame(columns=[*space.columns, FATE])
+    columns = [column for outcome in outcomes for column in outcome.columns]
+    spare = [n for n in runs.columns if n not in {*space.columns, status, FATE, *columns}]
+    for name in (*space.columns, *(outcome.name for outcome in outcomes)):
+        if name not in runs.columns and (likely := likely_column(name, spare)):
+            raise InputDataError(
+                f"The runs have no column {name!r}, but they have a column {likely!r}: rename this "
+                "column if both mean the same, or drop this column."
+            )
+    runs = with_numbers(runs, space.number_columns)
+    with errors_in("In the runs"):
+        X = space.place(runs, within=SLIGHTLY)
+        Y, variance = modelled(runs, outcomes)
+    beyond = (-X).maximum(X - 1).amax(dim=-1)
+    if outside := runs.index[(beyond > SAME_PLACE).numpy()].tolist():
+        text = "%d of the runs lie slightly outside of the search space: their values are kept "
+        logger.info(text + "(from row %s on)", len(outside), outside[0])
+    failed, ended = has_failed(runs, Y), (runs[FATE] == "ended").to_numpy(dtype=np.bool_)
+    Y = np.where(np.isfinite(Y), Y, np.nan)
+    done = np.isfinite(Y).any(axis=1)
+    added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
+    values = (torch.from_numpy(each[done]) for each in (Y, variance, np.nan_to_num(added), ~failed))
+    left = ~done & ~failed
+    inputs = (X[torch.from_numpy(rows)] for rows in (done, left & ~ended, failed, left & ended))
+    return Runs(next(inputs), *values, *inputs)

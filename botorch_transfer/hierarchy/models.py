@@ -140,7 +140,6 @@ class SequentialHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
-    label = "SHGP"
     propagate = "covariance"
 
     def _mean_and_kernel(
@@ -186,7 +185,6 @@ class MeanHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
-    label = "MHGP"
     propagate = "mean"
 
     def __init__(
@@ -216,7 +214,7 @@ class MeanHierarchicalGP(HierarchicalGP):
             return mvn
         sizes = [*self.prior.num_points.tolist(), self.num_target_points]
         gps = cast(BoostedHierarchy, self.prior.gps)
-        variances = (*gps.level_variances(X).unbind(dim=-2), mvn.variance)
+        variances = (*gps.levels.variance(X).unbind(dim=-2), mvn.variance)
         # Clipped, because a power of zero has no gradient.
         combined, *others = (variance.clamp_min(1e-12) for variance in variances)
         for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
@@ -266,7 +264,6 @@ class BoostedHierarchicalGP(HierarchicalGP):
         torch.Size([20, 1])
     """
 
-    label = "BHGP"
     propagate = "mean"
 
     def _add_parts(self) -> None:

@@ -50,13 +50,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_transfer.data import SourceData, check_joint_size
-from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
+from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky
 from botorch_transfer.gp.state import Cache, savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (
@@ -247,18 +248,14 @@ class BoostedHierarchy(ConditionedHierarchy):
     def _factorize(self) -> None:
         # Independent GPs of the differences. Only their factors are used, so their outcomes are
         # zero.
-        X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
-        nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
-        tasks = PaddedTasks.padded(X, nothing, noise, known)
+        nothing = torch.zeros_like(self.noise)
+        levels = [(self.points[rows], nothing[rows], self.noise[rows]) for rows in self._rows]
+        tasks = PaddedTasks.padded(levels, [True] * self.num_tasks)
         data = tasks.X, tasks.Y, tasks.mask, self.lengthscale, self.outputscale, tasks.Yvar
         self.levels = ConditionedGPs.from_data(
             *data, kernel=self.kernel, task_names=self.task_names
         )
         self._boosts = Cache(size=1)  # all copies share the cache
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._boosts = Cache(size=1)  # loaded data differ from the data of copies
 
     def solve(self, values: Tensor) -> Tensor:
         """Converts ``... x 1 x N`` values at the data to coefficients of ``a(x)``: ``F⁻¹ y``."""
@@ -310,17 +307,6 @@ class BoostedHierarchy(ConditionedHierarchy):
         sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
         sign[1] = -1.0
         return whitened * sign.flatten(end_dim=1)
-
-    def level_variances(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior variance of each level's difference.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs.
-
-        Returns:
-            A ``batch_shape x M x n`` tensor.
-        """
-        return self.levels.variance(x)
 
 
 #: The part of a level's posterior that the next level uses: mean and covariance (SHGP), or the mean

@@ -81,7 +81,6 @@ class PretrainedGP(ModularTransferGP):
         torch.Size([20, 1])
     """
 
-    label = "H-NLL"
     prior_class = PretrainedPrior
     prior: PretrainedPrior
     num_restarts = 0

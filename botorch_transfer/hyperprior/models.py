@@ -186,7 +186,6 @@ class HyperpriorGP(ModularTransferGP):
         LogDensityGammaPrior()
     """
 
-    label = "MPHD"
     prior_class = Hyperprior
 
     prior: Hyperprior
@@ -294,7 +293,6 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         True
     """
 
-    label = "HyperBO+"
     prior_class = Hyperprior
     _is_ensemble = True
 

@@ -148,7 +148,12 @@ class JointTransferGP(TargetGP):
         own = target_hyperparameters(hyperparameters, dim, variance)
         kernels: Sequence[Kernel] = self._default_kernels(num_tasks, dim, batch_shape, own)
         if covar_modules is not None:
-            _check_number(len(covar_modules), len(kernels))
+            if len(covar_modules) != len(kernels):
+                raise ValueError(
+                    f"There are {len(covar_modules)} covar_modules, but {type(self).__name__} "
+                    f"needs {len(kernels)}: one for each task, the target's kernel last, or a "
+                    "single kernel if all tasks share it."
+                )
             kernels = covar_modules
         kernel = self._coregionalization(kernels, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(sizes, kernel, train_X, max_bytes)
@@ -315,15 +320,6 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _check_number(given: int, needed: int) -> None:
-    """Checks the number of ``covar_modules``."""
-    if given != needed:
-        rule = f"every task has a kernel: give {needed} kernels, the target's kernel last"
-        if needed == 1:
-            rule = "all tasks share one kernel: give one kernel, or use LinearCoregionalizationGP"
-        raise ValueError(f"There are {given} covar_modules, but in this model {rule}.")
-
-
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
     """Computes how many points each task may keep, if all tasks keep at most ``max_points``."""
     if max_points is None or sum(sizes) <= max_points:
@@ -420,8 +416,6 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
         torch.Size([2, 2, 2])
     """
 
-    label = "MTGP"
-
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
     ) -> list[Kernel]:
@@ -467,8 +461,6 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
         tensor([[1.1000, 1.0000],
                 [1.0000, 1.1000]], dtype=torch.float64, grad_fn=<...>)
     """
-
-    label = "MTKGP"
 
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
@@ -517,8 +509,6 @@ class JointHierarchicalGP(JointTransferGP):
         >>> model.residual_covar_module.outputscale
         tensor(...
     """
-
-    label = "HGP"
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
@@ -577,8 +567,6 @@ class WeightedSourceGP(_IndependentSourcesGP):
         >>> model.weights
         tensor([...
     """
-
-    label = "WSGP"
 
     def __init__(
         self,
@@ -641,8 +629,6 @@ class JointScaMLGP(_IndependentSourcesGP):
         >>> model.weights
         tensor([...
     """
-
-    label = "ScaML-GP, joint"
 
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size

@@ -1,6 +1,7 @@
-"""Reads cells as people write them: spreadsheet files, decimal commas, and numbers with a unit.
+"""Reads cells as people write them: spreadsheet files, decimal commas, units, and codes.
 
-Read this to see what a table may contain besides plain numbers and text.
+Read this to see what a table may contain besides plain numbers and text. A *code* is a number in
+place of a missing value, such as -999.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 import pandas as pd
@@ -26,17 +27,52 @@ from pandas.api.types import is_numeric_dtype, is_object_dtype, is_string_dtype
 
 logger = logging.getLogger(__name__)
 
-UNIT = r"(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
+Array = NDArray[np.float64]
 
-#: A number, optionally with a unit. A unit is one word that does not begin with a digit.
-NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
-
-#: A number with a decimal comma, optionally with a sign such as ``<`` before it, and a unit or a
-#: mark such as ``*`` after it. The groups are the parts before and after the comma.
-DECIMAL_COMMA = (
-    rf"^(\s*(?:[<>≤≥~=]+\s*)?[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*(?:{UNIT})?\s*[*†‡]*\s*)$"
+MONTH = (
+    r"(?i:jan(?:uary|uar)?|feb(?:ruary|ruar)?|mar(?:ch)?|märz?|mrz|apr(?:il)?|may|mai|june?|juni"
+    r"|july?|juli|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\b\.?"
 )
 
+#: A unit is one word that does not begin with a digit. A month is no unit: spreadsheets turn the
+#: text ``2-5`` into dates such as ``2. Mai``.
+UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
+
+#: Patterns of cells that are no numbers, with remarks for messages.
+DATE = (
+    r"\s*(?:\d{4}([-/])\d\d?\1\d\d?|\d\d?([./])\d\d?\2(?:\d{2,4})?"
+    rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
+)
+DURATION = r"\s*(?:-?\d+ days? \+?)?\d+:\d\d(?::\d\d\S*)?\s*"
+REMARKS = {
+    DATE: " (it looks like a date)",
+    DURATION: " (it looks like a duration: write a number, such as minutes)",
+}
+
+#: A number, optionally with a unit.
+NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
+
+#: A number with points or commas, optionally with a sign such as ``<`` before it, and a unit, a
+#: standard error and a mark such as ``*`` after it.
+SEPARATED = re.compile(
+    rf"[^\w.,]*\d[\d.,]*(?:e[-+]?\d+)?\s*(?:{UNIT})?"
+    rf"(?:\s*(?:±|\+/-|\+-)\s*\d[\d.,]*\s*(?:{UNIT})?)?\s*[*†‡]*\s*",
+    re.IGNORECASE,
+)
+
+#: Digits in groups of three. The separator of the groups, {0}, is a comma or a point.
+GROUPS = r"(?<![\d.,])[1-9]\d{{0,2}}(?:{0}\d{{3}})+(?![{0}\d])"
+
+#: Patterns of numbers that show that a comma or a point is the decimal mark: the other mark
+#: separates groups, or there is one mark, and not three digits after it.
+SHOWS = {
+    mark: r"^[^\w.,]*(?:[1-9]\d{{0,2}}{1}\d{{3}}(?:{0}\d|{1}\d{{3}}(?!\d))"
+    r"|(?![1-9]\d{{0,2}}{0}\d{{3}}(?!\d))\d+{0}\d+(?![\d.,]))".format(*pair)
+    for mark, pair in {",": (",", r"\."), ".": (r"\.", ",")}.items()
+}
+
+#: A choice such as ``64`` or ``64,32``, which may be the sizes of layers.
+LIST = r"\s*(?:[4-9]|[1-9]\d+)(?:,[1-9]\d+)*\s*"
 
 #: Units that can be converted: the base unit, the factor and the offset of each unit.
 SCALES = {
@@ -51,6 +87,19 @@ SCALES = {
     "C": ("K", 1.0, 273.15),
     "°F": ("K", 5 / 9, 459.67 * 5 / 9),
 }
+
+#: Numbers that often code a missing outcome, such as 999 and 1e30.
+USUAL_CODE = re.compile(
+    r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
+)
+
+#: Least distance of a code from all other outcomes, divided by the 5 % to 95 % range of the other
+#: outcomes. ``FAR`` is for a usual code that occurs several times, ``FAR_ONCE`` for a usual code
+#: that occurs once, and ``FAR_ODD`` for any other number that occurs at least three times.
+FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
+
+#: Numbers that often code a missing parameter. Powers of ten are usual values of parameters.
+PARAMETER_CODE = re.compile(r"-1|-99|-?(?:9{3,}(?:\.9+)?)|1e\+\d+|2147483647|3\.40282\d*e\+38")
 
 #: Largest share of cells without a number in a column that is read as numbers.
 MAX_SLIPS = 0.1
@@ -99,7 +148,7 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
     marks = {BOM_UTF8: "utf-8-sig", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16"}
     encoding = next((name for mark, name in marks.items() if raw.startswith(mark)), "utf-8")
     if encoding != "utf-16" and b"\0" in raw:
-        raise ValueError(f"{path} is no text file: save it as a text file.")
+        raise ValueError(f"{path} is no text file: save it as a text file, or a table as .xlsx.")
     try:
         return raw.decode(encoding), encoding
     except UnicodeDecodeError:
@@ -113,13 +162,13 @@ def separator(text: str) -> str:
         text: The text of the file.
 
     Returns:
-        The most frequent of these characters in the line of column names.
+        The most frequent of these characters in the first line that has any of them.
 
     Example:
         >>> separator("time (min);yield\n1,5;80\n")
         ';'
     """
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = next((line for line in text.splitlines() if re.search("[,;\t]|^sep=", line)), "")
     if line.startswith("sep=") and len(line) == 5:  # Excel writes such a line
         return line[4]
     return max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
@@ -130,19 +179,20 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 
     In columns of text and in ``choices``, "None" and "nan" are words, not empty cells. Cells of a
     text file are separated by commas, semicolons or tabs. With semicolons or tabs, numbers may have
-    a decimal comma. The index numbers the rows as a spreadsheet does: the row of column names is
-    row 1. Empty rows are left out.
+    a decimal comma and separators of thousands, see :func:`decimal_points`. The index numbers the
+    rows as a spreadsheet does: the row of column names is row 1. Empty rows are left out.
 
     Args:
         path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
+            The content of the file decides, not the ending of its name.
         choices: Columns that hold choices, not numbers.
 
     Returns:
         The table.
 
     Raises:
-        ValueError: If the file is empty or is no table, or if the number of cells in a row differs
-            from the number of column names.
+        ValueError: If the file is empty or is no table, if most columns have no name, or if the
+            number of cells in a row differs from the number of column names.
 
     Example:
         >>> _ = Path("runs.csv").write_text("solvent;time;yield\nTHF;1,5;80\n")
@@ -151,27 +201,30 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         2     THF   1.5     80
     """
     words: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-    sep = ","
-    if str(path).lower().endswith((".xlsx", ".xlsm", ".xls")):
+    if isinstance(path, str | PathLike) and is_zipfile(path):
         frame, text = (_read_sheet(path, **options) for options in ({}, words))
     else:
         content = decoded(path)[0]
         sep = separator(content)
-        lines = even_lines(path, content, sep)
-        even = StringIO()
-        csv.writer(even, delimiter=sep).writerows(lines.values())
-        frame, text = (pd.read_csv(StringIO(even.getvalue()), sep=sep, **o) for o in ({}, words))
-        frame.index = text.index = pd.Index(list(lines)[1:])
+        names, *rows = (lines := even_lines(path, content, sep)).values()
+        cells = DataFrame(rows, list(lines)[1:], names, dtype=object)
+        pointed = decimal_points(cells, names if sep != "," else (), comma=True)
+        for name, column in pointed.items():
+            # As a choice, "64,32" may be the sizes of layers.
+            is_choice = cells[name].str.fullmatch(r"[\d\s.,+-]*") & (name in choices)
+            cells[name] = column.mask(is_choice, cells[name])
+        even = cells.to_csv(sep=sep, index=False)
+        frame, text = (pd.read_csv(StringIO(even), sep=sep, **o) for o in ({}, words))
+        frame.index = text.index = cells.index
     for name in frame.columns:
         if name in choices or not is_numeric_dtype(frame[name]) or frame[name].isna().all():
             frame[name] = text[name].map(stripped)
-        if sep != "," and is_text(frame[name]):
-            points = frame[name].replace(DECIMAL_COMMA, r"\1.\2", regex=True)
-            numbers = pd.to_numeric(points, errors="coerce")
-            if name in choices:  # "64,32" may be the sizes of layers
-                frame[name] = points.where(numbers.isna(), frame[name])
-            else:
-                frame[name] = numbers if numbers.notna().equals(points.notna()) else points
+    unnamed = [n for n in frame if str(n).startswith("Unnamed: ") and frame[n].notna().any()]
+    if len(unnamed) > 1 and 2 * len(unnamed) >= len(frame.columns):
+        raise ValueError(
+            f"{path} has {len(unnamed)} columns without a name in its first row: delete the rows "
+            "above the row of column names."
+        )
     return frame.dropna(how="all")
 
 
@@ -203,8 +256,8 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         if len(line) < width or any(map(str.strip, line[width:])):
             raise ValueError(
                 f"{path} has {len(line)} cells in row {row} and {width} column names: put text "
-                f"that contains {sep!r} in quotation marks, and write a separator for "
-                "each empty cell."
+                f"that contains {sep!r} in quotation marks, write a separator for each empty cell, "
+                "and delete rows above the row of column names."
             )
         found[row] = line[:width]
     if not found:
@@ -224,7 +277,7 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
             f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
         ) from error
     except (BadZipFile, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no Excel file: does it have text, as .csv?") from error
+        raise ValueError(f"{path} is no Excel file: save it as .xlsx or as text.") from error
     frame.index += 2
     return frame
 
@@ -246,7 +299,7 @@ def plain(value: Any) -> Any:
 
 
 def refuse_cell(
-    bad: NDArray[np.bool_], column: Series, reason: str, what: str = "The column", verb: str = "has"
+    bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
 ) -> None:
     """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
 
@@ -260,23 +313,45 @@ def refuse_cell(
     Raises:
         InputDataError: If ``bad`` is true anywhere.
     """
+    for sentence in _about_first(bad, column, reason, what, verb):
+        raise InputDataError(sentence)
+
+
+def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING) -> None:
+    """Logs a sentence about the first cell where ``bad`` is true, as :func:`refuse_cell`."""
+    for sentence in _about_first(bad, column, reason):
+        logger.log(level, sentence)
+
+
+def _about_first(
+    bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
+) -> Iterator[str]:
+    """Yields one sentence about the first cell where ``bad`` is true, if any."""
+    bad = np.asarray(bad, dtype=np.bool_)
     if not bad.any():
         return
     first, others = int(np.argmax(bad)), int(bad.sum()) - 1
-    is_empty = column.isna().iloc[first]
-    found = "has no value" if is_empty else f"{verb} {plain(column.iloc[first])!r}"
+    cell = plain(column.iloc[first])
+    remarks = [remark for kind, remark in REMARKS.items() if re.fullmatch(kind, str(cell))]
+    found = f"{verb} {cell!r}" if column.notna().iloc[first] else "has no value"
     rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
-    where = f"in row {column.index[first]}{rows}"
-    raise InputDataError(f"{what} {column.name!r} {found} {where}, {reason}.")
+    where = f"{''.join(remarks)} in row {column.index[first]}{rows}"
+    yield f"{what} {column.name!r} {found}{where}, {reason}."
 
 
-def check_same_units(tables: Mapping[str, DataFrame], columns: Collection[Any]) -> None:
+def check_same_units(
+    tables: Mapping[str, DataFrame], columns: Collection[Any], are_outcomes: bool = False
+) -> None:
     """Raises an error if two tables have different units in the same column.
 
     Args:
         tables: Mapping from a name for the message to a table. A table may lack some of the
             columns, and cells without a unit agree with every unit.
         columns: Columns that hold numbers.
+        are_outcomes: Whether the columns are outcomes or standard errors. In these columns, only
+            usual units count, because a word behind a number may be a remark. For parameters, there
+            is a warning if one table has a unit, and another table has none but likely has numbers
+            in another unit.
 
     Raises:
         InputDataError: If the first units of two tables differ.
@@ -285,25 +360,95 @@ def check_same_units(tables: Mapping[str, DataFrame], columns: Collection[Any]) 
         >>> tables = {"runs": DataFrame({"T": ["90 °C"]}), "candidates": DataFrame({"T": [80, 90]})}
         >>> check_same_units(tables, ["T"])
     """
+    split = {what: _split(table, columns) for what, table in tables.items()}
     for name in columns:
         found: dict[Any, tuple[str, str]] = {}
+        values: dict[bool, list[float]] = {True: [], False: []}
         for what, table in tables.items():
-            for parts in _split(table, [name]).values():
-                for unit in parts["unit"].dropna()[:1]:
-                    found.setdefault(SCALES.get(unit, unit), (unit, what))
+            parts = split[what].get(name)
+            units = [] if parts is None else parts["unit"].dropna().unique().tolist()
+            units = [unit for unit in units if not are_outcomes or unit in (*SCALES, "%")]
+            for unit in units[:1]:
+                found.setdefault(SCALES.get(unit, unit), (unit, what))
+            if isinstance(cells := table.get(name) if parts is None else parts["number"], Series):
+                values[bool(units)] += pd.to_numeric(cells, errors="coerce").dropna().tolist()
         if len(found) > 1:
             (unit, what), (other, where) = list(found.values())[:2]
             raise InputDataError(
                 f"{name!r} is in {unit!r} in the {what} and in {other!r} in the {where}: convert "
                 "one of them."
             )
+        if not are_outcomes and found and values[False]:
+            (unit, what), *_ = found.values()
+            low, high, first, last = (f(values[has]) for has in (False, True) for f in (min, max))
+            is_far = max(first - high, low - last) > max(high - low, abs(low), abs(high)) / 2
+            if is_far or low > 3 * last or unit in ("K", "°F"):
+                text = "%r is from %g to %g %s in the %s, and from %g to %g without a unit in "
+                text += "other tables: write the same unit in all tables"
+                logger.warning(text, name, first, last, unit, what, low, high)
+
+
+def decimal_points(
+    frame: DataFrame, columns: Collection[Any], comma: bool = False
+) -> dict[Any, Series]:
+    """Writes the numbers in columns of text with decimal points and without other separators.
+
+    A number such as ``60,5`` or ``1.350,5`` shows that the comma is the decimal mark of its column;
+    ``60.5`` and ``1,350.5`` show that the point is the decimal mark. In a column without such
+    numbers, the other columns decide whether ``1.200`` is 1.2 or 1200.
+
+    Args:
+        frame: A table; it may lack some of the columns.
+        columns: Columns that may hold numbers. Other text in them does not change.
+        comma: Whether ``1,200`` is 1.2 if no number of any column shows the decimal mark. If
+            ``False``, such a number does not change.
+
+    Returns:
+        Mapping from the columns that hold text to their cells.
+
+    Example:
+        >>> decimal_points(DataFrame({"T": ["1.350,5", "1.200 °C", "900"]}), ["T"])["T"].tolist()
+        ['1350.5', '1200 °C', '900']
+    """
+    names = list(frame.columns)
+    texts = [n for n in names if n in columns and names.count(n) == 1 and is_text(frame[n])]
+    numbers = {name: frame[name].map(_number_or_none).astype(object) for name in texts}
+    shown = {
+        name: {mark for mark, shows in SHOWS.items() if cells.str.contains(shows, na=False).any()}
+        for name, cells in numbers.items()
+    }
+    in_table = set().union(*shown.values())
+    pointed: dict[Any, Series] = {}
+    for name, cells in numbers.items():
+        marks = shown[name] or in_table
+        if in_table != {"."}:
+            grouped = cells.str.contains(rf"{GROUPS}(?!,)".format(r"\."), na=False)
+            meaning = "separates thousands" if marks == {","} else "is a decimal point"
+            reason = f"whose point {meaning}: write numbers without separators of thousands"
+            log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
+        if marks == {","} or cells.str.contains(r"\d,\d{3}[.,]\d", na=False).any():
+            groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
+            cells = cells.str.replace(groups, _without_separators, regex=True)
+        if "," in marks or (comma and not marks):
+            cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)
+        pointed[name] = frame[name].astype(object).mask(cells.notna(), cells)
+    return pointed
+
+
+def _without_separators(found: re.Match[str]) -> str:
+    return re.sub("[.,]", "", found[0])
+
+
+def _number_or_none(cell: Any) -> str | None:
+    return cell if isinstance(cell, str) and SEPARATED.fullmatch(cell) else None
 
 
 def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:
     """Splits the cells of columns of text into numbers and units; skips duplicate columns."""
-    names = list(frame.columns)
-    texts = [n for n in names if n in columns and names.count(n) == 1 and is_text(frame[n])]
-    return {name: frame[name].astype(str).str.extract(NUMBER) for name in texts}
+    return {
+        name: cells.astype(str).str.extract(NUMBER).assign(cell=cells)
+        for name, cells in decimal_points(frame, columns).items()
+    }
 
 
 def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False) -> DataFrame:
@@ -331,28 +476,32 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     """
     frame = frame.copy(deep=False)
     units: list[str] = []
+    if whole:
+        columns = [name for name in columns if not _holds_lists(frame[name])]
     for name, parts in _split(frame, columns).items():
-        found, slips, written = parts["number"].notna(), frame[name][:0], frame[name]
+        found, written = parts["number"].notna(), frame[name]
+        if not found.any():
+            continue
         kinds = parts["unit"].map(lambda unit: SCALES.get(unit, [unit])[0], "ignore")
         first = parts["unit"][kinds.notna() & ~kinds.duplicated()]
         found_in = ", ".join(f"{unit!r} in row {row}" for row, unit in first.head(2).items())
         problem = f"The column {name!r} has numbers in several units ({found_in})"
         if whole:
-            words = frame[name].notna() & ~found
+            words = written.notna() & ~found
             found &= kinds.isna() | kinds.isin(kinds.mode()[:1])
-            slips = frame[name][frame[name].notna() & ~found]
-            if len(slips) > MAX_SLIPS * found.sum():
+            slips = written.notna() & ~found
+            if slips.sum() > MAX_SLIPS * found.sum():
                 if len(first) in (2, 3) and words.sum() <= MAX_SLIPS * found.sum():
-                    logger.warning(
-                        "%s: convert them to one unit, or the column stays text", problem
-                    )
+                    text = "%s: convert them to one unit, or the column stays text"
+                    logger.warning(text, problem)
                 continue
-            frame[name] = frame[name].where(found)
+            frame[name] = written.where(found)
         elif len(first) > 1:
             raise InputDataError(f"{problem}: convert them to one unit.")
         named = parts["unit"][found].dropna().unique().tolist()
-        if not named and slips.empty:
-            continue
+        changed = found & (parts["cell"].astype(str) != written.astype(str))
+        reason = f"which is read as {parts['cell'][changed].head(1).squeeze()}"
+        log_cell(changed, written, reason, logging.WARNING if whole else logging.INFO)
         numbers = pd.to_numeric(parts["number"])
         for unit in named[1:]:
             (_, a, b), (_, c, d) = SCALES[unit], SCALES[named[0]]
@@ -361,16 +510,22 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         frame[name] = frame[name].astype(object).mask(found, numbers).infer_objects()
         if named:
             units.append(f"{name!r} in {' and (converted) '.join(named)}")
-            odd = parts["unit"].notna() & found & ~parts["unit"].isin(list(SCALES))
-            if 0 < 2 * odd.sum() < found.sum():  # most cells are bare numbers
-                text = "%r has text behind the number in few rows, as %r in row %s: check them"
-                logger.warning(text, name, written[odd].iloc[0], odd.idxmax())
-        if len(slips):
-            text = "%r has no number in %d rows, as %r in row %s: correct or empty such cells"
-            logger.info(text, name, len(slips), slips.iloc[0], slips.index[0])
+            odd = parts["unit"].notna() & found
+            if 2 * odd.sum() < found.sum():  # most cells are bare numbers
+                log_cell(odd, written, "with text behind the number, unlike most cells: check it")
+        if whole:
+            log_cell(slips, written, "which is no number: correct it, or empty the cell")
     if units:
         logger.info("Read as numbers: %s", ", ".join(units))
     return frame
+
+
+def _holds_lists(column: Series) -> bool:
+    """Returns whether a column has choices such as ``64,32``, which are no decimal numbers."""
+    texts = column.dropna().astype(str)
+    few = 2 * texts.nunique() <= len(texts) or len(texts) < 5
+    are_lists = texts.str.fullmatch(LIST).all() and texts.str.contains(",").any()
+    return is_text(column) and few and bool(are_lists)
 
 
 def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
@@ -394,3 +549,95 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
     names = column.map(stripped).astype(str).to_numpy()
     positions = Series(np.arange(len(names)))
     return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}
+
+
+def codes(values: Array) -> list[float]:
+    """Finds codes of missing outcomes: numbers far from all other outcomes.
+
+    A code is a usual code, such as 999, or a number that occurs several times.
+
+    Args:
+        values: The outcomes of all tables; NaN where an outcome is missing.
+
+    Returns:
+        The codes.
+
+    Example:
+        >>> codes(np.array([0.1, 0.5, 0.3, 0.4, -999.0, -999.0, 1e30]))
+        [-999.0, 1e+30]
+    """
+    levels, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    usual = np.array([bool(USUAL_CODE.fullmatch(f"{abs(v):.15g}")) for v in levels], dtype=np.bool_)
+    inner, found = np.flatnonzero(~usual), list[float]()
+    if len(inner) == 0:
+        return []
+    ends = inner[[0, -1]]
+    apart = np.maximum(levels[ends[0]] - levels, levels - levels[ends[1]])
+    candidates = {*np.flatnonzero(usual & (apart > 0)).tolist(), *ends[counts[ends] > 1].tolist()}
+    for i in sorted(candidates, key=lambda i: float(apart[i])):  # nearest first
+        rest = ~usual & (np.arange(len(levels)) != i)
+        if _is_code(levels[i], counts[i], bool(usual[i]), np.repeat(levels[rest], counts[rest])):
+            found.append(float(levels[i]))
+        usual[i] = levels[i] in found
+    return sorted(found)
+
+
+def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
+    """Returns whether a number is so far from all other outcomes that it counts as a code."""
+    enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
+    is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative number
+    if is_negative and is_usual and len(others):
+        enough = 0.0
+    elif len(np.unique(others)) < 3:
+        return False
+    elif is_negative and value == -1 and count > 1:
+        enough = 1.0
+    usual_size, size, largest = np.quantile(np.abs(others), (0.5, 0.95, 1.0), method="higher")
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        spread = np.ptp(np.quantile(others, (0.05, 0.95))) or np.ptp(others)
+        distance = max(others.min() - value, value - others.max()) / spread
+        # Outcomes that span many orders of magnitude have extremes that are not codes.
+        is_further = enough <= 1 or not abs(value) / largest <= size / usual_size
+    return bool(distance > enough and is_further)
+
+
+def parameter_codes(values: Array, others: Array) -> list[float]:
+    """Finds usual codes of missing values among the values of a parameter.
+
+    Args:
+        values: Values of the parameter.
+        others: Ordinary values of the parameter, such as its range.
+
+    Returns:
+        The codes, which are far from all ordinary values.
+
+    Example:
+        >>> parameter_codes(np.array([60.0, 9999.0, 200.0]), np.array([50.0, 100.0, 150.0]))
+        [9999.0]
+    """
+    found = [float(v) for v in np.unique(values) if PARAMETER_CODE.fullmatch(f"{v:.15g}")]
+    is_design = len(np.unique(others)) < 3 or others.min() <= 0  # such as the levels -1 and 1
+    return [v for v in found if _is_code(v, 2, True, others) and not (v == -1 and is_design)]
+
+
+def without_codes(column: Series) -> Series:
+    """Empties the cells of a column that have a code of a missing value, such as -999.
+
+    Args:
+        column: A parameter's column of numbers.
+
+    Returns:
+        The column without codes. A warning in the log names the first code.
+
+    Example:
+        >>> without_codes(Series([60.0, 70.0, 80.0, -999.0])).tolist()
+        [60.0, 70.0, 80.0, nan]
+    """
+    values = column[np.isfinite(column)].to_numpy(dtype=np.float64, na_value=np.nan)
+    others = np.array([v for v in values if not PARAMETER_CODE.fullmatch(f"{v:.15g}")])
+    found = parameter_codes(values, others)
+    if -1.0 in found and not (others % 1).any() and others.min() <= 10:
+        found.remove(-1.0)  # often means "no limit"
+        log_cell(column == -1, column, "which may mean a missing value: then empty the cell")
+    log_cell(column.isin(found), column, "which counts as an empty cell: empty it, or correct it")
+    return column.mask(column.isin(found))

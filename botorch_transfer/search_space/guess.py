@@ -19,10 +19,19 @@ import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from pandas import DataFrame, Series, factorize, to_numeric
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from botorch_transfer.search_space.cells import is_text, plain, stripped, with_numbers
+from botorch_transfer.search_space.cells import (
+    DATE,
+    DURATION,
+    is_text,
+    plain,
+    stripped,
+    with_numbers,
+    without_codes,
+)
 from botorch_transfer.search_space.parameters import (
+    MAX_NUMBER,
     ActiveIf,
     CategoricalParameter,
     FloatParameter,
@@ -70,10 +79,24 @@ MEASURES = re.compile(
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
 
+#: Words in the names of outcomes in per cent.
+PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
+
+#: Patterns of columns without numbers, and reasons to leave these columns out. The last pattern has
+#: seconds or milliseconds since 1970, and whole numbers such as 20240502.
+HOLD_NO_NUMBERS = {
+    DATE: "holds dates",
+    DURATION: "holds durations: convert them to numbers, such as minutes",
+    r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
+        "holds dates as numbers: divide them if they are a parameter"
+    ),
+}
+
+#: Text that may be a number: it has other separators, or a spreadsheet has made it a date.
+UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s*"
+
 #: A column whose rank correlation with the outcome is above this may be another measure.
 ALMOST_THE_OUTCOME = 0.99
-
-DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?([./])\d\d?\2\d{2,4})([ T]\d\d?:\d\d\S*)?\s*"
 
 
 def guess_space(
@@ -92,13 +115,13 @@ def guess_space(
 
     - columns with a single value, or with a single value in each task;
     - columns of text that hardly repeats, such as comments;
-    - columns with the number, the place or the date of a run;
+    - columns with the number, the place or the date of a run, and columns with durations;
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
     - columns of text that only rename the values of another column, such as the CAS numbers of
       solvents. Of such columns, the column with the largest share of letters is kept.
 
-    The range of a parameter is the range of its column.
+    The range of a parameter is the range of its column, without codes of missing values.
 
     Args:
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
@@ -124,8 +147,7 @@ def guess_space(
         FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
     check_arguments(locals())
-    check_table(frame, ())
-    frame = frame.rename(columns=str)
+    frame = check_table(frame, ())
     leave_out = [leave_out] if isinstance(leave_out, str) else leave_out
     outcomes = [outcome] if isinstance(outcome, str) else list(outcome)
     named = [*outcomes, *(name for name in (task, step, run) if name is not None)]
@@ -133,10 +155,12 @@ def guess_space(
     if absent := [name for name in leave_out if name not in frame.columns]:
         names = ", ".join(frame.columns)
         raise InputDataError(f"The table has no column {absent[0]!r}: use one of {names}.")
-    columns = [str(name) for name in frame.columns if name not in leave_out]
+    columns = [name for name in frame.columns if name not in leave_out]
     check_table(frame, [*named, *columns])
     frame = with_numbers(frame, columns, whole=True)
     frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
+    if frame.empty:
+        raise InputDataError("The table has no rows: give a table with old runs.")
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
         logger.warning("The column 'task' may be a parameter: name it by task= if it is none")
@@ -155,6 +179,8 @@ def guess_space(
             if _is_almost(frame[name], frame[other], tasks):
                 message = "%r is ordered almost like %r: leave the former out if it is a measure"
                 logger.warning(message, name, other)
+        if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
+            frame[name] = without_codes(frame[name])
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
     for name in sorted(left, key=lambda name: frame[name].hasnans):
@@ -180,9 +206,9 @@ def guess_space(
                 logger.warning(message, name, other, value)
     if unused:
         listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
-        logger.log(
-            logging.WARNING if copies else logging.INFO, "Columns that are left out: %s", listed
-        )
+        has_remedy = any(": " in reason for reason in unused.values())
+        level = logging.WARNING if copies or has_remedy else logging.INFO
+        logger.log(level, "Columns that are left out: %s", listed)
     if not found:
         raise InputDataError(
             f"The table has no column that varies besides {', '.join(map(repr, leave_out))}."
@@ -201,6 +227,11 @@ def words_of(name: str) -> set[str]:
     return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
 
 
+def in_per_cent(name: str) -> bool:
+    """Returns whether an outcome has the name of an outcome that is usually in per cent."""
+    return bool(PER_CENT & words_of(name))
+
+
 def usual_goal(name: str) -> str:
     """Returns the goal that the name of an outcome suggests: ``"min"``, ``"max"`` or ``""``."""
     kinds = {"min": f"cost|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
@@ -210,11 +241,16 @@ def usual_goal(name: str) -> str:
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """Returns why a column describes runs or tasks, or ``None`` if it may be a parameter."""
-    text = column.dropna().astype(str) if is_text(column) else Series(dtype=str)
-    if is_datetime64_any_dtype(column.dtype) or (len(text) and text.str.fullmatch(DATE).all()):
-        return "holds dates"
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
+    cells = column.dropna()
+    texts = cells.astype(str)
+    if is_numeric_dtype(column.dtype):
+        are_close = len(cells) and np.ptp(cells.astype(float)) < 0.1 * cells.max()
+        texts = cells.map("{:.0f}".format) if are_close else texts[:0]
+    for pattern, reason in HOLD_NO_NUMBERS.items():
+        if len(texts) and texts.str.fullmatch(pattern).all():
+            return reason
     if is_measure(str(column.name)):
         return "has the name of a measure"
     if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
@@ -268,15 +304,17 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     if len(values) < 2:
         return "never changes"
     if is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype):
-        if to_numeric(column, errors="coerce").notna().any():
-            # Next to numbers, text such as "9,5" is a number, not a choice such as "64,32".
-            has_comma = column.astype(str).str.fullmatch(r"\s*[-+]?\d+,\d+\s*").to_numpy(np.bool_)
-            refuse_where(has_comma, column, "with a decimal comma: write a decimal point")
         choices = sorted((plain(value) for value in values), key=str)
         once = [text for text, number in Counter(map(str, column)).items() if number == 1]
         sentences = [text for text in once if text.count(" ") >= 2]
         rare = 2 * len(choices) > len(column) or 2 * len(sentences) > len(choices)
-        if len(choices) > MAX_CHOICES or (rare and num_rows > 4):
+        is_dropped = len(choices) > MAX_CHOICES or (rare and num_rows > 4)
+        is_number = to_numeric(column, errors="coerce").notna()
+        is_unclear = ~is_number & column.astype(str).str.fullmatch(UNCLEAR)
+        if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
+            problem = "which is no clear number: write a decimal point, and no other separators"
+            refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
+        if is_dropped:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
     finite = column[np.isfinite(column)]
@@ -285,6 +323,8 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         return "never changes"
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
     whole = bool((numbers == np.rint(numbers)).all())
+    if np.abs(numbers).max() > MAX_NUMBER:
+        return "has numbers above 2**53: divide them"
     is_run = whole and bool((np.diff(numbers) == 1).all())
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not is_run:
         levels = [int(number) if whole else float(number) for number in numbers]

@@ -17,12 +17,15 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, to_numeric
+from pandas import NA, DataFrame, Series, to_numeric
 
-from botorch_transfer.search_space.cells import refuse_cell, stripped
+from botorch_transfer.search_space.cells import parameter_codes, refuse_cell, stripped
 
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
+
+#: Largest whole number of a parameter. Larger numbers are not exact in double precision.
+MAX_NUMBER = 2**53
 
 
 class Parameter(ABC):
@@ -45,6 +48,8 @@ class Parameter(ABC):
 
     def _problems(self) -> Iterator[str]:
         """Yields descriptions of invalid arguments; the constructor raises the first."""
+        if not isinstance(self.name, str):
+            yield f"has a name that is no text: write {str(self.name)!r}"
         given = self.active_if
         is_full = isinstance(given, Mapping) and given and all(map(_as_tuple, given.values()))
         if given is not None and not is_full:
@@ -176,6 +181,10 @@ def relative_tolerance(column: Series) -> float:
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def is_none(value: Any) -> bool:
     """Returns whether a value is "none" in upper or lower case, which an empty cell means."""
     return isinstance(value, str) and value.casefold() == "none"
@@ -220,7 +229,8 @@ class _RangeParameter(Parameter):
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
         the larger bound, because -1e-17 may be a rounded 0. On a logarithmic scale, it is relative
-        to the nearer bound, because the bounds may be many orders of magnitude apart.
+        to the nearer bound, because the bounds may be many orders of magnitude apart. Codes of
+        missing values have no place.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)
@@ -230,6 +240,9 @@ class _RangeParameter(Parameter):
             beyond = self._scale(numbers) - self._scale(inside)
             beyond /= np.diff(self._scale(bounds))
         unit = self._inside(inside) + np.where(is_near, 0.0, beyond)
+        if (outside := numbers != inside).any():
+            values = self._unscale(np.linspace(0.0, 1.0, 9)).clip(*bounds)
+            unit[np.isin(numbers, parameter_codes(numbers[outside], values))] = np.nan
         return np.where(np.isfinite(unit), unit, np.nan)[:, None]
 
     def _scale(self, values: Array) -> Array:
@@ -312,13 +325,13 @@ class FloatParameter(_RangeParameter):
         step, log = self.step, self.log
         if step is not None and not (isinstance(step, Real) and 0 < step < math.inf):
             yield f"has the step {step!r}: give a step above 0"
-        if step is not None and self._steps[0] > self._steps[1]:
-            yield (
-                f"has no multiple of its step {step} in its range [{self.lower}, {self.upper}]: "
-                "widen the range, or give a smaller step"
-            )
-        elif step is not None and self._steps[0] == self._steps[1] and self.lower != self.upper:
-            yield f"has only one multiple of its step {step} in its range: give a smaller step"
+        elif step is not None:
+            first, last = self._steps
+            if last - first < int(self.lower != self.upper):
+                yield (
+                    f"has too few multiples of its step {step} in its range [{self.lower}, "
+                    f"{self.upper}]: widen the range, or give a smaller step"
+                )
         if log not in (True, False, "1-x"):
             yield f"has log={log!r}: use True, False or '1-x'"
         if log == "1-x" and self.upper >= 1:
@@ -392,8 +405,11 @@ class IntegerParameter(_RangeParameter):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
-        if self.lower != int(self.lower) or self.upper != int(self.upper):
-            yield f"has bounds {self.lower}, {self.upper}: give whole numbers, or a FloatParameter"
+        if any(
+            bound != int(bound) or abs(bound) > MAX_NUMBER for bound in (self.lower, self.upper)
+        ):
+            bounds = f"{self.lower}, {self.upper}"
+            yield f"has bounds {bounds}: give whole numbers up to 2**53, or a FloatParameter"
         if self.log not in (True, False):
             yield f"has log={self.log!r}: use True or False for an integer parameter"
 
@@ -453,6 +469,9 @@ class _ListedParameter(Parameter):
             yield f"has the values {values!r}: give a list of values"
         if not values:
             yield "has no values: give at least one value"
+        for value in values:
+            if not isinstance(value, Hashable) or value is None or value is NA or value != value:
+                yield f"has the value {value!r}: give text or numbers, 'none' for an empty cell"
         if twice := [value for value in values if values.count(value) > 1]:
             yield f"repeats the value {twice[0]!r}: list each value once"
 
@@ -520,7 +539,11 @@ class OrdinalParameter(_ListedParameter):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
+        if len({_is_number(value) or type(value) for value in self.values}) > 1:
+            yield f"has the values {self.values}: give only text, or only numbers"
         numbers = self._numbers if self.is_numeric else np.empty(0)
+        if np.abs(numbers).max(initial=0) > MAX_NUMBER:
+            yield f"has the values {self.values}: give numbers up to 2**53"
         if not (np.diff(numbers) > 1e-9 * np.abs(numbers[1:])).all():
             yield (
                 f"has the values {self.values}: list numbers in increasing order and further apart "
@@ -549,6 +572,8 @@ class OrdinalParameter(_ListedParameter):
             slopes = np.diff(positions) / np.diff(values)
             other = positions[gap] + slopes[gap] * (numbers - values[gap])
             other[~np.isfinite(other)] = np.nan
+            given = read_numbers(frame[self.name])
+            other[np.isin(given, parameter_codes(given[ranks < 0], self._numbers))] = np.nan
         return np.where(ranks < 0, other, positions[ranks])[:, None]
 
     def unit_grid(self) -> Array:
@@ -561,7 +586,7 @@ class OrdinalParameter(_ListedParameter):
     @property
     def is_numeric(self) -> bool:
         """Whether all values are numbers."""
-        return all(isinstance(v, Real) and not isinstance(v, bool) for v in self.values)
+        return all(map(_is_number, self.values))
 
     @property
     def _numbers(self) -> Array:

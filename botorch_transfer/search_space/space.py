@@ -48,18 +48,23 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
     ("goal", Iterable | None, "use 'max' or 'min', or a list of them"),
     ("models constraints", Iterable | None, "give a list"),
+    ("cache resume", str | PathLike | None, "give a path"),
     ("repeats changed robust progress", Integral | np.bool_ | None, "use True or False"),
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
     ("seed", Integral, "give a whole number of at least 0"),
+    ("encode", Callable | None, "give a function of a table"),
 )
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
+def check_arguments(
+    given: Mapping[str, Any], arguments: Sequence[tuple[str, Any, str]] = ARGUMENTS
+) -> None:
     """Raises an error if an argument has a wrong type.
 
     Args:
-        given: Arguments by name. Names that :data:`ARGUMENTS` lacks are ignored.
+        given: Arguments by name. Names that ``arguments`` lacks are ignored.
+        arguments: The types, see :data:`ARGUMENTS`.
 
     Raises:
         TypeError: If an argument has a wrong type.
@@ -68,7 +73,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     Example:
         >>> check_arguments({"seed": 0, "n": "any"})
     """
-    for names, kinds, remedy in ARGUMENTS:
+    for names, kinds, remedy in arguments:
         for name in given.keys() & names.split():
             is_right = isinstance(value := given[name], kinds)
             if not is_right or (name == "seed" and not 0 <= value < 2**62):
@@ -76,22 +81,26 @@ def check_arguments(given: Mapping[str, Any]) -> None:
                 raise kind(f"{name} is {' '.join(repr(value).split())[:60]}: {remedy}.")
 
 
-def check_table(frame: DataFrame, columns: Collection[Any]) -> None:
-    """Raises an error unless a value is a table without duplicate columns.
+def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
+    """Returns a table with text as column names; raises an error for duplicate columns.
 
     Args:
         frame: The table.
         columns: Names of the columns that must not occur twice.
+
+    Returns:
+        The table, in which a column with the name 1 has the name ``"1"``.
 
     Raises:
         InputDataError: If ``frame`` is no ``DataFrame``, or has one of the columns more than once.
     """
     if not isinstance(frame, DataFrame):
         raise InputDataError(f"The table is a {type(frame).__name__}: make a pandas DataFrame.")
-    names = list(frame.columns)
+    names = list(map(str, frame.columns))
     for name in columns:
-        if names.count(name) > 1:
+        if names.count(str(name)) > 1:
             raise InputDataError(f"The table has several columns {name!r}: keep one of them.")
+    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
 
 
 @dataclass(frozen=True)
@@ -138,18 +147,41 @@ class SearchSpace:
     def __post_init__(self) -> None:
         given = self.parameters
         is_list = isinstance(given, Iterable) and not isinstance(given, Mapping | str)
-        wrong = [part for part in given if not isinstance(part, Parameter)] if is_list else [given]
+        parts = tuple(given) if is_list else ()
+        wrong = [part for part in parts if not isinstance(part, Parameter)] if is_list else [given]
         if wrong:
             raise TypeError(
                 f"A search space takes a list of parameters, not {wrong[0]!r}: give a list of "
-                "parameters such as FloatParameter, or use SearchSpace.from_dict for a dictionary."
+                "parameters such as FloatParameter('x', 0, 1), or use SearchSpace.from_dict for a "
+                "dictionary, SearchSpace.from_json for a file, or guess_space for a table."
             )
-        object.__setattr__(self, "parameters", tuple(given))
+        object.__setattr__(self, "parameters", parts)
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one parameter.")
         _check_names(self.parameters)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank])
+
+    @classmethod
+    def of(cls, given: Any) -> SearchSpace:
+        """Makes a space from a list of parameters or a dictionary; returns a space unchanged.
+
+        Args:
+            given: A space, a list of parameters, or a dictionary as for ``from_dict``.
+
+        Returns:
+            The space.
+
+        Raises:
+            TypeError: If ``given`` is something else.
+
+        Example:
+            >>> SearchSpace.of([FloatParameter("C", 0.1, 10.0)]).columns
+            ['C']
+        """
+        if isinstance(given, SearchSpace):
+            return given
+        return cls.from_dict(given) if isinstance(given, Mapping) else cls(given)
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> SearchSpace:
@@ -307,8 +339,9 @@ class SearchSpace:
             An ``n x d`` tensor in double precision. It differs from ``encode`` for values that are
             not in the space. Numbers outside of a range are extrapolated beyond the unit cube.
             Numbers between two values of an integer, ordinal or stepped parameter are interpolated.
-            A row is NaN if one of its values has no place: a choice that no longer exists, or a
-            number that is not on the scale, such as 0 on a logarithmic scale.
+            A row is NaN if one of its values has no place: a choice that no longer exists, a number
+            that is not on the scale, such as 0 on a logarithmic scale, or a code of a missing value
+            outside of the range, such as -999.
 
         Raises:
             InputDataError: If a column or value is missing, a value has a wrong type, or ``within``
@@ -353,7 +386,7 @@ class SearchSpace:
         self, frame: DataFrame, how: Callable[[Parameter, DataFrame], Array]
     ) -> tuple[Tensor, list[tuple[str, Any]]]:
         """Encodes the rows of a table; also returns the columns and values without a place."""
-        check_table(frame, self.columns)
+        frame = check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
         reasons: list[tuple[str, Any]] = []
         for parameter, columns in self._places:
@@ -611,7 +644,8 @@ def _read_parameter(
     kind = spec.get("type") if isinstance(spec, Mapping) else None
     if kind not in list(_FORMATS):
         raise ValueError(
-            f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}."
+            f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}, as in "
+            f"{{{name!r}: {{'type': 'float', 'low': 0, 'high': 1}}}}."
         )
     make, required, optional = _FORMATS[kind]
     known = optional.union(required)

@@ -31,9 +31,9 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import ScaledPath
+from botorch_transfer.gp.posterior import in_parts
 from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.modular import SourcePosteriorGP
@@ -225,8 +225,6 @@ class RankWeightedGP(EnsembleGP):
         torch.Size([2])
     """
 
-    label = "RGPE"
-
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         if X.shape[-2] < 2:
             return torch.ones_like(self.ensemble_weights.shares)
@@ -389,7 +387,6 @@ class TwoStageTransferGP(EnsembleGP):
         torch.Size([20, 1])
     """
 
-    label = "SGPT"
     has_source_covariance = False
 
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:

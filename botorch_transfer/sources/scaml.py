@@ -83,7 +83,6 @@ class ScaMLGP(SourcePosteriorGP):
         tensor([...
     """
 
-    label = "ScaML-GP"
     prior_class = SourceGPs
 
     prior: SourceGPs

@@ -26,8 +26,14 @@ from botorch_transfer.curves.tables import CurveColumns, OwnCurves, one_row_a_ru
 from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Goal, Outcome
-from botorch_transfer.data.runs import Runs, read_runs
-from botorch_transfer.data.tables import NO_DATA, limit_task, read_history, without_own_runs
+from botorch_transfer.data.tables import (
+    NO_DATA,
+    Runs,
+    limit_task,
+    read_history,
+    read_runs,
+    without_repeats,
+)
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
@@ -38,8 +44,8 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
-from botorch_transfer.search_space.guess import STEPS, usual_goal, words_of
+from botorch_transfer.search_space.cells import check_same_units, with_numbers
+from botorch_transfer.search_space.guess import STEPS, in_per_cent, usual_goal
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
@@ -50,10 +56,6 @@ logger = logging.getLogger(__name__)
 #: Assumed distance between the best and the worst outcome of old tasks, if there is only a prior.
 #: The unit is the standard deviation of the prior's outcomes.
 DEPTH = 4.0
-
-#: Words that occur in the names of outcomes in per cent. An outcome with such a name is a fraction
-#: instead if none of its values is above 1.
-PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
 #: Columns that :func:`suggest` adds to the parameters.
@@ -429,8 +431,9 @@ def read_study(
         history = renamed(history, rename or {})
         if history.empty:
             logger.warning("The history has no rows: the search starts without old runs")
-    if isinstance(space, Mapping):
-        space = SearchSpace.from_dict(space)
+            history = None
+    runs, candidates = (None if t is None else check_table(t, ()) for t in (runs, candidates))
+    space = space if space is None else SearchSpace.of(space)
     tables = [table for table in (history, runs) if table is not None]
     columns = getattr(candidates, "columns", ())
     parameters = [c for c in columns if all(c in table for table in tables[:1])]
@@ -448,30 +451,29 @@ def read_study(
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
         space = guess_space(known, [name for name in others if name in known])
-    if not isinstance(space, SearchSpace):
-        raise TypeError(
-            f"space is a {type(space).__name__}: give a SearchSpace, or None with candidates=."
-        )
+    if space is None:
+        raise TypeError("space is None: give a SearchSpace, or None with candidates=.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
     given = {"history": history, "runs": runs, "candidates": candidates}
     given["fixed values"] = DataFrame([fixed]) if fixed else None
     present = {name: table for name, table in given.items() if table is not None}
     check_same_units(present, space.number_columns)
+    check_same_units(present, columns, are_outcomes=True)
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
         # The result of suggest has its own columns of these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
-    region = Region(space, fixed, linear, candidates, repeats)
-    _check_names(space, outcomes)
+    region = Region(space, fixed, linear, candidates, repeats, cost)
     named = [("noise", each.noise) for each in outcomes]
-    named += [("step", step), ("run", run), ("status", None if status == "status" else status)]
-    for argument, column in named:
-        if tables and column is not None and not any(column in table for table in tables):
+    named += [("step", step), ("status", status), ("run", run)]
+    named = [(argument, column) for argument, column in named if column is not None]
+    _check_roles(space, outcomes, named)
+    for argument, column in named if tables else ():
+        is_known = any(column in table for table in tables)
+        if not is_known and (argument, column) != ("status", "status"):
             raise InputDataError(
                 f"No table has the column {column!r}: name an existing one by {argument}=."
             )
-    if step in space.columns:
-        raise ValueError(f"step= is {step!r}, which is also a parameter: remove the parameter.")
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -524,17 +526,14 @@ def read_tables(
         named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
         check_columns(history, space, named, missing or {}, changed=True)
         history = with_numbers(history, space.number_columns)
-    if runs is not None:
-        with errors_in("In the runs"):
-            check_table(runs, [name for name in (*space.columns, *names) if name in runs.columns])
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:
         history, runs, own_curves = one_row_a_run(history, runs, outcomes, curves, task)
-    if history is not None and runs is not None:
-        history = without_own_runs(history, runs, space, outcomes, task)
+    if history is not None:
+        history = without_repeats(history, runs, space, outcomes, task)
         history = None if history.empty else history
     sources: Any = {name: _read_prior(name, prior, len(names)) for name in names}
     failed: Tensor | None = None
@@ -568,7 +567,7 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
     cells = [numbers(table, outcome.name) for table in tables if table is not None]
     values = np.concatenate([*cells, []])
     values = values[np.isfinite(values)]
-    is_named = outcome.within is None and bool(PER_CENT & words_of(str(outcome.name)))
+    is_named = outcome.within is None and in_per_cent(outcome.name)
     if not is_named or not ((values >= 0) & (values <= 100)).all() or not (values > 1).any():
         return outcome
     logger.info("%r is in per cent: predictions stay within 0 and 100", outcome.name)
@@ -585,14 +584,21 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
                 logger.warning(message, name)
 
 
-def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
-    """Raises an error if a parameter and an outcome or an added column share a name."""
-    taken = {*ADDED, *(outcome.name for outcome in outcomes)}
-    if clash := [name for name in space.columns if name in taken]:
-        raise ValueError(
-            f"Another column is also named {clash[0]!r}: rename the parameter. Or drop the "
-            "constraint, and narrow the parameter's range in the search space."
-        )
+def _check_roles(
+    space: SearchSpace, outcomes: Sequence[Outcome], named: Sequence[tuple[str, Any]]
+) -> None:
+    """Raises an error if a column has two roles, such as a parameter that is also an outcome."""
+    roles = dict.fromkeys(space.columns, "a parameter")
+    found = [(name, "a column of the result") for name in ADDED]
+    found += [(outcome.name, "an outcome") for outcome in outcomes]
+    # A parameter may also identify the run.
+    found += [(column, f"the column of {name}=") for name, column in named if name != "run"]
+    for column, role in found:
+        if (other := roles.setdefault(column, role)) != role:
+            raise ValueError(
+                f"{column!r} is both {other} and {role}: name another column, or rename one of "
+                "them. To limit a parameter, narrow its range in the search space."
+            )
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:

@@ -19,10 +19,9 @@ from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from botorch.models import SingleTaskGP
 
 from botorch_transfer import ScaMLGP
-from botorch_transfer.ax.adapter import TransferAdapter
+from botorch_transfer.ax.adapter import TransferAdapter, TransferDataset
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import TransferDataset
 from tests.ax.adapters import adapter_of, datasets_of, encoded_runs, generated
 from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space
 from tests.ax.old_experiments import GAMMA, C, old_experiment
@@ -348,8 +347,8 @@ def test_cells_of_old_runs_are_read(make_client, runs, caplog):
 
 def test_a_cell_that_is_no_outcome_is_refused(make_client, runs):
     cells = runs["loss"].map(str).astype(object)
-    cells.iloc[3] = "0,3"
-    with pytest.raises(UserInputError, match="'loss' has '0,3' in row 3, which has digits"):
+    cells.iloc[3] = "12 or 13"
+    with pytest.raises(UserInputError, match="'loss' has '12 or 13' in row 3, which has digits"):
         make_client(history=runs.assign(loss=cells)).get_next_trials(1)
 
 

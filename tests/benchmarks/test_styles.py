@@ -6,7 +6,7 @@ from botorch.models import SingleTaskGP
 
 import botorch_transfer
 from benchmarks.studies.methods import METHODS, MODELS
-from benchmarks.styles import STYLES, Style, style_of
+from benchmarks.styles import NAMES, STYLES, Style, style_of
 from botorch_transfer import ScaMLGP
 from botorch_transfer.plotting import BLACK
 
@@ -26,7 +26,7 @@ def test_every_model_has_a_style_and_a_method():
     assert len(models) == 17
     for name in models:
         model = getattr(botorch_transfer, name)
-        assert style_of(model) is style_of(name) is STYLES[model.label]
+        assert style_of(model) is style_of(name) is STYLES[NAMES.get(name, name)]
     looks = {style_of(name) for name in MODELS}
     # Averaging over hyperparameters belongs to other search spaces.
     assert [c for c in models if style_of(c) not in looks] == ["FullyBayesianHyperpriorGP"]

@@ -72,7 +72,7 @@ def test_level_variances() -> None:
     levels, A = draw_tasks(SIZES[2], 2), points(3, 4, 2)
     gps = stack(levels, "mean")
     assert isinstance(gps, BoostedHierarchy)
-    variances = gps.level_variances(A)
+    variances = gps.levels.variance(A)
     assert variances.shape == (3, 5, 4)
     for index, level in enumerate(levels):
         own = level.posterior_covariance(A[1], A[1]).diagonal()

@@ -219,4 +219,5 @@ def test_members_of_a_batch_start_alike_and_go_their_own_ways(make, X):
         parameter.data += 0.3
     torch.testing.assert_close(parts.mean_module(X)[1], single.mean_module(X[1]))
     torch.testing.assert_close(parts.covar_module(X).to_dense()[1], single(X[1])[1])
+    torch.testing.assert_close(parts.covar_module[1](X[1]).to_dense(), single(X[1])[1])
     assert parts.covar_module.batch_shape == (3,)

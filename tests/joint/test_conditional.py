@@ -83,6 +83,11 @@ def test_batches(kind, own, extra):
     torch.testing.assert_close(variance[place], square[place].diagonal())
 
 
+def test_a_kernel_of_a_batch(kind):
+    kernel, x = SourceConditionalKernel(build(kind, (2,))), inputs(3)
+    torch.testing.assert_close(kernel[1](x).to_dense(), kernel(x).to_dense()[1])
+
+
 def test_hyperparameters_of_a_batch_share_unbatched_inputs(kind):
     conditional, x = build(kind, (2,)), inputs(3)
     mean, covariance = conditional.mean(x), conditional.covariance(x)

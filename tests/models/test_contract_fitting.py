@@ -12,6 +12,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.optim.fit import fit_gpytorch_mll_torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 from torch.nn import ModuleList
 
@@ -68,9 +69,13 @@ def test_noise_that_was_set_and_fixed_is_kept(case):
 
 @on_every_kind_of_fit
 def test_a_constraint_of_the_noise_holds(case):
+    """In an average, constraints and hyperpriors belong to the members."""
     model = case.target(5)
     constraint = GreaterThan(0.2)
     if isinstance(model, AveragedGP):
+        for module in (model.likelihood, model.likelihood.noise_covar):
+            with pytest.raises(UnsupportedError, match=r"the likelihood of each of model\.members"):
+                module.register_prior("noise_prior", LogNormalPrior(-1.0, 0.1), "noise")
         with pytest.raises(UnsupportedError, match=r"the likelihood of each of model\.members"):
             model.likelihood.noise_covar.register_constraint("raw_noise", constraint)
         return

@@ -6,8 +6,18 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 
 import botorch_transfer
-from botorch_transfer.search_space import CategoricalParameter, SearchSpace, guess_space
-from botorch_transfer.search_space.cells import read_table, with_numbers
+from botorch_transfer.search_space import (
+    CategoricalParameter,
+    FloatParameter,
+    SearchSpace,
+    guess_space,
+)
+from botorch_transfer.search_space.cells import (
+    check_same_units,
+    decimal_points,
+    read_table,
+    with_numbers,
+)
 
 
 def test_numbers_with_a_unit(caplog):
@@ -140,12 +150,13 @@ def test_excel_files(tmp_path, monkeypatch):
     assert read["y"].tolist() == [1.5, 2.0]
     assert read["solvent"].tolist()[0] == "None"
     assert read.index.tolist() == [2, 3]
-    path.write_text("a,b")
-    with pytest.raises(ValueError, match=r"runs.xlsx is no Excel file"):
-        read_table(path)
+    path.rename(tmp_path / "runs.csv")
+    assert read_table(tmp_path / "runs.csv")["y"].tolist() == [1.5, 2.0]
     monkeypatch.setattr(pd, "read_excel", lambda *_, **__: (_ for _ in ()).throw(ImportError))
     with pytest.raises(ValueError, match=r"which needs openpyxl: install"):
-        read_table(path)
+        read_table(tmp_path / "runs.csv")
+    path.write_text("a,b\n1,2\n")  # text with the ending of a spreadsheet
+    assert read_table(path)["b"].tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -168,5 +179,111 @@ def test_a_word_behind_few_of_the_numbers_is_told(caplog):
     frame = pd.DataFrame({"y": [3, 4, "4O", 5], "T": ["1 bar", "2 bar", 3, 4]})
     assert with_numbers(frame, ["y", "T"])["y"].tolist() == [3, 4, 4, 5]
     assert caplog.messages == [
-        "'y' has text behind the number in few rows, as '4O' in row 2: check them"
+        "The column 'y' has '4O' in row 2, with text behind the number, unlike most cells: "
+        "check it."
     ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1.350,5", "1.200", "900"], ["1350.5", "1200", "900"]),
+        (["60,5 °C", ">70,25", "80"], ["60.5 °C", ">70.25", "80"]),
+        (["1,350.5", "1,200", "0.5"], ["1350.5", "1200", "0.5"]),
+        (["1,200,000", "3.5"], ["1200000", "3.5"]),
+        (["1.200.000", "3,5 ± 0,1 %*"], ["1200000", "3.5 ± 0.1 %*"]),
+        (["60,5", "70.5"], ["60.5", "70.5"]),
+        (["1,200", "900"], ["1,200", "900"]),  # either mark may be the decimal mark
+        (["1,200", "9.5"], ["1,200", "9.5"]),
+        (["1,4-dioxane", "2,6-lutidine", "9.9.2020"], ["1,4-dioxane", "2,6-lutidine", "9.9.2020"]),
+    ],
+)
+def test_the_numbers_of_a_column_show_their_decimal_mark(cells, expected):
+    assert decimal_points(pd.DataFrame({"x": cells}), ["x"])["x"].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "said"),
+    [
+        ("x;y\n1.200;37,5\n1.350;9,1\n", [1200, 1350], "whose point separates thousands: write"),
+        ("x;y\n1.200;37\n1.350;9\n", [1.2, 1.35], "whose point is a decimal point: write"),
+        ("x;y\n1.200;37.5\n1.350;9.1\n", [1.2, 1.35], None),
+        ("x,y\n1.234,20.150\n1.350,10.500\n", [1.234, 1.35], None),
+        ("x;y\n1,200;37\n1,350;9\n", [1.2, 1.35], None),
+    ],
+)
+def test_thousands_in_files(tmp_path, caplog, text, numbers, said):
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    assert read_table(path)["x"].tolist() == numbers
+    assert [said is not None and said in message for message in caplog.messages] == [True] * bool(
+        said
+    )
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["2. Mai", "02-May", "5.Feb", "12. Mrz", "05.02.", "2024/05/02", pd.Timestamp(2024, 5, 2)],
+)
+def test_dates_are_no_numbers(cell, caplog):
+    runs = pd.DataFrame({"x": pd.Series([1.0, 3.0] * 10 + [cell], dtype=object)})
+    with pytest.raises(InputDataError, match=r"\(it looks like a date\) in row 20, not a number"):
+        SearchSpace([FloatParameter("x", 0, 9)]).encode(with_numbers(runs, ["x"]))
+    guess_space(runs)
+    assert "in row 20, which is no number: correct it, or empty the cell" in caplog.text
+    assert caplog.records[0].levelname == "WARNING"
+
+
+def test_durations_are_no_numbers(caplog):
+    runs = pd.DataFrame({"x": pd.to_timedelta([1, 2, 3], unit="h"), "t": ["0:30", "1:15", "2:00"]})
+    space = SearchSpace([FloatParameter("x", 0, 9)])
+    with pytest.raises(InputDataError, match="looks like a duration: write a number, such as min"):
+        space.encode(runs)
+    assert guess_space(runs.assign(y=[1, 2, 4])).columns == ["y"]
+    assert "'x' holds durations: convert them to numbers, such as minutes" in caplog.text
+    assert "'t' holds durations" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("bare", "marked", "warns"),
+    [
+        ([50, 150], ["90 °C", "110 °C"], False),
+        ([85, 110], ["80 C"], False),
+        ([50, 150], ["353 K"], True),
+        ([50, 150], ["140 °F"], True),
+        ([0.1, 0.5], ["250 mg"], True),
+        ([10, 60], ["2 h"], True),
+    ],
+)
+def test_a_unit_in_one_table_only(bare, marked, warns, caplog):
+    tables = {"history": pd.DataFrame({"x": bare}), "runs": pd.DataFrame({"x": marked})}
+    check_same_units(tables, ["x"])
+    assert [("write the same unit in all tables" in text) for text in caplog.messages] == [
+        True
+    ] * warns
+
+
+@pytest.mark.parametrize("title", ["Results\n", "Lab,X,,\n,,,\n", "# Lab X, 2024\n"])
+def test_titles_above_the_column_names_are_refused(tmp_path, title):
+    path = tmp_path / "runs.csv"
+    for separator in (",", ";"):
+        path.write_text((title + "task,x,y,z\na,1,2,3\n").replace(",", separator))
+        with pytest.raises(ValueError, match=r"delete (the )?rows above the row of column names"):
+            read_table(path)
+
+
+def test_old_excel_files_are_refused(tmp_path):
+    path = tmp_path / "runs.xls"
+    path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)
+    with pytest.raises(
+        ValueError, match=r"no text file: save it as a text file, or a table as .xlsx"
+    ):
+        read_table(path)
+
+
+def test_words_behind_outcomes_are_no_units():
+    old = pd.DataFrame({"y": ["12 failed", "5 mg"]})
+    check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 mg"]})}, ["y"], True)
+    message = "'y' is in 'mg' in the history and in 'g' in the runs: convert one of them"
+    with pytest.raises(InputDataError, match=message):
+        check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 g"]})}, ["y"], True)

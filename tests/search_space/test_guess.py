@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -76,15 +77,19 @@ def test_a_table_without_parameters_is_refused():
         guess_space(pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), leave_out=["loss"])
 
 
-def test_a_decimal_comma_beside_numbers_is_told():
+def test_decimal_commas_are_read_and_lists_stay(caplog):
     runs = pd.DataFrame({"time": ["9.5", "8.1", "9,9"], "layers": ["64,64", "32,32", "64,64"]})
     with pytest.raises(InputDataError, match="several columns 'time'"):
         guess_space(pd.concat([runs, runs], axis=1))
-    with pytest.raises(
-        InputDataError, match="'time' is '9,9' in row 2, with a decimal comma: write a"
-    ):
-        guess_space(runs)
-    assert guess_space(runs[["layers"]]).parameters[0].values == ("32,32", "64,64")
+    time, layers = guess_space(runs).parameters
+    assert (time.lower, time.upper) == (8.1, 9.9)
+    assert layers.values == ("32,32", "64,64")
+    assert caplog.messages == ["The column 'time' has '9,9' in row 2, which is read as 9.9."]
+    layers = pd.DataFrame({"layers": ["64", "64,32", "128,64"] * 8})
+    with pytest.raises(InputDataError, match=r"'layers' is '64,32' .* is no clear number"):
+        guess_space(layers)
+    levels = pd.DataFrame({"c": ["0,1", "0,25", "0,5"] * 8})
+    assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
 
 
 def test_what_is_no_parameter_is_told(caplog):
@@ -128,7 +133,7 @@ def test_what_a_person_would_leave_out(caplog):
         "Columns that are left out: 'Base_CAS' renames the values of 'base'; 'base SMILES' renames "
         "the values of 'base'; 'halide' has one value in each task; "
         "'mass' has one value in each task; "
-        "'Plate' identifies a run; 'rowID' identifies a run; 'started at' holds dates; "
+        "'Plate' identifies a run; 'rowID' identifies a run; 'started at' identifies a run; "
         "'day' holds dates",
     ]
 
@@ -204,10 +209,10 @@ def test_slips_of_a_log_are_told(caplog):
     bake, proof = space.parameters
     assert isinstance(bake, IntegerParameter)
     assert isinstance(proof, FloatParameter)
-    slip = "has no number in {} rows, as {!r} in row {}: correct or empty such cells"
+    slip = "which is no number: correct it, or empty the cell."
     assert caplog.messages == [
-        "'bake' " + slip.format(2, "40 minutes", 7),
-        "'proof' " + slip.format(1, "?", 9),
+        f"The column 'bake' has '40 minutes' in row 7 (and one more row), {slip}",
+        f"The column 'proof' has '?' in row 9, {slip}",
         "Read as numbers: 'bake' in min",
         "Columns that are left out: 'notes' hardly repeats",
     ]
@@ -249,3 +254,82 @@ def test_rows_may_share_labels(caplog):
     assert space.columns == ["x"]
     guess_space(frame.assign(task=list("aabbcc")), outcome="loss")
     assert "'task' may be a parameter: name it by task=" in caplog.text
+
+
+TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)
+
+
+@pytest.mark.parametrize("rows", [[3], [3, 7]])
+@pytest.mark.parametrize("code", [-999, 999, 9999, 99999, -1, 1e30])
+def test_codes_of_missing_values_do_not_stretch_a_range(code, rows, caplog):
+    cells = TEMPERATURES.copy()
+    cells[rows] = code
+    (parameter,) = guess_space(pd.DataFrame({"T": cells})).parameters
+    assert 50 <= parameter.lower < parameter.upper <= 150
+    (message,) = caplog.messages
+    assert re.search(r"'T' has .* in row 3.*, which counts as an empty cell: empty it", message)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [10, 50, 100, 1000],
+        [1, 10, 100, 999],
+        [0.001, 0.01, 0.1, 1.0, 10.0, 1000.0],
+        [-1.0, 0.0, 1.0],
+        [-1, 1],
+        [-1, 0, 1, 2, 3],
+        np.linspace(0, 999, 24),
+        10.0 ** np.linspace(-5, 4, 24),
+    ],
+)
+def test_ordinary_values_are_no_codes(values, caplog):
+    column = np.resize(np.asarray(values), 24)
+    (parameter,) = guess_space(pd.DataFrame({"n": column})).parameters
+    ends = getattr(parameter, "values", None) or (parameter.lower, parameter.upper)
+    assert (ends[0], ends[-1]) == pytest.approx((min(values), max(values)))
+    assert not caplog.messages
+
+
+def test_minus_one_may_mean_no_limit(caplog):
+    runs = pd.DataFrame({"max_depth": [-1, 3, 5, 7, 8, 9] * 4})
+    assert guess_space(runs).parameters[0].lower == -1
+    (message,) = caplog.messages
+    assert "'max_depth' has -1 in row 0 (and 3 more rows), which may mean a missing" in message
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        1.7e9 + 3600.0 * np.arange(24),
+        (1_700_000_000_000 + 3_600_123 * np.arange(24))[::-1],
+        [20240501 + i % 23 for i in range(24)],
+    ],
+)
+def test_dates_as_numbers_are_no_parameters(column, caplog):
+    assert guess_space(pd.DataFrame({"T": TEMPERATURES, "t0": column})).columns == ["T"]
+    told = "'t0' holds dates as numbers: divide them if they are a parameter"
+    assert caplog.messages == [f"Columns that are left out: {told}"]
+
+
+@pytest.mark.parametrize("separator", [",", " ", "'"])
+def test_unclear_numbers_are_refused(separator):
+    cells = [f"1{separator}{100 + i}" for i in range(24)]
+    for column in (cells, [*cells, 900]):
+        with pytest.raises(InputDataError, match="is no clear number: write a decimal point"):
+            guess_space(pd.DataFrame({"x": column}))
+
+
+def test_versions_are_no_unclear_numbers(caplog):
+    caplog.set_level("INFO")
+    runs = pd.DataFrame({"T": TEMPERATURES, "release": [f"1.{i}.3" for i in range(24)]})
+    assert guess_space(runs).columns == ["T"]
+    assert caplog.messages == ["Columns that are left out: 'release' hardly repeats"]
+
+
+def test_a_table_without_rows_and_large_numbers(caplog):
+    with pytest.raises(InputDataError, match="The table has no rows"):
+        guess_space(pd.DataFrame({"x": []}))
+    runs = pd.DataFrame({"T": TEMPERATURES, "hash": [2**60 + 7 * i for i in range(24)]})
+    assert guess_space(runs).columns == ["T"]
+    assert "'hash' has numbers above 2**53: divide them" in caplog.text

@@ -140,7 +140,7 @@ def test_categories_are_read_from_any_column_type():
         (lambda: CategoricalParameter("p", "ab"), "'p' has the values 'ab'"),
         (lambda: OrdinalParameter("p", (2, 1)), "'p' .* list numbers in increasing order"),
         (lambda: OrdinalParameter("p", (1, 1 + 1e-12)), "further apart than rounding errors"),
-        (lambda: OrdinalParameter("p", (1, float("nan"))), "'p' .* list numbers in increasing"),
+        (lambda: OrdinalParameter("p", (1, float("nan"))), "'p' has the value nan: give text or"),
         (lambda: OrdinalParameter("p", (0, 1), log=True), "'p' has log=True .* positive numbers"),
         (lambda: OrdinalParameter("p", ("a", "b"), log=True), "'p' has log=True .* positive"),
     ],
@@ -234,3 +234,22 @@ def test_a_new_solvent_is_near_to_known_ones():
     with brief_search():
         row = suggest(SearchSpace([choices]), history, model=ScaMLGP)
     assert row["s"].tolist() == ["f"]  # no old run has it
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), pd.NA, [1]])
+@pytest.mark.parametrize("kind", [OrdinalParameter, CategoricalParameter])
+def test_empty_values_are_refused(kind, value):
+    with pytest.raises(ValueError, match=r"'p' has the value .*: give text or numbers, 'none' for"):
+        kind("p", ("low", value))
+
+
+@pytest.mark.parametrize("values", [("low", 1, "high"), (1, "2", 3), (True, 2, 3)])
+def test_ordinals_of_several_types_are_refused(values):
+    with pytest.raises(ValueError, match=r"'p' has the values .*: give only text, or only"):
+        OrdinalParameter("p", values)
+
+
+def test_codes_of_missing_values_have_no_place():
+    parameter = OrdinalParameter("p", (50, 100, 150))
+    places = parameter.place(pd.DataFrame({"p": [-999, 9999, 25, 200]})).ravel()
+    assert np.isnan(places).tolist() == [True, True, False, False]

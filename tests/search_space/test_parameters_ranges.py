@@ -5,7 +5,12 @@ from botorch.exceptions.errors import InputDataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer.search_space import FloatParameter, IntegerParameter, SearchSpace
+from botorch_transfer.search_space import (
+    FloatParameter,
+    IntegerParameter,
+    OrdinalParameter,
+    SearchSpace,
+)
 
 
 def encode(parameter, *values, dtype=None):
@@ -99,11 +104,11 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
         (lambda: FloatParameter("p", 0, 1, step=0), "'p' has the step 0: give a step above 0"),
         (
             lambda: FloatParameter("p", 0.1, 0.4, step=0.5),
-            "no multiple of its step 0.5 in its range",
+            "has too few multiples of its step 0.5 in its range",
         ),
         (
             lambda: FloatParameter("p", 0.0, 1.0, step=5),
-            "has only one multiple of its step 5 in its range",
+            "has too few multiples of its step 5 in its range",
         ),
         (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
         (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
@@ -191,3 +196,20 @@ def test_a_range_of_one_value_is_a_constant(make, log):
 def test_a_range_has_no_grid():
     with pytest.raises(NotImplementedError):
         FloatParameter("x", 0.0, 1.0).unit_grid()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: IntegerParameter("p", 1, 2**60), lambda: OrdinalParameter("p", (1, 2**60))],
+)
+def test_whole_numbers_that_are_not_exact_are_refused(make):
+    with pytest.raises(ValueError, match=r"'p' has .*: give (whole )?numbers up to 2\*\*53"):
+        make()
+
+
+def test_codes_of_missing_values_have_no_place():
+    parameter = FloatParameter("p", 50, 150)
+    places = parameter.place(pd.DataFrame({"p": [-999, -1, 999, 9999, 1e30, -5, 1000]})).ravel()
+    assert np.isnan(places).tolist() == [True] * 5 + [False] * 2
+    wide = FloatParameter("p", 1, 1000, log=True)
+    assert np.isfinite(wide.place(pd.DataFrame({"p": [9999.0]}))).all()
