@@ -148,7 +148,7 @@ def plot_slice(
     start, width = lower[line.columns], (upper - lower)[line.columns]
     points[:, line.columns] = (start + width * line.values.to(start)).to(points)
     if space is bounds:
-        points = space.round(points)  # a choice may activate or deactivate other parameters
+        points = space.round(points)  # a value may activate or deactivate other parameters
     sign = 1.0 if goal == "max" else -1.0
     slices = _source_slices(model, points, min(max_tasks, len(SOURCE_LINES)))
     for (name, posterior), (color, style) in zip(slices, SOURCE_LINES, strict=False):
@@ -392,7 +392,7 @@ def _band(
         # The bands of sources are light, because several bands overlap.
         alpha = 0.25 if label == "target" else 0.08
         ax.fill_between(line.x, mean - half, mean + half, color=color, alpha=alpha, linewidth=0)
-    else:  # choices have no values in between; the bars of tasks are drawn side by side
+    else:  # a categorical parameter: the bars of tasks are drawn side by side
         x = line.x + 0.08 * (len(ax.containers) - 1)
         bars = ax.errorbar(x, mean, half, fmt="o", color=color, capsize=3, label=label)
         for bar in bars[2]:

@@ -69,7 +69,7 @@ def as_datasets(
     tensors = [t for d in datasets.values() for _, t in _named(d.X, d.Y, d.Yvar)]
     sound = [are_in_range(tensor) for tensor in tensors]
     sound += [(d.Yvar > 0).all() for d in datasets.values() if d.Yvar is not None]
-    if not torch.stack(sound).all():  # all tasks synchronize only once
+    if not torch.stack(sound).all():  # a GPU synchronizes only once for all tasks
         for name, dataset in datasets.items():
             _check_values(name, dataset)
     if isinstance(sources, Mapping):

@@ -701,7 +701,7 @@ class GradientFit:
         )
         closure.state = theta[0].numpy()
         if not is_over:
-            self.curve.loss.pop()  # the loss after the last iteration, which precedes no iteration
+            self.curve.loss.pop()  # the loss after the last step: no step follows it
 
     def reset(self) -> None:
         """Does nothing, because each object is used for a single run."""
