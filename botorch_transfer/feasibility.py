@@ -272,7 +272,9 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
         super().__init__(acquisition, feasibility, regularization_parameter=-1.0)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Sets the pending inputs of the acquisition function, even if it is analytic.
+        """Sets the pending inputs of the wrapped acquisition function.
+
+        Unlike BoTorch's method, this method also accepts an analytic acquisition function.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.
