@@ -155,7 +155,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         (
             {"history": HISTORY.drop(columns="depth"), "missing": {"depth": "deep"}},
             ValueError,
-            "missing= gives the parameter 'depth' the value 'deep', which it cannot have",
+            "missing= gives the parameter 'depth' the invalid value 'deep': give a valid value",
         ),
     ],
 )
@@ -292,7 +292,9 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
     old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
     read_study(space, old)
     (line,) = [m for m in caplog.messages if "temperature" in m]
-    assert "old runs have a column 'T' with values in its range: if they are the same, give" in line
+    assert (
+        "Old runs have a column 'T' with values in its range: if both mean the same, give" in line
+    )
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
