@@ -516,7 +516,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             units.append(f"{name!r} in {' and (converted) '.join(named)}")
             odd = parts["unit"].notna() & found
             if 2 * odd.sum() < found.sum():  # most cells are bare numbers
-                log_cell(odd, written, "with text after the number, unlike most cells: correct it")
+                log_cell(odd, written, "with text after the number, unlike most cells: check it")
         if whole:
             log_cell(slips, written, "which is no number: correct it, or empty the cell")
     if units:

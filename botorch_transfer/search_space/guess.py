@@ -54,8 +54,8 @@ MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 #: Maximum number of distinct values in a column of text that holds choices.
 MAX_CHOICES = 100
 
-#: Empty cells count as the choice "none" if their share of all cells is at least this value. They
-#: also count as "none" if there are at least half as many as cells with an average choice.
+#: Empty cells count as the choice "none" if their share of all cells is at least this value, or at
+#: least half of the average share of a choice.
 MANY_EMPTY = 0.05
 
 #: Pattern of names of columns that hold the place, time or number of a run.
