@@ -648,7 +648,7 @@ def test_names_of_columns_are_compared_as_text():
 @pytest.mark.parametrize("value", ["room", [80], float("nan"), {"a": 1}])
 def test_wrong_values_of_missing_name_the_argument(value):
     with pytest.raises(
-        ValueError, match=r"missing= gives the parameter 'C' the value .*: give anoth"
+        ValueError, match=r"missing= gives the parameter 'C' the invalid value .*: give a valid"
     ):
         read(table().drop(columns="C"), missing={"C": value})
 

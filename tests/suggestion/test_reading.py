@@ -329,7 +329,7 @@ def test_tasks_that_agree_with_the_study_stay():
 @pytest.mark.parametrize(
     ("changes", "missing", "message"),
     [
-        ({"loss": 5.0}, {}, "Each old task has one value of 'loss' only"),
+        ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task"),
         ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value outside of its range"),
     ],
 )
