@@ -185,7 +185,7 @@ def check_columns(
 
 
 def _fits(column: Series, parameter: Parameter) -> bool:
-    """Returns whether a column has at least two values, and a parameter can have all of them."""
+    """Returns whether a column has at least two values, and all are valid for a parameter."""
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False

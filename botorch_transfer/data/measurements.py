@@ -132,7 +132,7 @@ class Cell(NamedTuple):
 
 
 def error_column(outcome: str) -> str:
-    """Returns the name of the column to which ``± 2`` of cells such as ``18 ± 2`` is moved."""
+    """Returns the name of the column of standard errors that cells such as ``18 ± 2`` have."""
     return f"{outcome} (standard error)"
 
 
@@ -299,7 +299,7 @@ def _word(cell: Any) -> str:
 
 
 def _fate(word: str) -> str:
-    """Returns "failed" or "ended" if a text, such as "failed: memory", begins so; otherwise ""."""
+    """Returns "failed" or "ended" if a text begins with a word of this meaning; otherwise ""."""
     tokens = word.split()
     beginnings = {" ".join(tokens[:number]) for number in (1, 2, 3)}
     if beginnings & FAILED and not (NEGATIONS - {"no"}) & {*tokens}:
@@ -402,5 +402,5 @@ def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
 
 
 def variance_column(outcome: str) -> str:
-    """Returns the name of the column with the variances of outcomes that are predicted."""
+    """Returns the name of the column with the variances of predicted outcomes."""
     return f"{outcome} (predicted variance)"

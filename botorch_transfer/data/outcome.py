@@ -104,7 +104,7 @@ class Outcome:
         return (self.sign * Y).exp() if self.log else self.sign * Y
 
     def no_worse_than(self, worst: float) -> Outcome:
-        """Returns a copy that clips predictions worse than ``worst``, a modelled outcome."""
+        """Returns a copy whose predictions are clipped at the modelled outcome ``worst``."""
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
         within = (max(least, value), largest) if self.sign > 0 else (least, min(largest, value))

@@ -92,7 +92,7 @@ def from_dataframe(
     """Converts a table with one row per run to source data.
 
     Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are converted to numbers, and codes such
-    as -999 count as missing; see the page on source data. Runs without a finite outcome are
+    as -999 count as missing; see the page on old runs as a table. Runs without a finite outcome are
     dropped. With ``failed="worst"``, failed runs get the worst finite outcome of their task. A task
     without any finite outcome is left out. One log line per call counts the runs and names the
     tasks.
@@ -108,9 +108,9 @@ def from_dataframe(
       all runs of the task. The task then carries no information about other values. If this value
       is unknown, each run gets a random value, and these values are spread over the range. The
       outcomes of the task then do not depend on the parameter.
-    - An empty cell of a categorical parameter means ``"none"`` if this is one of its choices;
+    - An empty cell of a categorical parameter means ``"none"`` if ``"none"`` is one of its choices;
       otherwise the run is left out. With ``changed``, a run is also left out if the cell of an
-      unconditional number is empty.
+      unconditional numeric parameter is empty.
     - The encoding of a number outside of its range is extrapolated beyond the unit cube. The
       encoding of a number between two levels of a parameter is interpolated. A run is left out if
       one of its choices no longer exists, if a number has no logarithm on a logarithmic scale, or
@@ -139,7 +139,7 @@ def from_dataframe(
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
             outside of the space. If ``True``, the value of such a parameter counts as unknown. If
-            the table has a column with a similar name, an error is raised.
+            the table has a column with a name similar to this parameter, an error is raised.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that

@@ -136,7 +136,7 @@ def wrong_outcomes(
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
-    """Yields pairs of a task and a problem: the parameter likely has a wrong unit in the task."""
+    """Finds tasks in which a parameter likely has a wrong unit; yields pairs of task and problem."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
@@ -175,7 +175,7 @@ def _quantiles(values: Array) -> Array:
 def _likely_conversions(
     ends: Array, reference: Array, different: float, alike: float, without_offsets: bool
 ) -> list[str | None]:
-    """Finds the unit conversion of each task's values that brings its quantiles near a reference.
+    """Finds, for each task, the unit conversion that brings its quantiles nearest to a reference.
 
     Args:
         ends: The ``m x 2`` quantiles of the values of ``m`` tasks.

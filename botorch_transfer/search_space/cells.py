@@ -556,9 +556,9 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
 
 
 def codes(values: Array) -> list[float]:
-    """Finds codes of missing outcomes: numbers far from all other outcomes.
+    """Finds numbers, such as -999, that stand for missing outcomes.
 
-    A code is a usual code, such as 999, or a number that occurs several times.
+    Such a number is far from all other outcomes. It is a usual code, or occurs several times.
 
     Args:
         values: The outcomes of all tables; NaN where an outcome is missing.

@@ -283,7 +283,7 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
 
 
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Finds columns of text that only rename another column's values; adds a reason to each."""
+    """Maps columns of text that only rename another column's values to a reason for the log."""
     distinct = frame[columns].drop_duplicates()  # counts replicates once
     same: dict[bytes, list[str]] = {}
     for name in columns:
@@ -300,7 +300,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses a parameter from a column without empty cells, or returns a reason against it."""
+    """Guesses a parameter from a column; returns a reason as text if the column is no parameter."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"

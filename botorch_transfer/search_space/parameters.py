@@ -722,7 +722,7 @@ class CategoricalParameter(_ListedParameter):
         return dict(zip(levels, points, strict=True))
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Maps cells by ``places``; an empty cell counts as ``"none"`` or, without it, unknown."""
+        """Maps cells by ``places``; empty cells count as the value ``"none"``, or as unknown."""
         no_value = next((value for value in self.values if is_none(value)), object())
         filled = column.astype(object).where(column.notna(), no_value)
         return super()._look_up(filled, places, nowhere)
