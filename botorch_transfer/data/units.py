@@ -136,7 +136,7 @@ def wrong_outcomes(
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
-    """Finds tasks in which a parameter likely has a wrong unit; yields pairs of task and problem."""
+    """Finds tasks in which a parameter likely has a wrong unit; yields (task, problem)."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
