@@ -261,3 +261,11 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
 
     def __init__(self, acquisition: AcquisitionFunction, feasibility: FeasibilityModel) -> None:
         super().__init__(acquisition, feasibility, regularization_parameter=-1.0)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Sets the pending inputs of the acquisition function, even if it is analytic.
+
+        Args:
+            X_pending: A ``p x d`` tensor of inputs.
+        """
+        self.raw_acqf.set_X_pending(X_pending)

@@ -46,6 +46,7 @@ from botorch_transfer.gp.hyperpriors import (
     default_likelihood,
 )
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, noise_variance
+from botorch_transfer.gp.objective import fit_from_starts
 from botorch_transfer.gp.paths import (
     PriorGP,
     RescaledPath,
@@ -53,7 +54,6 @@ from botorch_transfer.gp.paths import (
     draw_prior,
     in_users_units,
 )
-from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.outcome_transforms import chained, split_transform

@@ -41,15 +41,14 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
 
 
 @contextmanager
-def logged_once(logged: set[str], *names: str) -> Iterator[None]:
-    """Suppresses repeated log lines while the context is active.
+def logged_once(logged: set[str]) -> Iterator[None]:
+    """Suppresses repeated log lines of this package while the context is active.
 
     Args:
         logged: The log lines so far; this function adds new lines.
-        names: The names of the loggers, which are modules of this package.
 
     Example:
-        >>> with logged_once(set(), "data.tables"):
+        >>> with logged_once(set()):
         ...     getLogger("botorch_transfer.data.tables").info("logged once")
     """
 
@@ -58,10 +57,10 @@ def logged_once(logged: set[str], *names: str) -> Iterator[None]:
         return text not in logged and not logged.add(text)  # type: ignore[func-returns-value]
 
     with ExitStack() as stack:
-        for name in names:
-            each = getLogger(f"{__package__}.{name}")
-            each.addFilter(is_new)
-            stack.callback(each.removeFilter, is_new)
+        for name in list(getLogger().manager.loggerDict):
+            if name.startswith(f"{__package__}."):
+                getLogger(name).addFilter(is_new)
+                stack.callback(getLogger(name).removeFilter, is_new)
         yield
 
 

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, concat, to_numeric
+from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
@@ -35,6 +35,9 @@ CONVERSIONS = {
     "reduced by 32 and divided by 1.8 (°F to °C)": (1 / 1.8, -32 / 1.8),
     "multiplied by 1.8 and increased by 32 (°C to °F)": (1.8, 32.0),
 }
+
+#: Outcomes may lie outside of their range by this share of the width of the range.
+BEYOND = 0.05
 
 #: Largest share of a task's values that may lie outside of a parameter's range.
 MAX_OUTSIDE = 1 / 3
@@ -108,9 +111,9 @@ def wrong_outcomes(
 
     Returns:
         A sentence that describes the problem; ``None`` if there is no problem. There is a problem
-        if more than a third of the outcomes lie outside of ``within``. There is also a problem if
-        one table likely has fractions and the other percentages: all outcomes of one table are
-        between 0 and 1, and most outcomes of the other table are between 1 and 100.
+        if an outcome is clearly outside of ``within``. There is also a problem if one table likely
+        has fractions and the other percentages: all outcomes of one table are between 0 and 1, and
+        most outcomes of the other table are between 1 and 100.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
@@ -120,8 +123,17 @@ def wrong_outcomes(
     """
     tables = [table for table in (history, runs) if table is not None and name in table.columns]
     found = [to_numeric(table[name], errors="coerce").dropna() for table in tables]
-    if within is not None and found and (~concat(found).between(*within)).mean() > MAX_OUTSIDE:
-        return f"over a third of {name!r} lies outside of outcome_range={within[0]:g},{within[1]:g}"
+    least, largest = within or (-np.inf, np.inf)
+    margin = np.nan_to_num(BEYOND * (largest - least), posinf=0.0)
+    for values, table in zip(found, tables, strict=True):
+        outside = values[~values.between(least - margin, largest + margin)]
+        if len(outside):
+            place = f"row {outside.index[0]} of {'the history' if table is history else 'the runs'}"
+            return (
+                f"{name!r} has values outside of outcome_range, {least:g} to {largest:g}, such as "
+                f"{outside.iloc[0]:g} in {place}, and predictions stay within the range: correct "
+                "the range or the values"
+            )
     if len(found) < 2:
         return None
     old, own = found

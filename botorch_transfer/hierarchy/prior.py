@@ -50,13 +50,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_transfer.data import SourceData, check_joint_size
-from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
+from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky
 from botorch_transfer.gp.state import Cache, savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (
@@ -247,9 +248,9 @@ class BoostedHierarchy(ConditionedHierarchy):
     def _factorize(self) -> None:
         # Independent GPs of the differences. Only their factors are used, so their outcomes are
         # zero.
-        X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
-        nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
-        tasks = PaddedTasks.padded(X, nothing, noise, known)
+        nothing = torch.zeros_like(self.noise)
+        levels = [(self.points[rows], nothing[rows], self.noise[rows]) for rows in self._rows]
+        tasks = PaddedTasks.padded(levels, [True] * self.num_tasks)
         data = tasks.X, tasks.Y, tasks.mask, self.lengthscale, self.outputscale, tasks.Yvar
         self.levels = ConditionedGPs.from_data(
             *data, kernel=self.kernel, task_names=self.task_names

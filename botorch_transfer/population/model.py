@@ -17,7 +17,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.combine import WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
@@ -114,8 +114,7 @@ class PopulationGP(SourcePosteriorGP):
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
         scale, common = TargetScale(batch_shape), WeightedSumMean(prior.gps)
-        covariance = PopulationKernel(residual, common, WeightedSumKernel(prior.gps), scale)
-        return PopulationMean(common, scale), covariance
+        return PopulationMean(common, scale), PopulationKernel(residual, common, scale)
 
     def _add_parts(self) -> None:
         if self._infers_noise:
