@@ -266,7 +266,7 @@ def _exact(
     kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes exact posteriors: ``points``, ``mask``, ``alpha`` and ``inverse_root`` of all tasks."""
+    """Computes ``points``, ``mask``, ``alpha`` and ``inverse_root`` of the exact posteriors."""
     X = pad_inputs(X, mask)
     covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
     # The covariance of the padding is the identity, which does not change solves.
