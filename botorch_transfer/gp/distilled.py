@@ -203,7 +203,7 @@ class InducingPoints:
         return Coefficients(self.points, torch.cholesky_solve(mean, self.root), known * rotated.mT)
 
     def _eigen(self, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the ``r x 1`` eigenvalues and the eigenvectors ``U`` of a matrix, and ``P⁻ᵀ U``."""
+        """Returns ``r x 1`` eigenvalues and eigenvectors ``U`` of a matrix, and ``P⁻ᵀ U``."""
         values, vectors = torch.linalg.eigh(matrix)
         rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
         return values.unsqueeze(-1), vectors, rotated
