@@ -2,8 +2,9 @@ r"""The posterior of an exact GP with fixed data and hyperparameters, in closed 
 
 While an acquisition function is optimized, only the candidates ``x`` change. All terms that do not
 depend on ``x`` are computed once. The *expansion* of a prior writes its mean ``m`` and its
-covariance ``k`` as sums over stationary kernels ``k_i``. Term ``i`` depends on ``x`` only through
-the row vector ``φ_i(x)``: the values of ``k_i`` between ``x`` and fixed points ``X_i``.
+covariance ``k`` as constants plus sums over stationary kernels ``k_i``. Term ``i`` depends on ``x``
+only through the row vector ``φ_i(x)``, the values of ``k_i`` between ``x`` and fixed points
+``X_i``:
 
 .. code-block:: text
 
