@@ -127,7 +127,7 @@ class TaskWeights(SourceWeights):
 
     @property
     def weights(self) -> Tensor:
-        """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
+        """The weights of the selected source tasks, a ``batch_shape x S`` tensor."""
         # Indexing makes a copy. Otherwise, the constraint would return the parameter itself.
         return self.raw_weights_constraint.transform(self.raw_weights[..., self.tasks])
 
@@ -239,7 +239,8 @@ class WeightedSumKernel(PriorKernel):
     r"""Posterior covariance of a weighted sum of source GPs: ``Σ_m w_m² Σ_m(x, x')``.
 
     ``w_m`` is the weight of source GP ``m``, and ``Σ_m(x, x')`` is its posterior covariance.
-    ScaML-GP adds a residual kernel to this kernel, see Eq. (6) of [Tighineanu2023scaml]_.
+    Use this kernel with :class:`WeightedSumMean` in the prior of a target model. ScaML-GP also adds
+    a residual kernel, see Eq. (6) of [Tighineanu2023scaml]_.
 
     Args:
         gps: The source GPs, conditioned on their data.
@@ -354,7 +355,7 @@ class WeightedSumKernel(PriorKernel):
 
 
 class SourceMean(Mean, ABC):
-    """Base class for prior means of target models that are computed from source posteriors."""
+    """Base class for prior means that are computed from source posteriors."""
 
     @abstractmethod
     def parts(self, x: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ class ConditionedGPs(ConditionedBatch):
         return cls(points, mask, alpha[..., 0], inverse_root, *hyperparameters, kernel.name)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates each task's kernel between ``P x d`` inputs and its points, ``M x P x N``."""
+        """Evaluates the kernel between ``P x d`` inputs and each task's points, ``M x P x N``."""
         return self.stationary.between(x, self.points)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:

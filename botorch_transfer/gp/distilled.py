@@ -170,7 +170,7 @@ class InducingPoints:
         return torch.linalg.solve_triangular(self.root, cross, upper=False)
 
     def condense(self, precision: Tensor, weighted: Tensor) -> Coefficients:
-        """Computes the coefficients of the sparse posterior given data, see ``gp.distilled``.
+        """Computes the coefficients ``α`` and ``F`` of the sparse posterior given data.
 
         Args:
             precision: The ``r x r`` tensor ``B = V(X) R⁻¹ V(X)ᵀ``.
@@ -203,7 +203,6 @@ class InducingPoints:
         return Coefficients(self.points, torch.cholesky_solve(mean, self.root), known * rotated.mT)
 
     def _eigen(self, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns ``r x 1`` eigenvalues and eigenvectors ``U`` of a matrix, and ``P⁻ᵀ U``."""
         values, vectors = torch.linalg.eigh(matrix)
         rotated = torch.linalg.solve_triangular(self.root.mT, vectors, upper=True)
         return values.unsqueeze(-1), vectors, rotated

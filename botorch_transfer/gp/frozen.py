@@ -136,7 +136,7 @@ class Part:
         return cls(gps.stationary, points, root, columns, of_rows, squares)
 
     def mapped(self, matrix: Tensor) -> Part:
-        """Returns the same terms with mean, variance and covariances multiplied by a matrix."""
+        """Returns new terms: the vector (mean, variance, covariances) times a matrix."""
         square = matrix[1, 1]
         squares, factor = square * self.squares, square * self.factor
         return replace(self, columns=self.columns @ matrix, squares=squares, factor=factor)
@@ -180,7 +180,7 @@ class Part:
         return result.sum(dim=0)
 
     def value(self, x: Tensor, differentiable: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Evaluates the contributions to the mean, the variance and the covariances at inputs.
+        """Evaluates the contributions of these terms to mean, variance and covariances.
 
         Args:
             x: A ``P x d`` tensor of inputs.
@@ -244,7 +244,7 @@ class Expansion:
     constants: Tensor
 
     def mapped(self, matrix: Tensor) -> Expansion:
-        """Returns an expansion with mean, variance and covariances multiplied by a matrix."""
+        """Returns a new expansion: the vector (mean, variance, covariances) times a matrix."""
         return Expansion([part.mapped(matrix) for part in self.parts], self.constants @ matrix)
 
 
@@ -398,7 +398,7 @@ class FrozenPosterior:
         return FurtherData(points, root, torch.cholesky_solve(residual, root))
 
     def whiten(self, x: Tensor) -> Tensor:
-        """Evaluates the whitened posterior covariances between inputs and the data.
+        """Evaluates the whitened prior covariances between inputs and the data.
 
         Use the result to evaluate posterior samples, see :meth:`draw_update`.
 
@@ -406,7 +406,7 @@ class FrozenPosterior:
             x: A ``batch_shape x q x d`` tensor of transformed inputs.
 
         Returns:
-            A ``batch_shape x q x n`` tensor.
+            A ``batch_shape x q x n`` tensor, ``k(x, X) L⁻ᵀ`` in the units of :meth:`__call__`.
         """
         return JointInputs(self.expansion, x.double()).columns[..., 2 : 2 + self.num_points]
 
@@ -539,8 +539,8 @@ class FurtherData(NamedTuple):
         points: The inputs of the added data.
         root: A ``batch_shape x q x q`` tensor: the Cholesky factor of the covariance matrix of the
             added outcomes.
-        weights: A ``[num_fantasies x] batch_shape x q x 1`` tensor. The product of the covariances
-            between an input and the added data and these weights is added to the mean at the input.
+        weights: A ``[num_fantasies x] batch_shape x q x 1`` tensor. The mean at an input changes by
+            the input's covariances with the added data, multiplied by these weights.
     """
 
     points: JointInputs

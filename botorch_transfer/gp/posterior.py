@@ -89,12 +89,12 @@ class Conditioned(ABC):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the hyperparameters. The batch shape of inputs must end with it."""
+        """The batch shape of the hyperparameters. Batch shapes of inputs must end with it."""
         return torch.Size()
 
     @abstractmethod
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the prior covariances ``k(x, X)`` between flat inputs and the data.
+        """Evaluates the prior covariances ``k(x, X)`` between ``P x d`` inputs and the data.
 
         Args:
             x: A ``P x d`` tensor of inputs; ``batch_shape x P x d`` for batched hyperparameters.
@@ -105,7 +105,7 @@ class Conditioned(ABC):
 
     @abstractmethod
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Computes the whitened cross-covariances ``V(x) = L⁻¹ k(X, x)`` for flat inputs.
+        """Computes the whitened cross-covariances ``V(x) = L⁻¹ k(X, x)`` for ``P x d`` inputs.
 
         Args:
             x: A ``P x d`` tensor of inputs; ``batch_shape x P x d`` for batched hyperparameters.
@@ -143,10 +143,10 @@ class Conditioned(ABC):
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Multiplies each row of ``V(x)`` by its sign.
+        """Flips the signs of some rows of ``V(x) = L⁻¹ k(X, x)``; by default, of no rows.
 
-        The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. By default, all signs are
-        positive. A row with a negative sign adds to the covariance.
+        The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. Rows with a flipped sign
+        increase the covariance instead of reducing it.
 
         Args:
             whitened: The whitened cross-covariances ``V(x)``.
@@ -169,7 +169,7 @@ class Conditioned(ABC):
         return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
 
     def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
-        """Reshapes ``gps x ... x P`` values to ``extra x gps x ... x n``, the batches of ``x``."""
+        """Reshapes ``gps x ... x P`` values to ``extra x gps x ... x n``, for inputs ``x``."""
         extra = self._extra(x)
         values = values.unflatten(-1, (*extra, x.shape[-2]))
         places = range(-1 - len(extra), -1), range(len(extra))
@@ -328,8 +328,8 @@ def in_parts(
 ) -> Tensor:
     """Evaluates a function in blocks of inputs, to limit the memory use.
 
-    Each block has about :func:`max_elements` values at most. The backward pass evaluates each block
-    again instead of storing intermediate results.
+    Each block computes at most about :func:`max_elements` values. The backward pass evaluates each
+    block again instead of storing intermediate results.
 
     Args:
         function: The function to evaluate.
@@ -494,7 +494,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         ``f(x) - k(x, points) v`` is a sample from the posterior, minus the posterior mean. The
         coefficients are ``K⁻¹ f`` plus a random term for the noise of the data. The covariance of
         the random term is ``Fᵀ (I - F k Fᵀ) F``, where ``F`` is ``inverse_root`` and ``k`` is the
-        prior covariance at ``points``. An exact posterior has the covariance ``K⁻¹ (σ² I) K⁻¹``.
+        prior covariance at ``points``. If the posterior is exact, this is ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
             values: A ``... x Q x N`` tensor: samples from the prior of each kernel, at ``points``.
@@ -544,7 +544,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         """Approximates the posteriors on inducing points, to hide the outcomes of the data."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the prior variance of each GP, a ``G x 1`` tensor: equal at all inputs."""
+        """Evaluates the prior variance of each GP, which is equal at all inputs: ``G x 1``."""
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StationaryFunction:
-    """Formulas of a stationary kernel ``s k(r²)`` and its derivative, for squared distances ``r²``.
+    """Formulas of a stationary kernel and its derivative, as functions of the squared distance.
 
-    ``s`` is the signal variance. All kernels contain the factor ``exp(-rate t)``, where ``t`` is an
-    intermediate value. The docstring of ``gp.stationary`` has a table of the formulas.
+    The kernel is ``s k(r²)``, with the signal variance ``s`` and the squared distance ``r²``. It
+    contains the factor ``exp(-rate t)``, where ``t`` is an intermediate value. The docstring of
+    ``gp.stationary`` has a table of the formulas.
 
     Args:
         exponent: Function that computes ``t`` from ``r²``.
@@ -374,7 +375,7 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) 
 
 
 class PriorKernel(Kernel, ABC):
-    """Base class for prior kernels of target models that are computed from source posteriors.
+    """Base class for prior kernels that are computed from source posteriors.
 
     Subclasses have no ``active_dims``, and their ``forward`` returns a tensor. They implement
     :meth:`draw`, because BoTorch draws sample paths only for GPyTorch's kernels. They may implement

@@ -110,8 +110,8 @@ class Strategy:
         get_noise: Function that returns the noise variances of ``Y``, a tensor that broadcasts to
             the shape of ``Y``. It is first called by a prediction from the posterior, because the
             hyperparameters may change after predictions from the prior.
-        given: Closed-form posterior given the data to which :meth:`with_data` added points.
-            ``None`` if no points were added, or if there is no closed form.
+        given: Closed-form posterior given the data before :meth:`with_data` added points. ``None``
+            if no points were added, or if there is no closed form.
     """
 
     mean: Mean
@@ -192,7 +192,7 @@ class Strategy:
     @cached_property
     @torch.enable_grad()  # keeps the graph even if the first prediction disables gradients
     def _further(self) -> FurtherData | None:
-        """Data that :meth:`with_data` added after ``given``; ``None`` if ``given`` is ``None``."""
+        """Terms for conditioning ``given`` on points that :meth:`with_data` added, or ``None``."""
         if self.given is None:
             return None
         added = slice(self.given.num_points, None)

@@ -90,8 +90,8 @@ def check_padded_size(
 ) -> None:
     """Checks that a padded batch of source tasks does not take too much memory.
 
-    Every task is padded to the size of the largest task, and takes as much memory. One large task
-    among many small tasks therefore makes the batch large.
+    Every task is padded to the size of the largest task, and then takes the same memory. One large
+    task among many small tasks therefore makes the batch large.
 
     Args:
         names: The tasks' names.
@@ -131,7 +131,7 @@ class PaddedTasks:
         mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
         fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
         covariance: An ``M x N x N`` tensor that is added to each task's prior and noise covariance.
-            In a hierarchy, it is the posterior covariance of the previous task's function.
+            An example is the posterior covariance of the previous task in a hierarchy.
     """
 
     X: Tensor
@@ -369,10 +369,10 @@ class TaskUnits:
         return replace(self, names=names, mean=self.mean[tasks], std=self.std[tasks])
 
     def join(self, other: TaskUnits) -> TaskUnits:
-        """Appends the tasks of ``other``.
+        """Returns the transforms of these tasks, followed by the transforms of other tasks.
 
-        If a name is already in use, such as the default name "source task 0", a number is appended
-        to the new name.
+        If a name occurs twice, such as the default name "source task 0", a number is appended to
+        the second name.
         """
         names = list(self.names)
         for name in other.names:
