@@ -18,10 +18,12 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, isna
+from pandas.api.types import is_numeric_dtype
+from pandas.util import hash_pandas_object
 from torch import Tensor
 
 from botorch_transfer.data.columns import check_columns, likely_column, renamed
-from botorch_transfer.data.datasets import with_outcomes
+from botorch_transfer.data.datasets import evenly_spaced, with_outcomes
 from botorch_transfer.data.measurements import (
     FATE,
     error_column,
@@ -37,6 +39,7 @@ from botorch_transfer.outcome_transforms import (
     best_gap,
     limit_outcomes,
     raise_worse_half,
+    ranks,
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
@@ -49,6 +52,19 @@ logger = logging.getLogger(__name__)
 #: some of these runs have equal outcomes, they must also be at least the share ``MOST`` of all
 #: runs of the task.
 ENOUGH_SAME, MOST = 3, 0.9
+
+#: Minimum number of different outcomes of a task that is left out because it repeats another task;
+#: fewer if the task has fewer runs. With few levels, the outcomes of two tasks may be equal.
+ENOUGH_LEVELS = 5
+
+#: Bounds of rank correlations. A task is reversed if its correlation with other tasks is below
+#: ``REVERSED - 1.5 / n`` with ``n`` runs, and if the median correlation of the other tasks with one
+#: another is above ``AGREED``.
+REVERSED, AGREED = -0.65, 0.4
+
+#: Numbers of tasks, and of runs of a task, in the search for reversed tasks. Of a task with more
+#: runs, only some are used. Tasks with fewer runs are ignored.
+MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
 
 #: Distances of values outside of a parameter's range, relative to the range. Values in a study's
 #: runs may be up to ``SLIGHTLY`` outside. Distances up to ``SAME_PLACE`` are rounding errors.
@@ -307,6 +323,7 @@ def read_history(
         _log_missing(is_finite[:, i], outcome.name, keep, without)
         _recommend_logarithms(outcome, sources[outcome.name])
         _warn_of_units(outcome, sources[outcome.name])
+        _warn_of_reversal(outcome, sources[outcome.name])
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
@@ -374,10 +391,14 @@ def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) 
     return X.detach().double()
 
 
-def without_own_runs(
-    history: DataFrame, runs: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+def without_repeats(
+    history: DataFrame,
+    runs: DataFrame | None,
+    space: SearchSpace,
+    outcomes: Sequence[Outcome],
+    task: str,
 ) -> DataFrame:
-    """Leaves out tasks of the old runs that contain the study's own runs.
+    """Leaves out tasks of the old runs that repeat another task, or contain the study's own runs.
 
     Old runs contain the study's own runs if one file has the runs of all studies.
 
@@ -389,10 +410,15 @@ def without_own_runs(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs of all other tasks. A task is left out if at least three of its runs are runs
-        of the study, and if one of two conditions holds: the outcomes of these runs all differ, or
-        these runs are at least 90 % of the task's runs.
+        The old runs of all other tasks. A task repeats another task if at least 90 % of its runs
+        are also runs of the other task, and if these runs have at least three different outcomes. A
+        task contains the study's own runs if at least three of its runs are runs of the study, and
+        if one of two conditions holds: the outcomes of these runs all differ, or these runs are at
+        least 90 % of the task's runs.
     """
+    history = _without_copies(history, space, outcomes, task)
+    if runs is None:
+        return history
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names
     known = runs[runs[names].notna().any(axis=1)] if names else runs[:0]
@@ -416,6 +442,31 @@ def without_own_runs(
             text = "Task %r of the history has %d of this study's own runs: the task is left out"
             logger.warning(text, name, len(same))
             kept[rows] = False
+    return history[kept]
+
+
+def _without_copies(
+    history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+) -> DataFrame:
+    """Leaves out each task whose runs are also runs of another task of the old runs."""
+    names = [outcome.name for outcome in outcomes if outcome.name in history]
+    columns = [*(name for name in space.columns if name in history), *names]
+    cells = {n: c if is_numeric_dtype(c) else c.map(str) for n, c in history[columns].items()}
+    tasks = history[task].map(str).to_numpy()
+    hashes = hash_pandas_object(DataFrame(cells), index=False).to_numpy()
+    runs = DataFrame({"task": tasks, "run": hashes})[history[names].notna().any(axis=1).to_numpy()]
+    runs["size"] = runs.groupby("task")["run"].transform("size")
+    runs = runs.sort_values(["size", "task"], ascending=[False, True])
+    runs["first"] = runs.groupby("run")["task"].transform("first")
+    kept = np.ones(len(history), dtype=np.bool_)
+    repeated: Any = runs[runs["task"] != runs["first"]].groupby(["task", "first", "size"])
+    for (name, other, size), same in repeated:
+        if len(same) >= MOST * size:
+            levels = history.iloc[same.index][names].nunique().max()
+            if levels >= max(ENOUGH_SAME, min(ENOUGH_LEVELS, size)):
+                text = "Task %r of the history has the same runs as task %r: it is left out"
+                logger.warning(text, name, other)
+                kept &= tasks != name
     return history[kept]
 
 
@@ -585,6 +636,33 @@ def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> 
     if small and large and len(tops) == len(small + large) > 2 and not outcome.log:
         text = "Maybe another unit: %r is in fractions in task %r, and in per cent in task %r"
         logger.warning(text, outcome.name, small[0], large[0])
+
+
+def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
+    """Warns of a task whose good settings are bad in the other tasks, if these agree.
+
+    The rank of each run is compared with the mean rank of the nearest runs of the other tasks.
+    """
+    tasks = {name: data for name, data in tasks.items() if len(data.Y) >= MIN_COMPARED}
+    if not MIN_TASKS <= len(tasks) <= MAX_TASKS:
+        return
+    few = [(each, evenly_spaced(len(each.Y), MAX_COMPARED)) for each in tasks.values()]
+    X, Y = [each.X[rows] for each, rows in few], [ranks(each.Y[rows, 0]) for each, rows in few]
+    pairs = list(zip(X, Y, strict=True))
+    nearest = [[y[torch.cdist(x, z).argmin(dim=-1)] / len(y) for z, y in pairs] for x in X]
+
+    def agreement(i: int, others: Iterable[int]) -> float:
+        mean = torch.stack([nearest[i][j] for j in others if j != i]).mean(dim=0)
+        return float(torch.corrcoef(torch.stack([ranks(mean), Y[i]]))[0, 1].nan_to_num())
+
+    found = [agreement(i, range(len(X))) for i in range(len(X))]
+    i = int(np.argmin(found))
+    others = [j for j in range(len(X)) if j != i]
+    agreed = float(np.median([agreement(j, others) for j in others]))
+    if found[i] < REVERSED - 1.5 / len(Y[i]) and agreed > AGREED:
+        text = "Good settings of task %r are bad in the other old tasks (rank correlation %.2f): "
+        text += "check the sign of its %r, or leave the task out"
+        logger.warning(text, list(tasks)[i], found[i], outcome.name)
 
 
 def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, concat, to_numeric
+from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
@@ -33,6 +33,9 @@ CONVERSIONS = {
     "less 32 and divided by 1.8 (as °F to °C)": (1 / 1.8, -32 / 1.8),
     "times 1.8 plus 32 (as °C to °F)": (1.8, 32.0),
 }
+
+#: Share of the width of an outcome's range by which outcomes may lie outside of the range.
+BEYOND = 0.05
 
 #: Largest share of a task's values that may lie outside of a range.
 MAX_OUTSIDE = 1 / 3
@@ -104,8 +107,8 @@ def wrong_outcomes(
         within: The least and the largest possible value of the outcome.
 
     Returns:
-        A sentence if more than a third of the outcomes lie outside of ``within``, or if the tables
-        likely have different units: all outcomes of one table are between 0 and 1, and most
+        A sentence if outcomes lie clearly outside of ``within``, or if the tables likely have
+        different units: all outcomes of one table are between 0 and 1, and most
         outcomes of the other table are between 1 and 100. ``None`` otherwise.
 
     Example:
@@ -115,8 +118,17 @@ def wrong_outcomes(
     """
     tables = [table for table in (history, runs) if table is not None and name in table.columns]
     found = [to_numeric(table[name], errors="coerce").dropna() for table in tables]
-    if within is not None and found and (~concat(found).between(*within)).mean() > MAX_OUTSIDE:
-        return f"much of {name!r} lies outside of outcome_range, {within[0]:g} to {within[1]:g}"
+    least, largest = within or (-np.inf, np.inf)
+    margin = np.nan_to_num(BEYOND * (largest - least), posinf=0.0)
+    for values, table in zip(found, tables, strict=True):
+        outside = values[~values.between(least - margin, largest + margin)]
+        if len(outside):
+            place = f"row {outside.index[0]} of {'the history' if table is history else 'the runs'}"
+            return (
+                f"{name!r} has values outside of outcome_range, {least:g} to {largest:g}, such as "
+                f"{outside.iloc[0]:g} in {place}, and predictions stay within the range: correct "
+                "the range or the values"
+            )
     if len(found) < 2:
         return None
     old, own = found

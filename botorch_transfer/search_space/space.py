@@ -48,6 +48,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
     ("goal", Iterable | None, "use 'max' or 'min', or a list of them"),
     ("models constraints", Iterable | None, "give a list"),
+    ("cache resume", str | PathLike | None, "give a path"),
     ("repeats changed robust progress", Integral | np.bool_ | None, "use True or False"),
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
@@ -56,11 +57,14 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
+def check_arguments(
+    given: Mapping[str, Any], arguments: Sequence[tuple[str, Any, str]] = ARGUMENTS
+) -> None:
     """Raises an error if an argument has a wrong type.
 
     Args:
-        given: Arguments by name. Names that :data:`ARGUMENTS` lacks are ignored.
+        given: Arguments by name. Names that ``arguments`` lacks are ignored.
+        arguments: The types, see :data:`ARGUMENTS`.
 
     Raises:
         TypeError: If an argument has a wrong type.
@@ -69,7 +73,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     Example:
         >>> check_arguments({"seed": 0, "n": "any"})
     """
-    for names, kinds, remedy in ARGUMENTS:
+    for names, kinds, remedy in arguments:
         for name in given.keys() & names.split():
             is_right = isinstance(value := given[name], kinds)
             if not is_right or (name == "seed" and not 0 <= value < 2**62):
