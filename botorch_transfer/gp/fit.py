@@ -211,7 +211,7 @@ def fit_map(
         tasks: The padded tasks with standardized outcomes. All computations are in double
             precision.
         kernel: The stationary kernel's name.
-        hyperparameters: Hyperpriors, starts and bounds.
+        hyperparameters: Hyperpriors, starting values and bounds.
         options: Options of the optimization.
 
     Returns:

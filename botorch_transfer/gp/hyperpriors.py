@@ -587,7 +587,7 @@ def default_likelihood(
         batch_shape: The batch shape of the target model.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; ``None`` if the noise
             variance is inferred.
-        noise: Hyperprior, start and bounds of an inferred noise variance.
+        noise: Hyperprior, starting value and bounds of an inferred noise variance.
 
     Returns:
         A Gaussian likelihood. ``None`` if the noise is known and there are training points, because
