@@ -169,7 +169,7 @@ def test_refusals(tmp_path: Path) -> None:
         TransferPruner(3)
     with pytest.raises(TypeError, match=r"rename is \['x'\]: give a dictionary"):
         TransferPruner(old_study(), rename=["x"])
-    with pytest.raises(InputDataError, match="no column 'loss' of learning curves"):
+    with pytest.raises(InputDataError, match="learning curves has no column 'loss'"):
         TransferPruner(OLD.drop(columns="loss"), step="epoch", outcome="loss")
     study = optuna.create_study(directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="takes one objective"):
