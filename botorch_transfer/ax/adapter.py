@@ -525,7 +525,7 @@ def _pretrained(
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
         raise UserInputError(
-            f"pretraining= has no effect, because {model_class.__name__} does not use one prior: "
+            f"pretraining= has no effect, because {model_class.__name__} has no pre-trained prior: "
             "leave out pretraining=."
         )
     options = dict(pretraining)

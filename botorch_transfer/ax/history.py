@@ -183,8 +183,7 @@ class TransferHistory:
             check_table(frame, frame.columns)
             if task not in frame.columns:
                 raise InputDataError(
-                    f"The history has no column {task!r}: give the name of the column of old "
-                    "tasks by task=..."
+                    f"The history has no column {task!r}: name the column of old tasks by task=..."
                 )
             rows_of_tasks(frame[task])  # raises an error if a row has no task
         frame = frame.drop(columns=task).assign(**{TASK: frame[task].astype(str)})
@@ -218,7 +217,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("Tensors as history= need the form {metric: {task: (X, Y)}}.")
+            raise TypeError("The history is a mapping: give tensors as {metric: {task: (X, Y)}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():

@@ -337,7 +337,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
         (metric,) = found
     if metric not in found:
         raise UserInputError(
-            f"metric= is {metric!r}, and transfer models exist for {sorted(found) or 'no metric'}: "
+            f"metric is {metric!r}, and transfer models exist for {sorted(found) or 'no metric'}: "
             "give a metric with a transfer model as metric=."
         )
     return report.transfer_report(found[metric])

@@ -147,7 +147,7 @@ def test_options_of_pretraining():
     few = {"num_restarts": 0}
     stack = inputs_of(SequentialHierarchicalGP, target(), pretraining=few)["prior"]
     assert stack.propagate == "covariance"
-    with pytest.raises(UserInputError, match="does not use one prior"):
+    with pytest.raises(UserInputError, match="has no pre-trained prior"):
         inputs_of(WeightedSourceGP, target(), pretraining=few)
 
 
