@@ -331,7 +331,10 @@ NO_PARAMETER = "The constraint on 'cost' is on a column of the candidates that i
         ([*COMMAND, "--append"], "--append needs a table of runs"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
         ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear comparison of"),
-        ([*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"], "--constraint has 'C': put all"),
+        (
+            [*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"],
+            "--constraint has 'C', which is no constraint: put",
+        ),
         (
             [*COMMAND, *LOSS, "--constraint", "sise <= 5"],
             "name an existing column by --constraint.",
