@@ -216,9 +216,7 @@ def backtest(
     made = {name: named_model(name) for name in names}
     tables = read_study(**{n: given[n] for n in signature(read_study).parameters if n in given})
     if len(tables.outcomes) > 1:
-        raise ValueError(
-            "A backtest has one outcome: name one outcome, and omit limits of other outcomes."
-        )
+        raise ValueError("A backtest has one outcome: name one, and omit limits of other outcomes.")
     (target,), rng = tables.outcomes, np.random.default_rng(seed)
     sources = tables.sources[target.name]
     if len(sources or ()) < 2:

@@ -46,9 +46,7 @@ def run_command(options: argparse.Namespace) -> int:
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     try:
         if options.own is not None and options.runs is not None:
-            raise ValueError(
-                "There are two tables of runs: name only one, by --runs or as third file."
-            )
+            raise ValueError("There are two tables of runs: omit the third file, or omit --runs.")
         options.runs = options.own or options.runs
         if options.first is not None:
             options.history = [options.first, *options.history]
@@ -210,10 +208,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
     """Returns the arguments that :func:`read_study` and :func:`backtest` share."""
     for text in options.constraints:
         if not re.search(r"[<>=(]| in ", text):
-            raise ValueError(
-                f"--constraint has {text!r}, which is no constraint: put a constraint such as "
-                "'x + y <= 1' into quotes."
-            )
+            raise ValueError(f"--constraint has {text!r}: put the whole constraint into quotes.")
     return _named(options, "goal task step run robust constraints") | {
         "log": options.log is not None and (options.log or True),
         "missing": _values(options.missing, "--missing", space),

@@ -115,7 +115,7 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     monkeypatch.setattr(room, "transfer_report", lambda model: report)
     X = torch.rand(4, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
-    assert sentence == "Old runs do not help: this study's runs do not follow them."
+    assert sentence == "Old runs do not help: they do not predict this study's outcomes."
     assert [row["words"] for row in rows] == [
         "yes, maybe by chance: most other old tasks do not help",
         "no",
@@ -129,7 +129,7 @@ def test_the_verdict_agrees_with_the_verdicts_on_all_tasks(monkeypatch):
     X = torch.rand(30, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
     assert [row["words"] for row in rows] == ["no", "no"]
-    assert sentence == "Old runs do not help: this study's runs do not follow them."
+    assert sentence == "Old runs do not help: they do not predict this study's outcomes."
 
 
 @pytest.mark.parametrize(
