@@ -205,7 +205,7 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
-    """Returns the arguments that :func:`read_study` and :func:`backtest` share."""
+    """Converts options to the arguments that :func:`read_study` and :func:`backtest` share."""
     for text in options.constraints:
         if not re.search(r"[<>=(]| in ", text):
             raise ValueError(f"--constraint has {text!r}: put the whole constraint into quotes.")

@@ -525,7 +525,7 @@ def _predictions(
 
 
 def short(value: Any) -> str:
-    """Formats a number with three digits; rounds numbers between 100 and 1e6 to whole numbers."""
+    """Formats a number with three significant digits, or as a whole number from 100 to 1e6."""
     value = float(value)
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 

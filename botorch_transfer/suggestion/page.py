@@ -239,7 +239,10 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
 
 
 def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
-    """Predicts outcomes of this study's runs from old runs alone; ``None`` without old runs."""
+    """Predicts the outcomes of this study's runs from old runs alone.
+
+    Returns ``None`` if the model uses no old runs, or if this study has no runs.
+    """
     model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
     if sources is None or len(runs.X) == 0 or not isinstance(model, TransferModel):
         return None

@@ -111,7 +111,7 @@ class EncodedTables(NamedTuple):
         return any(source is not None for source in self.sources.values())
 
     def eligible(self, index: int = 0) -> Tensor:
-        """Returns one outcome of all runs, or minus infinity for runs that cannot be the best run.
+        """Returns the values of an outcome; minus infinity for runs that cannot be the best run.
 
         Args:
             index: The index of the outcome.
@@ -150,9 +150,10 @@ class EncodedTables(NamedTuple):
     def limited(self, by_rank: bool = False) -> EncodedTables:
         """Raises very bad outcomes to a limit, in old tasks and in this study's runs.
 
-        All outcomes are to be maximized. The limit of this study's runs depends on their outcomes,
-        and on the typical distance between the best and the worst outcome of old tasks. If a value
-        of an outcome is raised, predictions are clipped to the worst value after the change.
+        Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
+        study's runs depends on their outcomes, and on the typical distance between the best and the
+        worst outcome of old tasks. If a value of an outcome is raised, predictions are clipped to
+        the worst value after the change, unless ``by_rank`` is true.
 
         Args:
             by_rank: Whether to replace the worse half of each old task's outcomes by rank

@@ -122,7 +122,7 @@ class Region:
 
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
-        """Encoded fixed values, by the index of the encoded input."""
+        """Encoded values of fixed parameters, by the index of the input in the encoding."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
             parameter = parameter_of(name, self.space, "fixed")
@@ -153,7 +153,7 @@ class Region:
 
     @cached_property
     def _ends(self) -> dict[str, list[float]]:
-        """Numbers in nonlinear constraints, by the parameter that is compared with them.
+        """Numbers with which nonlinear constraints compare each parameter, by parameter name.
 
         A categorical parameter has an empty list.
         """
@@ -189,9 +189,9 @@ class Region:
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
         """Changes encoded rows in place until they satisfy the nonlinear constraints.
 
-        Each attempt sets parameters to random values from ``_places``. A change is kept if the row
-        then satisfies more constraints. The first attempts allow only small changes, and later
-        attempts allow larger changes.
+        Each attempt sets parameters to random values that the constraints contain. A change is kept
+        if the row then satisfies more constraints. The first attempts allow only small changes, and
+        later attempts allow larger changes.
         """
         for attempt in range(2 * MAX_MOVES):
             held = _num_held(self._conditions, self._rounded(X))
@@ -235,7 +235,10 @@ class Region:
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:
-        """Decodes rows; if there are constraints, rounds continuous values for exact sums."""
+        """Decodes rows to a table of parameter values.
+
+        If there are constraints, continuous values are rounded, so that sums of values are exact.
+        """
         if not self.constraints:
             return self.space.decode(X)
         continuous: list[Any] = [p for p in self.space.parameters if p.size is None and not p.log]
@@ -301,7 +304,9 @@ class Region:
         return grid[self.allows(grid)]
 
     def sample(self, n: int, seed: int) -> Tensor:
-        """Draws ``n`` random rows; leaves out rows that cannot be moved to satisfy constraints.
+        """Draws at most ``n`` random rows of the region.
+
+        A drawn row that violates a constraint is moved, or left out if this is not possible.
 
         Args:
             n: The number of rows.

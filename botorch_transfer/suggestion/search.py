@@ -64,7 +64,7 @@ def maximize(
     is_logarithm: bool,
     seed: int,
 ) -> Tensor:
-    """Finds the row with the largest acquisition value among rows that are not taken.
+    """Finds the row with the largest acquisition value, except the rows in ``taken``.
 
     Args:
         acquisition: The acquisition function of single inputs.
@@ -106,13 +106,13 @@ def maximize(
 
 
 def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
-    """Finds the next row of a first design, near the next point of a scrambled Sobol sequence.
+    """Finds the next row of a space-filling design, near the next point of a Sobol sequence.
 
     Args:
         region: The rows to choose from.
         number: Number of earlier points of the sequence, which are skipped.
         taken: A ``p x d`` tensor of rows to exclude.
-        seed: The seed of the sequence.
+        seed: The seed that scrambles the sequence.
 
     Returns:
         The row, a ``d`` tensor.
