@@ -1,4 +1,4 @@
-"""Announces how long pre-training takes: by a log line, and by a progress bar on a terminal.
+"""Announces how long pre-training takes, by a log line and by a progress bar on a terminal.
 
 Read this to announce long work. The expected time is extrapolated from the first part of the work.
 """
@@ -70,7 +70,7 @@ def track(
     """Iterates over the parts of long work, and shows the progress.
 
     Args:
-        items: The parts.
+        items: The parts of the work.
         what: A description of the parts, in the plural.
         total: The number of parts.
         show: ``True`` for a progress bar; ``False`` for neither a bar nor a log line. By default,

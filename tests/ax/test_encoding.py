@@ -195,7 +195,7 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog)
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data = encoded_runs(mixed_space(), RUNS.assign(**changes))
     assert caplog.messages == [
-        "Each old task has one value of 'loss' only: nothing to learn",
+        "All values of 'loss' are equal in each old task: nothing to learn",
         f"1 runs are left out, because a value has no place in the search space: {cell} (1) "
         "(task 'monday' (1), from row 1 on)",
     ]

@@ -163,7 +163,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         (
             {"history": HISTORY.drop(columns="depth"), "missing": {"depth": "deep"}},
             ValueError,
-            "missing= gives the parameter 'depth' the value 'deep', which it cannot have",
+            "missing= gives the parameter 'depth' the invalid value 'deep': give a valid value",
         ),
     ],
 )
@@ -298,7 +298,7 @@ def test_a_task_that_repeats_another_task_is_left_out(caplog, share):
     assert sorted(tables.sources["loss"]) == sorted(
         ["task 0", "copy" if share == 1 else "task 1", "task 2"]
     )
-    assert "of the history has the same runs as task '" in caplog.text
+    assert "has the same runs" in caplog.text
 
 
 def test_tasks_with_some_equal_runs_or_few_outcomes_stay(caplog):
@@ -348,7 +348,9 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
     old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
     read_study(space, old)
     (line,) = [m for m in caplog.messages if "temperature" in m]
-    assert "old runs have a column 'T' with values in its range: if they are the same, give" in line
+    assert (
+        "Old runs have a column 'T' with values in its range: if both mean the same, give" in line
+    )
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
@@ -383,7 +385,7 @@ def test_tasks_that_agree_with_the_study_stay():
 @pytest.mark.parametrize(
     ("changes", "missing", "message"),
     [
-        ({"loss": 5.0}, {}, "Each old task has one value of 'loss' only"),
+        ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task"),
         ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value outside of its range"),
     ],
 )
