@@ -329,7 +329,7 @@ def test_a_page_with_curves_in_a_browser(tmp_path):
         assert browser.errors() == []
         assert browser.run(CUT_OFF) == []
         text = browser.run("document.querySelector('main').innerText")
-    for said in ("Stop run 3, if", "The best run so far, run 1.", "Around the best run"):
+    for said in ("Stop run 3 if", "The best run so far, run 1.", "Around the best run"):
         assert said in text
     assert "2 done, 1 stopped or running." in text
 
