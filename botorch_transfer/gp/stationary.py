@@ -18,24 +18,18 @@ intermediate value ``t``:
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-import gpytorch
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.means import Mean
-from linear_operator import to_dense
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
-    from botorch.sampling.pathwise.paths import SamplePath
-
-    from botorch_transfer.gp.frozen import Expansion
+    pass
 
 
 @dataclass(frozen=True)
@@ -372,72 +366,3 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) 
     """
     products = H @ (_with_ones(x) if others is None else others.with_ones)
     return (products[..., -1:] * x).sub_(products[..., :-1])
-
-
-class PriorKernel(Kernel, ABC):
-    """Base class for prior kernels that are computed from source posteriors.
-
-    Subclasses have no ``active_dims``, and their ``forward`` returns a tensor. They implement
-    :meth:`draw`, because BoTorch draws sample paths only for GPyTorch's kernels. They may implement
-    :meth:`expand`, so that predictions can use the closed-form posterior of ``gp.frozen``.
-    """
-
-    has_lengthscale = False
-
-    @abstractmethod
-    def draw(
-        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
-    ) -> SamplePath:
-        """Draws sample paths from a GP with mean zero and this kernel.
-
-        Args:
-            sample_shape: The sample shape.
-            batch_shape: The batch shape of the model.
-            num_features: The number of random features.
-            **kwargs: Further arguments of BoTorch's ``draw_kernel_feature_paths``.
-
-        Returns:
-            The sample paths, as a function of transformed inputs. Later changes of the kernel do
-            not change the paths.
-        """
-
-    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Writes a prior with this kernel as a sum of kernel values, see :func:`.expand`.
-
-        Args:
-            mean: The prior's mean.
-            rest: The expansion of the stationary kernels that are added to this kernel.
-            T: The fixed inputs, a ``T x d`` tensor.
-
-        Returns:
-            The expansion of the whole prior. ``None`` if the prior is not supported, which is the
-            default.
-        """
-        return None
-
-
-def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-    """Evaluates a kernel without GPyTorch's lazy tensors.
-
-    RBF and Matérn kernels are evaluated without GPyTorch, because GPyTorch compares ``x1`` with
-    ``x2`` in each evaluation, and each comparison waits for the GPU.
-
-    Args:
-        kernel: The kernel.
-        x1: A ``batch_shape x n1 x d`` tensor of inputs.
-        x2: A ``batch_shape x n2 x d`` tensor of inputs.
-        diag: Whether to return only the diagonal, ``k(x1_i, x2_i)``.
-
-    Returns:
-        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
-    """
-    stationary = Stationary.of(kernel)
-    if stationary is not None:
-        return stationary.between(x1, x2, diag)
-    if isinstance(kernel, PriorKernel):
-        return kernel.forward(x1, x2, diag=diag)
-    if type(kernel) is AdditiveKernel and kernel.active_dims is None:
-        values = [evaluate(cast(Kernel, term), x1, x2, diag) for term in kernel.kernels]
-        return sum(values[1:], start=values[0])
-    with gpytorch.settings.lazily_evaluate_kernels(False):
-        return to_dense(kernel(x1, x2, diag=diag))

@@ -46,6 +46,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.nn.functional import pad
 
+from botorch_transfer.gp.expansion import PriorKernel
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.gp.likelihood import log_density, nll
 from botorch_transfer.gp.objective import ClosedFormObjective, Part, kernel_parts
@@ -59,7 +60,7 @@ from botorch_transfer.gp.state import (
     select_batch,
     shallow_copy,
 )
-from botorch_transfer.gp.stationary import PriorKernel, Stationary
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.joint.kernels import (
     CoregionalizationKernel,
     IndependentSourcesKernel,

@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter
 
 from botorch_transfer.gp.combine import TaskWeights
-from botorch_transfer.gp.stationary import evaluate
+from botorch_transfer.gp.expansion import evaluate
 
 
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:

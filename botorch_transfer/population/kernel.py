@@ -38,11 +38,11 @@ from torch.nn import Parameter
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
 from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
-from botorch_transfer.gp.frozen import Expansion, Part
+from botorch_transfer.gp.expansion import Expansion, Part, PriorKernel, evaluate
 from botorch_transfer.gp.paths import MeanPath, ScaledPath
 from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky, name_task_in_errors
 from botorch_transfer.gp.state import collapse_batch, savable, select_batch
-from botorch_transfer.gp.stationary import PriorKernel, Stationary, evaluate
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.prior import Observations
 
 #: Maximum number of reference points, over which the mean of a task's own function is zero.
