@@ -8,8 +8,8 @@
 ``space`` guesses the search space of a table; check the guess in an editor. ``suggest`` prints the
 next rows to try. With ``--append``, it adds the rows, with empty outcomes, to the table of this
 study's runs. ``predict`` prints predictions for given rows. ``backtest`` replays each old task and
-prints whether the other old tasks would have helped. An error prints one line; the exit code is
-then 2.
+prints whether the other old tasks would have helped. After an error, the program prints one line,
+and its exit code is 2.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command.
+    """Runs one of the commands ``suggest``, ``predict``, ``backtest`` and ``space``.
 
     Args:
         arguments: Arguments after the program's name; by default the arguments of the process.
 
     Returns:
-        The exit code: 2 after an error, 130 after an interruption from the keyboard.
+        The exit code: 0 after success, 2 after an error, 130 after Ctrl-C.
 
     Example:
         >>> main(["suggest", "no_such_space.json", "history.csv"])
@@ -52,72 +52,72 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     about = "Suggest runs from tables of old runs."
     parser = _Parser(prog="python -m botorch_transfer", description=about)
-    # Values of options that some commands do not define.
+    # Defaults for commands that do not define these options.
     parser.set_defaults(space=None, first=None, own=None, runs=None, candidates=None, fixed=[])
     parser.set_defaults(repeats=False, cost=None, append=False, cache=None, progress=None)
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
 
     add = commands.add_parser("suggest", help="print the next rows to try").add_argument
     _add_tables(add)
-    add("-n", type=int, default=1, help="number of rows (1)")
+    add("-n", type=int, default=1, help="number of rows to suggest (default: 1)")
     add("--candidates", type=Path, metavar="stock.csv", help="CSV file of rows to choose from")
     add("--repeats", action="store_true", help="allow suggestions that repeat runs")
-    add("--fixed", **MANY, metavar="name=value", help="fixed values of parameters")
-    add("--same-in-batch", **MANY, metavar="name", help="parameters with one value in all rows")
-    add("--cost", metavar="column", help="column of the candidates' costs")
-    add("--append", action="store_true", help="add the rows to the table of runs")
-    add("--report", type=Path, metavar="out.html", help="write a page with plots")
+    add("--fixed", **MANY, metavar="name=value", help="values that parameters have in all rows")
+    add("--same-in-batch", **MANY, metavar="name", help="parameters with one common value")
+    add("--cost", metavar="column", help="column of --candidates with the cost of each row")
+    add("--append", action="store_true", help="add the suggested rows to the table of runs")
+    add("--report", type=Path, metavar="out.html", help="write an HTML page with plots")
 
     add = commands.add_parser("predict", help="print predictions for given rows").add_argument
     _add_tables(add)
-    add("--rows", type=Path, required=True, help="CSV file of the rows")
-    add("-o", "--output", type=Path, metavar="out.csv", help="file for the predictions")
+    add("--rows", type=Path, required=True, help="CSV file of the rows to predict")
+    add("-o", "--output", type=Path, metavar="out.csv", help="CSV file to write (default: print)")
 
     add = commands.add_parser("backtest", help="replay each old task as a new task").add_argument
-    add("space", type=Path, help="JSON file of the space, see 'space'")
+    add("space", type=Path, help="JSON file of the search space (see command space)")
     add("history", type=Path, nargs="+", help="CSV files of old runs")
     _add_meaning(add)
-    add("--models", nargs="+", metavar="name", help="models to compare; see --model")
-    add("--resume", type=Path, metavar="finished.csv", help="file of finished runs")
+    add("--models", nargs="+", metavar="name", help="names of the models to compare")
+    add("--resume", type=Path, metavar="finished.csv", help="CSV file that keeps finished replays")
 
     add = commands.add_parser("space", help="guess a search space from a table").add_argument
     add("history", type=Path, nargs="+", help="CSV files of old runs")
     _add_columns(add)
-    add("--task", help="column of task names (task, if it exists)")
-    add("--leave-out", **MANY, help="further columns that are not parameters")
-    add("-o", "--output", type=Path, metavar="space.json", help="file for the space")
+    add("--task", help="column of task names (default: task, if it exists)")
+    add("--leave-out", **MANY, help="other columns that are not parameters")
+    add("-o", "--output", type=Path, metavar="out.json", help="JSON file to write (default: print)")
     return parser
 
 
 def _add_tables(add: Callable[..., Any]) -> None:
-    """Adds the arguments for tables and models."""
-    add("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
+    """Adds the arguments that ``suggest`` and ``predict`` share."""
+    add("space", type=Path, nargs="?", help="JSON file of the search space (see command space)")
     add("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add("runs", type=Path, nargs="?", help="CSV file of this study's runs")
     add("--history", **MANY, type=Path, help="CSV files of old runs, in place of the second file")
     add("--runs", dest="own", type=Path, help="file of this study's runs, in place of the third")
     _add_meaning(add)
     add("--noise", **MANY, metavar="outcome=column", help="columns of standard errors")
-    add("--status", default="status", help="column of the runs that marks failed rows")
-    ends, text = ("least", "largest"), "range of possible values of the objectives"
+    add("--status", default="status", help="column with the state of a run, such as failed")
+    ends, text = ("least", "largest"), "least and largest possible value of the objectives"
     add("--outcome-range", nargs=2, type=float, metavar=ends, help=text)
-    add("--model", help="a model class such as ScaMLGP, or SingleTaskGP, or sorted")
+    add("--model", help="a model class such as ScaMLGP; SingleTaskGP; or sorted")
 
 
 def _add_meaning(add: Callable[..., Any]) -> None:
-    """Adds the arguments for the columns of old runs, constraints, the seed and the cache."""
+    """Adds the arguments that ``suggest``, ``predict`` and ``backtest`` share."""
     text = (
         "constraint on parameters, such as 'x1 + x2 <= 1', 'at_most(2, a, b, c)' or "
-        "\"not (base == 'NaH' and x1 > 1)\"; or limit on another outcome"
+        "\"not (base == 'NaH' and x1 > 1)\"; or constraint on an outcome, such as 'memory <= 5'"
     )
     add("--constraint", dest="constraints", **MANY, metavar="'memory <= 5'", help=text)
     _add_columns(add)
-    add("--goal", nargs="+", metavar="min|max", help="goal for each outcome: min or max (min)")
-    add("--task", default="task", help="column of task names in the history (task)")
-    text = "value of a parameter that the history lacks; give only the name if it is unknown"
+    add("--goal", nargs="+", metavar="min|max", help="goal for each outcome (default: min)")
+    add("--task", default="task", help="column of task names in the old runs (default: task)")
+    text = "value in old runs of a parameter that they lack; only the name if it is unknown"
     add("--missing", **MANY, metavar="name=value", help=text)
-    add("--rename", **MANY, metavar="old=new", help="new column names")
-    text = "model the logarithm of these outcomes (without a name: of all objectives)"
+    add("--rename", **MANY, metavar="old=new", help="new column names for old runs")
+    text = "model the logarithm of these outcomes (no names: of all objectives)"
     add("--log", nargs="*", metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")
     add("--seed", type=int, default=0)
@@ -128,10 +128,10 @@ def _add_meaning(add: Callable[..., Any]) -> None:
 
 
 def _add_columns(add: Callable[..., Any]) -> None:
-    """Adds the arguments for the columns of outcomes and learning curves."""
-    add("--outcome", nargs="+", default=["loss"], help="column of the outcome (loss)")
-    add("--step", help="column of steps, if tables have one row a step")
-    add("--run", help="column that names a run (default: rows with equal parameters are one run)")
+    """Adds the arguments that name the columns of outcomes and of learning curves."""
+    add("--outcome", nargs="+", default=["loss"], help="columns of outcomes (default: loss)")
+    add("--step", help="column of steps, if tables have learning curves")
+    add("--run", help="column that identifies a run (default: equal parameters)")
 
 
 if __name__ == "__main__":

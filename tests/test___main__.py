@@ -331,7 +331,10 @@ NO_PARAMETER = "The constraint on 'cost' is on a column of the candidates that i
         ([*COMMAND, "--append"], "--append needs a table of runs"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
         ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear comparison of"),
-        ([*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"], "--constraint has 'C': put all"),
+        (
+            [*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"],
+            "--constraint has 'C': put the whole constraint",
+        ),
         (
             [*COMMAND, *LOSS, "--constraint", "sise <= 5"],
             "name an existing column by --constraint.",
@@ -342,10 +345,10 @@ NO_PARAMETER = "The constraint on 'cost' is on a column of the candidates that i
         ([*COMMAND, *LOSS, "--fixed", "C", "2"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),
         ([*COMMAND, *LOSS, "--fixed", "C=-2"], "In the fixed values: Parameter 'C' is -2.0, out"),
-        ([*COMMAND, *LOSS, "--status", "state"], "'state': name an existing one by --status."),
+        ([*COMMAND, *LOSS, "--status", "state"], "'state': name an existing column by --status."),
         (
             [*COMMAND, *LOSS, "--step", "epoch"],
-            "No table has the column 'epoch': name an existing one by --step.",
+            "No table has the column 'epoch': name an existing column by --step.",
         ),
         (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),

@@ -39,11 +39,11 @@ from botorch_transfer.suggestion.region import Region
 
 Array = NDArray[np.float64]
 
-#: Numbers of evaluations after which the table lists the best outcome. The last number of
-#: evaluations ends a replay.
+#: Numbers of evaluations after which the table lists the best outcome. A replay has at most as many
+#: evaluations as the last number.
 CHECKPOINTS = (1, 3, 5, 10)
 
-#: Maximum numbers of replayed tasks, of rows of a task, and of tasks that models learn from.
+#: Maximum number of replayed tasks, of rows in each task, and of source tasks of a model.
 MAX_REPLAYED, MAX_ROWS, MAX_SOURCES = 10, 100, 32
 
 #: Minimum number of different rows of a replayed task.
@@ -52,16 +52,17 @@ FEWEST_ROWS = 4
 #: Name of the baseline that chooses rows at random.
 RANDOM = "random"
 
-#: Number of random orders of rows that the baseline averages, and number of bootstrap samples.
+#: Number of random orders of rows over which the random baseline is averaged, and number of
+#: bootstrap samples of a confidence interval.
 NUM_ORDERS, NUM_DRAWS = 200, 2_000
 
-#: Columns of the file of finished runs.
+#: Columns of the CSV file of finished replays.
 COLUMNS = ["key", "task", "model", "evaluation", "outcome"]
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """Result of :func:`backtest`, with a summary for ``print``.
+    """Result of :func:`backtest`: a table, and a summary that ``print`` shows.
 
     Args:
         table: A table with one row for each task and model:
@@ -70,15 +71,18 @@ class Backtest:
             - ``best_1``, ``best_3``, ``best_5``, ``best_10``: the best outcome after 1, 3, 5 and
               10 evaluations.
             - ``distance``: the gap between the best outcome so far and the task's best outcome. The
-              gap is divided by the gap of the task's median outcome, clipped to 1, and averaged
-              over evaluations.
-            - ``saved``: the evaluations that the plain GP needs to reach its final best outcome,
-              minus the evaluations that the model needs to reach this outcome. A model that never
-              reaches it counts as reaching it one evaluation after the end of the replay.
-        recommended: The model to give to ``suggest(..., model=)``. This is the first model, unless
-            the mean distance of another model is smaller by more than a standard error over tasks.
-        model: The model that ``print`` compares with the plain GP.
-        needed: Mean number of evaluations that the plain GP needs to reach its best outcome.
+              gap is divided by the gap between the task's median and best outcome, clipped to 1,
+              and averaged over evaluations.
+            - ``saved``: the number of evaluations that the plain GP (``SingleTaskGP``) needs to
+              reach its final best outcome, minus the number that the model needs to reach the same
+              outcome. If the model never reaches this outcome, its number is the length of the
+              replay plus one.
+        recommended: Name of the model to give to ``suggest(..., model=)``. This is the first of the
+            compared models, unless the mean distance of another model is smaller by more than one
+            standard error over tasks.
+        model: Name of the model that ``print`` compares with the plain GP.
+        needed: Number of evaluations that the plain GP needs to reach its final best outcome,
+            averaged over tasks.
         sample: A sentence that states which tasks were replayed.
 
     Example:
@@ -95,11 +99,13 @@ class Backtest:
 
     @property
     def saved(self) -> pd.Series:
-        """Number of evaluations that the model saves on each task, indexed by task name."""
+        """Evaluations that :attr:`model` saves compared with the plain GP, by task name."""
         return self.table[self.table["model"] == self.model].set_index("task")["saved"]
 
     def interval(self) -> tuple[float, float]:
-        """Computes a 90 % bootstrap interval over tasks for the mean of :attr:`saved`.
+        """Computes a 90 % confidence interval of the mean number of saved evaluations.
+
+        The bootstrap resamples tasks.
 
         Returns:
             The lower and the upper end. With a single task, the ends are infinite.
@@ -154,39 +160,41 @@ def backtest(
 
     Use it to check whether old runs help, and which model to give to :func:`suggest`. A model
     chooses among the rows of the replayed task, because their outcomes are known. Failed runs are
-    left out. Equal rows become one row with their mean outcome. Ten tasks with a hundred rows take
-    a minute or two. Of a larger history, a random sample of tasks and rows is used. The result
-    states the sample.
+    left out. Rows with equal parameters become one row with their mean outcome. Ten tasks with a
+    hundred rows each take a minute or two. If the history is larger, a random sample of tasks and
+    rows is used, and the result describes this sample.
 
     Args:
         space: The search space.
         history: Old runs, one row a run.
         outcome: The column of the outcome.
-        goal: Whether small or large outcomes are good.
+        goal: Whether small (``"min"``) or large (``"max"``) outcomes are good.
         models: Names of models that :func:`suggest` takes; by default the default model of
             :func:`suggest`, and ``"sorted"``. ``"SingleTaskGP"`` and a random choice are always
             included for comparison.
         seed: The seed of the sample and of the models.
-        resume: A CSV file of finished runs. Each run is added to the file when it is finished. A
-            later call only computes the missing runs. Runs of other data, seeds or models stay in
-            the file and are ignored.
+        resume: A CSV file of finished replays. Each replay of a task by a model is added to the
+            file when it is finished. A later call with the same file computes only the missing
+            replays. Replays of other data, seeds or models stay in the file and are ignored.
         task: The column that names the task.
-        missing: Values of parameters that old tasks do not record.
+        missing: A mapping from parameters that old tasks do not record to the values that they had
+            there.
         rename: A mapping from old to new column names.
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
-        run: The column whose value is the same in all rows of a run, as in :func:`suggest`.
+        run: The column that identifies the run, if there are learning curves, as in
+            :func:`suggest`.
         constraints: Constraints on the rows that a model chooses from, as in :func:`suggest`.
         robust: Whether very bad outcomes are raised to a limit before models are fitted, as in
             :func:`suggest`. The table is computed from the original outcomes.
         progress: Whether to show a progress bar; by default on a terminal.
 
     Returns:
-        The result; print it.
+        The result. Print it to see a summary.
 
     Raises:
-        InputDataError: If there are fewer than two tasks, if no task has enough different rows, or
-            if the file of finished runs has other columns.
+        InputDataError: If there are fewer than two tasks, if no task has enough different rows with
+            outcomes that differ, or if ``resume`` is no file of finished replays.
         ValueError: If a model's name is unknown.
 
     Example:
@@ -220,8 +228,8 @@ def backtest(
     enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows in the space and outcomes that differ: give "
-            "more rows, widen the space, or name another outcome."
+            f"No task has {FEWEST_ROWS} different rows inside the space with outcomes that differ: "
+            "give more rows, widen the space, or name another outcome."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)
     key = content_key(tables.space, tables.outcomes, data, seed, robust)
@@ -259,19 +267,28 @@ def backtest(
 
 
 def _some(names: Sequence[str], most: int, rng: np.random.Generator) -> list[str]:
-    """Draws at most ``most`` of the names at random, and keeps their order."""
+    """Returns a random sample of at most ``most`` names, in their original order."""
     return [names[i] for i in sorted(rng.permutation(len(names))[:most])]
 
 
 def _thinned(task: SupervisedDataset, rng: np.random.Generator) -> SupervisedDataset:
-    """Draws at most :data:`MAX_ROWS` random rows of a task."""
+    """Returns a random sample of at most :data:`MAX_ROWS` rows of a source task."""
     kept = torch.zeros(len(task.Y), dtype=torch.bool)
     kept[rng.permutation(len(task.Y))[:MAX_ROWS]] = True
     return task.clone(mask=kept)
 
 
 def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
-    """Returns a task's different rows in the region, and each row's mean outcome (maximized)."""
+    """Returns the rows among which a model chooses in the replay of a task.
+
+    Args:
+        region: The rows that may be suggested.
+        task: The source data of the task.
+
+    Returns:
+        A table of the task's different configurations in the region, and an array of the mean
+        outcome of each configuration, to be maximized.
+    """
     inside = ((task.X >= 0) & (task.X <= 1)).all(dim=-1)
     inside &= region.allows(task.X.clamp(0.0, 1.0))
     rows, Y = region.decode(task.X[inside]), task.Y[inside, 0].numpy()
@@ -282,9 +299,14 @@ def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
 
 
 def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) -> Any:
-    """Returns the prior that a model fits to all tasks.
+    """Fits a model's prior to all source tasks, once for all replays.
 
-    Returns the tasks themselves if :func:`_without` cannot remove a task from the prior.
+    Args:
+        make: The model class, or a callable that makes a model.
+        data: The source data by task.
+
+    Returns:
+        The prior; or ``data`` itself, if :func:`_without` cannot remove a task from the prior.
     """
     if not isinstance(make, type) or not takes_sources(make):
         return data
@@ -297,7 +319,7 @@ def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) ->
 
 
 def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -> Any:
-    """Removes a task from the source data, or from a prior that is fitted to them."""
+    """Removes one task from a prior that is fitted to ``data``, or from ``data`` itself."""
     if prior is data:
         return {name: task for name, task in data.items() if name != left_out}
     if isinstance(prior, Mapping):
@@ -310,10 +332,10 @@ def _replay(model: str, tables: EncodedTables, values: Array, seed: int, robust:
 
     Args:
         model: The name of the model.
-        tables: The rows to choose from, and the sources that the model learns from.
+        tables: The rows to choose from, and the source data that the model learns from.
         values: The outcomes of these rows, to be maximized.
-        seed: The seed of the models.
-        robust: Whether very bad outcomes are raised to a limit.
+        seed: The seed of the model.
+        robust: Whether very bad outcomes are raised to a limit before the model is fitted.
 
     Returns:
         The outcomes of the rows in the order in which they were chosen.
@@ -327,14 +349,23 @@ def _replay(model: str, tables: EncodedTables, values: Array, seed: int, robust:
 
 
 def _at_random(values: Array, seed: int) -> Array:
-    """Computes the expected best outcome so far if rows are chosen at random."""
+    """Computes the best outcome after each evaluation, averaged over random orders of rows."""
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(values)[: CHECKPOINTS[-1]] for _ in range(NUM_ORDERS)]
     return np.maximum.accumulate(orders, axis=1).mean(axis=0)
 
 
 def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
-    """Reads the outcomes of finished runs by task and model; runs with another key are ignored."""
+    """Reads the outcomes of finished replays from a CSV file.
+
+    Args:
+        path: The file.
+        key: A hash of the data and the settings. Replays with another key are ignored.
+
+    Returns:
+        By task and model, the outcomes in the order of the replay. The dictionary is empty if there
+        is no file.
+    """
     is_new = path is None or (path.parent.is_dir() and not path.exists())
     if path is None or is_new or (path.is_file() and not path.stat().st_size):
         return {}
@@ -342,7 +373,7 @@ def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
     try:
         runs = pd.read_csv(path, dtype=types, keep_default_na=False)[COLUMNS]
     except (OSError, ValueError, KeyError) as error:
-        problem = "is no file of finished backtest runs, and none can be made there"
+        problem = "is no file of finished replays, and cannot become a new file"
         raise InputDataError(f"{path} {problem}: name another file.") from error
     runs = runs[runs["key"] == key].drop_duplicates(COLUMNS[:-1], keep="last")
     outcomes: Any = runs.groupby(["task", "model"])["outcome"]
@@ -350,7 +381,7 @@ def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
 
 
 def _add_finished(path: Path, key: str, task: str, model: str, outcomes: Array) -> None:
-    """Adds a finished run to the file."""
+    """Appends the outcomes of one finished replay to the CSV file."""
     parts = (key, task, model, range(1, len(outcomes) + 1), outcomes)
     is_new = not path.exists() or not path.stat().st_size
     added = DataFrame(dict(zip(COLUMNS, parts, strict=True)))
@@ -360,12 +391,12 @@ def _add_finished(path: Path, key: str, task: str, model: str, outcomes: Array) 
 def _tabulate(
     outcome: Outcome, curves: Mapping[tuple[str, str], Array], spreads: Mapping[str, Array]
 ) -> tuple[DataFrame, float]:
-    """Computes ``table`` and ``needed`` of a :class:`Backtest`.
+    """Computes the attributes ``table`` and ``needed`` of a :class:`Backtest`.
 
     Args:
         outcome: The outcome.
-        curves: By task and model, the best outcome so far after each evaluation.
-        spreads: By task, the outcomes of all rows.
+        curves: By task and model, an array of the best outcome after each evaluation.
+        spreads: By task, an array of the outcomes of all rows of the replay.
     """
     rows, needed = [], dict[str, int]()
     for (task, model), best in curves.items():
@@ -381,16 +412,30 @@ def _tabulate(
 
 
 def _reached(best: Array, goal: float) -> int:
-    """Returns the number of the first evaluation that reaches the goal, up to rounding errors.
+    """Counts the evaluations until the best outcome reaches a goal, up to rounding errors.
 
-    If no evaluation reaches the goal, returns the number of evaluations plus one.
+    Args:
+        best: An array of the best outcome after each evaluation.
+        goal: The outcome to reach.
+
+    Returns:
+        The number of evaluations. If the goal is never reached, the length of ``best`` plus one.
     """
     there = best >= goal - 1e-9 * max(abs(goal), 1e-9)
     return int(there.argmax()) + 1 if there.any() else len(best) + 1
 
 
 def _recommended(table: DataFrame, names: Sequence[str]) -> str:
-    """Returns the first model, or the best model if it is better by over one standard error."""
+    """Chooses the model that a :class:`Backtest` recommends.
+
+    Args:
+        table: The table of the backtest.
+        names: The names of the compared models.
+
+    Returns:
+        The first name, unless other models have mean distances that are smaller by more than one
+        standard error over tasks. In this case, the name with the smallest mean distance.
+    """
     distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
     gains = distances.rsub(distances[names[0]], axis=0)
     errors = gains.std(ddof=1).fillna(math.inf) / math.sqrt(len(gains))

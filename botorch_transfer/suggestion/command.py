@@ -28,25 +28,25 @@ from botorch_transfer.suggestion.reading import EncodedTables, read_study
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Runs a command.
+    """Runs one command of ``python -m botorch_transfer``.
 
     Args:
-        options: The parsed arguments.
+        options: The parsed arguments of the command line.
 
     Returns:
-        The exit code.
+        The exit code of the process.
     """
     program = f"python -m botorch_transfer {options.command}"
     handler, said = logging.StreamHandler(), dict[str, logging.LogRecord]()
     handler.setFormatter(_Lines())
     handler.addFilter(lambda record: said.setdefault(record.getMessage(), record) is record)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    # These messages report left-out rows, parameters without old values, and progress.
+    # These loggers report left-out rows, parameters without old values, and progress.
     for room in ("data", "search_space", "suggestion", "progress"):
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     try:
         if options.own is not None and options.runs is not None:
-            raise ValueError("There are two tables of runs: name only one.")
+            raise ValueError("There are two tables of runs: omit the third file, or omit --runs.")
         options.runs = options.own or options.runs
         if options.first is not None:
             options.history = [options.first, *options.history]
@@ -70,7 +70,7 @@ class _Lines(logging.Formatter):
 
 
 def _sentence(error: Exception) -> str:
-    """Returns the error's message, with command-line options instead of Python arguments."""
+    """Converts an exception to a text that names command-line options, not Python arguments."""
     if isinstance(error, FileNotFoundError):
         return f"There is no file {error.filename}."
     if isinstance(error, IsADirectoryError):
@@ -79,7 +79,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _in_options(text: str) -> str:
-    """Replaces Python arguments by command-line options."""
+    """Replaces Python arguments in a message by command-line options, ``task=`` by ``--task``."""
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
     names = "outcome_range|outcome|task|goal|noise|missing|rename|candidates|step|run|cost|repeats"
@@ -122,7 +122,7 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
-    """Returns the named options; spaces separate the names."""
+    """Returns a dictionary of some options; ``names`` is a text such as ``"task seed"``."""
     return {name: getattr(options, name) for name in names.split()}
 
 
@@ -155,12 +155,16 @@ def _backtest(options: argparse.Namespace) -> None:
     given = _named(options, "outcome models seed resume progress")
     found = backtest(space, history, **given, **_meaning(options, space))
     print(found.table.to_string(index=False))
-    print("distance: 0 at the best row, 1 at the median; saved: runs fewer than with a plain GP")
+    print("distance: 0 at the best row, 1 at the median row; saved: fewer runs than a plain GP")
     print(_in_options(str(found)))
 
 
 def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | None]:
-    """Reads the files; returns the encoded tables, and the table of runs or ``None``."""
+    """Reads and encodes the files that the options name.
+
+    Returns:
+        The encoded tables, and the table of this study's runs; ``None`` if there is no such table.
+    """
     if options.space is None and options.candidates is None:
         raise ValueError(
             "There is no search space: name its JSON file first, or give --candidates."
@@ -179,7 +183,10 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
 
 
 def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
-    """Reads the files of old runs; with several files, the index names each row's file."""
+    """Reads files of old runs into one table.
+
+    If there are several files, the table's index has the name of each row's file.
+    """
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise ValueError(f"{twice[0]} is named twice: name each table of old runs once.")
     tables = [read_table(path, choices) for path in paths]
@@ -189,7 +196,8 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
         for name in sorted(every - {*table}, key=str):
             if likely := likely_column(str(name), spare):
                 raise ValueError(
-                    f"{path} has the column {likely!r}, and another has {name!r}: use one name."
+                    f"{path} has the column {likely!r}, and another file has the column {name!r}: "
+                    "use the same name in all files."
                 )
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
@@ -197,10 +205,10 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
-    """Returns the Python arguments that describe the columns of old runs."""
+    """Converts options to the arguments that :func:`read_study` and :func:`backtest` share."""
     for text in options.constraints:
         if not re.search(r"[<>=(]| in ", text):
-            raise ValueError(f"--constraint has {text!r}: put all of 'x + y <= 1' into quotes.")
+            raise ValueError(f"--constraint has {text!r}: put the whole constraint into quotes.")
     return _named(options, "goal task step run robust constraints") | {
         "log": options.log is not None and (options.log or True),
         "missing": _values(options.missing, "--missing", space),
@@ -209,16 +217,17 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of categorical parameters, which may have a value such as "None"."""
+    """Returns the names of categorical parameters; the text "None" may be one of their values."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
 def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
-    """Adds rows to the table of runs; replaces the file only when the new table is complete.
+    """Adds suggested rows, with empty outcomes, to the file of this study's runs.
 
     Real-valued parameters are written with six digits, or with twelve digits if there are
     constraints. A number gets the unit of the other cells in its column. If all runs belong to one
-    task, the rows get the name of this task. A new table has the separators of the file ``like``.
+    task, the rows get the name of this task. A new file uses the column separator of the file
+    ``like``. The old file is replaced only after the new file is complete.
     """
     if path.suffix.lower().startswith(".xls"):
         raise ValueError(f"Rows cannot be added to the Excel file {path}: save it as a CSV file.")
@@ -256,10 +265,10 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 
 
 def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
-    """Reads texts such as ``name=value``.
+    """Converts texts such as ``name=value`` to a dictionary from names to values.
 
-    A text without ``=`` is the value of ``first``; if ``first`` is ``None``, it is a name without a
-    value.
+    A text without ``=`` is the value of the name ``first``. If ``first`` is ``None``, the text is a
+    name, and its value is ``None``.
     """
     pairs: dict[str, Any] = {}
     for text in texts:
@@ -275,7 +284,10 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 
 
 def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
-    """Reads ``name=value``; converts a value to a listed value of the parameter, or a number."""
+    """Converts texts such as ``x=0.5`` to a dictionary from parameters to values.
+
+    A value becomes the listed value of the parameter with the same text, or a number if possible.
+    """
     parameters = () if space is None else space.parameters
     listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}
     pairs = _pairs(texts, option)
@@ -283,7 +295,7 @@ def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dic
 
 
 def _number(text: Any) -> Any:
-    """Converts a text to a number if it is one."""
+    """Converts a text to a float if possible; returns any other text unchanged."""
     with suppress(TypeError, ValueError):
         return float(text)
     return text

@@ -3,8 +3,8 @@
 :func:`read_constraint` reads a constraint: a comparison of sums of parameters, a comparison of a
 categorical parameter with a value, or a combination of comparisons by ``not``, ``and``, ``or`` and
 ``at_most``. :class:`Repair` moves a configuration to the nearest configuration that satisfies all
-linear constraints. It solves a small mixed-integer program by SciPy, so that whole numbers and
-values from a list stay valid.
+linear constraints. It solves a small mixed-integer program by SciPy. Whole numbers stay whole, and
+parameters with a list of values keep a value from the list.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ from botorch_transfer.search_space import SearchSpace
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-#: Largest violation of an equality by rounding errors, relative to the sizes of its terms.
+#: Tolerance of equality constraints, relative to the sum of the absolute values of their terms.
 TOLERANCE = 1e-9
 
 #: Maximum number of nodes of branch and bound. If the maximum is reached, the found row is
 #: feasible, but may not be the nearest row.
 MAX_NODES = 100
 
-#: Key of the constant term, where the other keys are names of columns.
+#: Key of the constant term in dictionaries whose other keys are names of parameters.
 CONSTANT = ""
 
-#: Text in quotation marks, and plain quotation marks by typographic ones.
+#: Pattern of a text in quotation marks or backticks.
 QUOTED = re.compile(r"""([`"'])(.*?)\1""")
+#: Plain quotation marks by typographic quotation marks.
 QUOTES = str.maketrans("“”„‘’", '"""\'\'')
 
-#: Operators by their typographic or mistyped forms.
+#: Python operators by their typographic or mistyped forms.
 OPERATORS = {"≤": "<=", "≥": ">=", "=<": "<=", "=>": ">=", "≠": "!=", "<>": "!=", "−": "-"}
 
-#: Factor of both sides of a comparison that turns it into ``>=``; 0 for an equality.
+#: Number by which both sides of a comparison are multiplied to get ``>=``; 0 for an equality.
 SIGNS = {ast.GtE: 1, ast.Gt: 1, ast.LtE: -1, ast.Lt: -1, ast.Eq: 0}
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition that configurations have to satisfy, as :func:`read_constraint` returns it.
+    """Constraint on configurations, made by :func:`read_constraint`.
 
     A condition with weights is linear: the weighted sum of parameters is at least the bound, or
     equal to it. An inequality holds exactly, as Python evaluates it; an equality holds up to
@@ -63,10 +64,10 @@ class Condition:
     Args:
         text: The text that the user wrote.
         code: The condition as a Python expression of columns, constants and operators.
-        ends: By column, the numbers with which a nonlinear condition compares the column. A
+        ends: By parameter, the numbers with which a nonlinear condition compares the parameter. A
             categorical parameter has an empty list.
-        weights: The weights of a linear constraint by column; empty for other conditions.
-        bound: The bound of a linear constraint.
+        weights: The weights of a linear condition by parameter; empty for other conditions.
+        bound: The bound of a linear condition.
         is_equality: Whether the weighted sum has to equal the bound.
 
     Example:
@@ -85,13 +86,13 @@ class Condition:
     is_equality: bool = False
 
     def holds(self, frame: DataFrame) -> Mask:
-        """Evaluates the condition for each configuration; equalities allow for rounding errors.
+        """Checks whether each configuration of a table satisfies the condition.
 
         Args:
-            frame: A table with ``n`` rows.
+            frame: A table of ``n`` configurations.
 
         Returns:
-            An ``n`` array: whether the condition holds.
+            A boolean array with ``n`` entries. An equality may be violated by rounding errors.
         """
         if self.is_equality:
             terms = [w * frame[c].to_numpy(float) for c, w in self.weights.items()]
@@ -106,7 +107,7 @@ class Condition:
 
 
 def at_most(most: int, *values: float) -> bool:
-    """Returns whether at most ``most`` values differ from zero."""
+    """Returns whether at most ``most`` of the values differ from zero."""
     return sum(value != 0 for value in values) <= most
 
 
@@ -114,7 +115,7 @@ def at_most(most: int, *values: float) -> bool:
 
 
 def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
-    """Reads a constraint from a text.
+    """Parses the text of a constraint.
 
     A chain such as ``"1 <= a + b <= 2"``, or a text with ``and``, becomes several constraints.
 
@@ -147,14 +148,14 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
             problem = f"names {error.args[0]!r}, no parameter{hint(error.args[0], space.columns)}"
         raise ValueError(
             f"The constraint {text!r} {problem}: write it as 'a + 2 * b <= 1', with <=, >= or ==, "
-            "or combine comparisons by and, or, not and at_most(2, a, b). Put values of choices, "
-            "names with spaces and reserved words such as lambda into quotation marks. The "
+            "or combine comparisons by and, or, not and at_most(2, a, b). Put text values, names "
+            "with spaces and reserved words such as lambda into quotation marks. The "
             f"parameters are {', '.join(space.columns)}."
         ) from error
 
 
 def names_some(text: str, columns: Collection[str]) -> bool:
-    """Returns whether a text is an expression that names one of the columns."""
+    """Returns whether a text is a Python expression that names a column."""
     try:
         tree = _parse(text, columns)
     except SyntaxError:
@@ -164,26 +165,26 @@ def names_some(text: str, columns: Collection[str]) -> bool:
 
 
 def _name(column: Any) -> str:
-    """Returns a valid Python name for a column."""
+    """Converts the name of a column to a Python identifier."""
     name = str(column)
     is_plain = name.isidentifier() and not keyword.iskeyword(name)
     return name if is_plain else f"_{name.encode().hex()}"
 
 
 def _parse(text: str, columns: Collection[str]) -> ast.expr:
-    """Parses a text; names of columns may be in backticks or quotation marks."""
+    """Parses a constraint to a syntax tree; backticks or quotation marks may enclose columns."""
     code = QUOTED.sub(lambda q: _name(q[2]) if q[2] in columns else q[0], with_operators(text))
     return ast.parse(code.strip(), mode="eval").body
 
 
 def with_operators(text: Any) -> str:
-    """Replaces typographic operators and quotation marks; quoted text keeps its operators."""
+    """Replaces typographic operators, except in quoted text, and typographic quotation marks."""
     parts = f"{QUOTED.pattern}|{'|'.join(OPERATORS)}"
     return re.sub(parts, lambda m: OPERATORS.get(m[0], m[0]), str(text).translate(QUOTES))
 
 
 def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
-    """Splits an expression at ``and``, and ``a < b < c`` into ``a < b`` and ``b < c``."""
+    """Splits a syntax tree at each ``and``; splits ``a < b < c`` into ``a < b`` and ``b < c``."""
     match node:
         case ast.BoolOp(op=ast.And(), values=values):
             for value in values:
@@ -196,7 +197,7 @@ def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
 
 
 class _Reader:
-    """Reader of the syntax tree of a constraint: comparisons of sums, and their combinations."""
+    """Converter from the syntax tree of a constraint's text to a :class:`Condition`."""
 
     def __init__(self, text: str, space: SearchSpace) -> None:
         self.text, self.space, self.ends = text, space, dict[str, list[float]]()
@@ -205,7 +206,7 @@ class _Reader:
         self.sums = dict(zip([*self.columns, CONSTANT], units, strict=True))
 
     def read(self, node: ast.expr) -> Condition:
-        """Reads one constraint."""
+        """Converts a syntax tree to a condition."""
         self.ends = {}
         self.check(node)
         code = ast.unparse(node)
@@ -220,7 +221,10 @@ class _Reader:
         return Condition(self.text, code, self.ends)
 
     def check(self, node: ast.expr) -> None:
-        """Raises an error unless the expression is a comparison or combines comparisons."""
+        """Raises an error unless the expression is a comparison, or combines comparisons.
+
+        Also collects the numbers with which parameters are compared.
+        """
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=part):
                 self.check(part)
@@ -247,7 +251,7 @@ class _Reader:
                 raise SyntaxError
 
     def count(self, name: str, times: int) -> None:
-        """Raises an error if ``at_most`` lists a parameter twice, or if it is never zero."""
+        """Raises an error if a parameter of ``at_most`` occurs twice or is never zero."""
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
@@ -257,7 +261,10 @@ class _Reader:
         self.ends.setdefault(name, []).append(0.0)
 
     def pair(self, left: ast.expr, right: ast.expr, is_equality: bool) -> None:
-        """Raises an error unless two sums, or a categorical parameter and a value, are compared."""
+        """Raises an error unless a comparison is valid.
+
+        A valid comparison is between two sums, or between a categorical parameter and its value.
+        """
         for node, other in ((left, right), (right, left)):
             name = self.columns.get(getattr(node, "id", ""), "")
             choice = parameter_of(name, self.space) if name and is_equality else None
@@ -278,7 +285,11 @@ class _Reader:
             self.ends.setdefault(name, []).append(bound / weight)
 
     def weights(self, left: ast.expr, right: ast.expr) -> tuple[dict[str, float], float]:
-        """Returns the weights of parameters in a comparison of sums, and the constant bound."""
+        """Moves all parameters of a comparison to the left side, and all constants to the right.
+
+        Returns:
+            The weights by parameter, and the constant.
+        """
         *weights, constant = (_read_sum(left, self.sums) - _read_sum(right, self.sums)).tolist()
         used = {c: w for c, w in zip(self.space.columns, weights, strict=True) if w}
         for name in used:
@@ -286,7 +297,7 @@ class _Reader:
         return used, -constant
 
     def parameter(self, name: str) -> Any:
-        """Returns a parameter; raises an error unless it is numeric and always active."""
+        """Returns a parameter by name; raises an error unless it is numeric and always active."""
         parameter = parameter_of(name, self.space)
         if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
@@ -297,7 +308,15 @@ class _Reader:
 
 
 def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
-    """Reads a sum; returns the weights of all columns, followed by the constant term."""
+    """Converts the syntax tree of a sum to a vector.
+
+    Args:
+        node: The syntax tree.
+        columns: A unit vector for each parameter, and for :data:`CONSTANT`.
+
+    Returns:
+        The weights of all parameters, followed by the constant term.
+    """
     match node:
         case ast.Constant(value=int() | float() as number):
             return number * columns[CONSTANT]
@@ -318,7 +337,10 @@ def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
 
 
 def parameter_of(name: str, space: SearchSpace, argument: str = "The constraint") -> Any:
-    """Returns a parameter by its name; the error message names the argument."""
+    """Returns a parameter by its name.
+
+    If there is no such parameter, the error message names ``argument`` as the source of the name.
+    """
     for parameter in space.parameters:
         if parameter.name == name:
             return parameter
@@ -330,21 +352,22 @@ def parameter_of(name: str, space: SearchSpace, argument: str = "The constraint"
 
 
 class _Variable(NamedTuple):
-    """Column in the mixed-integer program: ``offset + scales @ v``, with variables ``v``.
+    """Parameter in the mixed-integer program of :class:`Repair`.
 
-    A range or an equally spaced list has one variable from 0 to ``largest``. Any other list has a
-    0-1 variable for each value; exactly one variable is 1.
+    The value of the parameter is ``offset + scales @ v``, where ``v`` are variables of the program.
+    A range or an equally spaced list of values has one variable between 0 and ``largest``. Any
+    other list has a 0-1 variable for each value, and exactly one variable is 1.
     """
 
     offset: float
     scales: Array
     largest: float
     is_whole: bool
-    is_linear: bool = True  # whether the column's encoding is linear in v
+    is_linear: bool = True  # whether the encoded value is linear in v
 
     @classmethod
     def of(cls, column: str, space: SearchSpace) -> _Variable:
-        """Returns the representation of a column of the search space."""
+        """Makes the variables for a parameter of the search space."""
         parameter = parameter_of(column, space)
         if parameter.size is None:
             if parameter.log:
@@ -400,7 +423,7 @@ class Repair:
         A = np.array([[row.weights.get(c, 0.0) for c in self.columns] for row in constraints])
         least = np.array([row.bound for row in constraints]) - A @ self._offsets
         sizes = np.abs(A @ self._scales) @ self._largest + np.abs(least)
-        # Exactly one value of a list is chosen.
+        # Exactly one value of each list is chosen.
         lists = np.repeat(np.eye(len(counts)), counts, axis=1)[np.array(counts) > 1]
         self._sums = np.vstack([(A @ self._scales) / sizes[:, None], lists])
         self._least = np.concatenate([least / sizes, np.ones(len(lists))])
@@ -408,12 +431,12 @@ class Repair:
         self._most = np.where(is_equality, self._least, np.inf)
 
     def for_botorch(self) -> dict[str, list[tuple[Tensor, Tensor, float]]]:
-        """Converts the constraints to the unit cube, as arguments of ``optimize_acqf``.
+        """Converts the constraints on parameters to constraints on encoded inputs.
 
         Returns:
-            By argument, the columns, the weights and the lower bound of each weighted sum.
-            Constraints on unequally spaced lists of values, or on log-scaled whole numbers, are
-            left out.
+            The arguments ``inequality_constraints`` and ``equality_constraints`` of
+            ``optimize_acqf``. Constraints on unequally spaced lists of values, or on log-scaled
+            whole numbers, are left out.
         """
         found = defaultdict[str, list[tuple[Tensor, Tensor, float]]](list)
         for row in self._constraints:
@@ -432,18 +455,19 @@ class Repair:
     ) -> DataFrame:
         """Moves each configuration to a configuration that satisfies the constraints.
 
-        Minimizes the weighted sum of the moves, each divided by the width of its parameter. Random
-        weights between 1/2 and 3/2 vary which parameters move.
+        Minimizes a weighted sum of the changes of parameters, relative to the widths of their
+        ranges. The weights are random numbers between 1/2 and 3/2. Different configurations
+        therefore change different parameters.
 
         Args:
-            frame: A table with ``n`` rows, and a column for each of ``columns``.
-            fixed: Mask of cells that do not change, besides the fixed columns.
+            frame: A table of ``n`` configurations.
+            fixed: Mask of further cells that do not change, for the parameters ``columns``.
             margin: The amount by which inequalities are tightened, relative to the sizes of their
                 terms.
 
         Returns:
-            A table of the columns that constraints name. A row does not change if no values
-            satisfy the constraints.
+            A table of ``columns``, the parameters that constraints name. A row does not change if
+            no values satisfy the constraints.
         """
         rng = np.random.default_rng(0)
         places = frame[self.columns].to_numpy(float)
@@ -452,8 +476,12 @@ class Repair:
         return DataFrame(moved, frame.index, self.columns)
 
     def _move(self, place: Array, stay: Mask, margin: float, rng: np.random.Generator) -> Array:
-        """Returns the nearest values that satisfy all constraints, or ``place`` if none do."""
-        m, p = self._scales.shape  # p variables and m moves
+        """Moves the values ``place`` of one configuration until they satisfy all constraints.
+
+        Returns the nearest such values, or ``place`` if there are no such values. Values in the
+        mask ``stay`` do not change.
+        """
+        m, p = self._scales.shape  # m parameters, made of p variables
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m)])
         S, off = self._scales / self._widths[:, None], (place - self._offsets) / self._widths
         free, none = np.full(m, np.inf), np.zeros((len(self._sums), m))
@@ -463,7 +491,7 @@ class Repair:
         lower = np.zeros(p + m)
         upper = np.r_[self._largest, np.where(stay, TOLERANCE, np.inf)]
         whole = np.pad(self._is_whole, (0, m))
-        for _ in range(2):  # solves again with whole numbers fixed, if they were inexact
+        for _ in range(2):  # solves again with fixed whole numbers if they were inexact
             found = optimize.milp(
                 cost,
                 integrality=whole,

@@ -1,4 +1,4 @@
-"""``suggest``: chooses the next rows to try from tables of old and new runs.
+"""``suggest``: chooses the next configurations to evaluate, from tables of old and new runs.
 
 The tables are the only state: call ``suggest`` again when there are new outcomes. The same tables
 and the same seed give the same rows. The module ``reading`` reads the tables, ``outcomes`` models
@@ -52,21 +52,20 @@ from botorch_transfer.suggestion.search import is_among, maximize, not_taken, sp
 
 logger = logging.getLogger(__name__)
 
-#: Minimum number of runs in the first design of a study without old runs. With ``p > 3``
-#: parameters, the first design has ``p + 1`` runs.
+#: Minimum number of runs in the space-filling first design of a study without old runs. With
+#: ``p > 3`` parameters, the first design has ``p + 1`` runs.
 FIRST_RUNS = 4
 
-#: The quantiles of :func:`predict`.
+#: Levels of the quantiles that :func:`predict` returns.
 QUANTILES = (0.05, 0.5, 0.95)
 
-#: Descriptions of a row by its probability of improvement. Each description follows its minimum
-#: probability.
+#: Pairs of a minimum probability of improvement and the words that describe such a row.
 WORDS = (0.5, "likely to beat %s"), (0.1, "may beat %s"), (0.0, "unlikely to beat %s: exploring")
 
-#: Probability of a gain above the noise. If no row reaches this probability, the study may stop.
+#: If no row improves by more than the noise with at least this probability, the study may stop.
 UNLIKELY = 0.05
 
-#: Number of random rows that represent the region, such as for the scales of acquisition functions.
+#: Number of random rows that represent the whole region, for example to scale outcomes.
 NUM_REFERENCE = 256
 
 #: Maximum number of source tasks to name for a row.
@@ -78,10 +77,10 @@ class Suggestion(NamedTuple):
 
     Args:
         rows: The table that :func:`suggest` returns.
-        models: The fitted model of each outcome by name, outcomes with limits included.
-        X: An ``n x d`` tensor of encoded rows.
+        models: The fitted models by the name of the outcome, also for outcomes with limits.
+        X: An ``n x d`` tensor of the encoded suggested rows.
         tables: The encoded tables of the study.
-        failures: The model of the probability of success; ``None`` as long as no run has failed.
+        failures: The model of the probability that a run succeeds; ``None`` if no run has failed.
 
     Example:
         >>> from pandas import DataFrame
@@ -99,9 +98,16 @@ class Suggestion(NamedTuple):
     failures: FeasibilityModel | None = None
 
     def improvements(self, X: Tensor, best: Tensor) -> tuple[Any, Any]:
-        """Computes the expected improvement of each row on ``best``, and its probability.
+        """Computes the expected improvement and the probability of improvement of each row.
 
         A run that fails or violates a limit counts as no improvement.
+
+        Args:
+            X: An ``n x d`` tensor of encoded rows.
+            best: The outcome to improve on, to be maximized.
+
+        Returns:
+            Two arrays with ``n`` entries.
         """
         outcome, *others = self.tables.outcomes
         gains = outcome.improvement(*moments(self.models[outcome.name], X), best)
@@ -116,7 +122,7 @@ class Suggestion(NamedTuple):
 
     @property
     def prospects(self) -> list[str]:
-        """Chance of each row to beat the best run, in words; empty if there is no best run."""
+        """Phrase for each row, such as "likely to beat 0.2"; empty if there is no best run."""
         chances: Any = self.rows.get(IMPROVEMENTS[1], math.nan)
         if (best := self.tables.best_run()) is None or not np.isfinite(chances).all():
             return []
@@ -125,9 +131,9 @@ class Suggestion(NamedTuple):
 
     @property
     def outlook(self) -> str:
-        """Largest expected improvement, or a reason to stop, as a sentence.
+        """Sentence about the largest expected improvement, or about a reason to stop the study.
 
-        Without a best run, the text is empty, unless all rows have been tried.
+        The text is empty if there is no best run, unless all rows have been tried.
         """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), self.tables.best_run()
@@ -143,7 +149,7 @@ class Suggestion(NamedTuple):
         X = torch.cat([self.X, region.sample(NUM_REFERENCE, seed=0)])
         gain, value = self.improvements(X, y)[0].max(), outcome.original(y)
         if self.improvements(X, y.maximum(mean + noise))[1].max() < UNLIKELY:
-            return f"Nothing is likely to beat {short(value)} by more than the noise: you may stop."
+            return f"No row is likely to beat {short(value)} by more than the noise: you may stop."
         noise = (outcome.original(y + noise) - value).abs()
         less = f", less than the noise of {short(noise)}" if gain < noise else ""
         return f"The largest expected improvement on {short(value)} is {short(gain)}{less}."
@@ -218,32 +224,34 @@ def suggest(
             pandas evaluates them, and equalities up to 1e-9, relative to the sizes of their terms.
             Limits alone may be a mapping such as ``{"memory": "<= 5"}``.
         repeats: Whether rows of ``runs`` may be suggested again.
-        model: The model: a class of this package or its name; a callable with the same first three
-            arguments and ``train_Yvar``; ``"SingleTaskGP"`` or another BoTorch model, which ignores
-            the history; or ``"sorted"``, which predicts nothing and takes the rows with the best
-            mean rank of their nearest old runs. :data:`~.suggestion.outcomes.DEFAULT_MODEL` by
-            default.
-        prior: The model's prior, pre-trained on encoded inputs, in place of ``history``; a mapping
-            by outcome for several outcomes. A prior models outcomes to be maximized: pre-train it
-            on the negative values of an outcome to be minimized.
-        noise: The column of ``history`` and ``runs`` with the outcome's standard errors; a mapping
-            by outcome for several outcomes. Empty or zero cells get the pooled standard error.
+        model: The model: a class of this package or its name; a callable with the arguments
+            ``train_X``, ``train_Y``, source data and ``train_Yvar``; ``"SingleTaskGP"`` or another
+            BoTorch model, which ignores the history; or ``"sorted"``, which predicts nothing and
+            takes the rows with the best mean rank of their nearest old runs.
+            :data:`~.suggestion.outcomes.DEFAULT_MODEL` by default.
+        prior: The model's prior, pre-trained on encoded inputs, in place of ``history``. If there
+            are several outcomes, give a mapping from outcomes to priors. A prior models outcomes to
+            be maximized: pre-train it on the negative values of an outcome to be minimized.
+        noise: The column of ``history`` and ``runs`` with the outcome's standard errors. If there
+            are several outcomes, give a mapping from outcomes to columns. Empty or zero cells get
+            the pooled standard error.
         status: The column with the state of a run, in ``runs`` and optionally in ``history``.
             Words such as ``"failed"``, ``"crashed"`` and ``"timeout"`` mark a failure. Words such
             as ``"abandoned"`` mark a run that has ended without an outcome.
-        missing: Values of parameters that old tasks do not record; ``None`` if unknown.
+        missing: A mapping from parameters that old tasks do not record to the values that they had
+            there; ``None`` for an unknown value.
         rename: A mapping from old to new column names of ``history``.
-        log: Outcomes to model by their logarithm, for losses whose best values are many times
-            smaller than ordinary values; ``True`` for all objectives. These outcomes must be
-            positive. A ``prior`` must then model the logarithm.
+        log: Names of outcomes whose logarithm is modelled; ``True`` for all objectives. Use it for
+            losses whose best values are many times smaller than ordinary values. These outcomes
+            must be positive. A ``prior`` must then model the logarithm.
         step: The column of the step, if the tables have learning curves with one row a step. Leave
             the cell empty in rows without a curve. Rows of a task with the same parameters and
             growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"``,
             or if its curve is shorter than complete curves. Its final outcome is then a noisy
             prediction of :class:`~botorch_transfer.curves.CurvePrior`, which learns from old
             curves.
-        run: The column whose value is the same in all rows of a run. By default, a run is
-            identified by its parameters.
+        run: The column that identifies the run, if there are learning curves. By default, rows with
+            the same parameters are one run.
         outcome_range: The least and the largest possible value of the objectives, such as
             ``(0, 100)``; a mapping by outcome if the ranges differ. Predictions are clipped to the
             range, and a warning names outcomes clearly outside of it. The default is ``(0, 100)``
@@ -315,7 +323,7 @@ def predict(
     seed: int = 0,
     **options: Any,
 ) -> DataFrame:
-    """Predicts the outcomes of given rows, with the other arguments of :func:`suggest`.
+    """Predicts the outcomes of given rows, with the models that :func:`suggest` uses.
 
     Args:
         space: The search space.
@@ -323,7 +331,7 @@ def predict(
         runs: The runs of this study; ``None`` if there are none.
         rows: The table of rows to predict, with a column for each parameter.
         outcome: The column of the outcome.
-        goal: Whether small or large outcomes are good.
+        goal: Whether small (``"min"``) or large (``"max"``) outcomes are good.
         model: The model. ``"sorted"`` is not allowed because it predicts nothing.
         cache: The folder that keeps pre-trained priors.
         progress: Whether pre-training shows a progress bar.
@@ -412,7 +420,7 @@ def suggest_rows(
     seed: int = 0,
     same_in_batch: Sequence[str] = (),
 ) -> Suggestion:
-    """Suggests rows as :func:`suggest` does, and returns the models with them.
+    """Suggests rows as :func:`suggest` does, from encoded tables, and also returns the models.
 
     Args:
         tables: The encoded tables of the study.
@@ -460,11 +468,14 @@ def suggest_rows(
 def _fitted(
     tables: EncodedTables, model: str | Callable[..., Any] | None, seed: int
 ) -> Iterator[tuple[Callable[..., Any], EncodedTables, dict[str, Any]]]:
-    """Yields the model class, the tables, and a fitted model for each outcome with data.
+    """Fits a model to each outcome that has data.
 
-    The tables lose their sources if the model class takes none. ``"sorted"`` fits no model. Inside
-    the context, random numbers depend only on the seed, and warnings that a user of tables cannot
-    act on are ignored.
+    Inside the context, random numbers depend only on the seed, and warnings that a user of tables
+    cannot act on are ignored.
+
+    Yields:
+        The model class, the tables, and the fitted models by outcome. If the model class takes no
+        source data, the tables are without source data. For ``"sorted"``, there are no models.
     """
     make = named_model(model)
     if not takes_sources(make):
@@ -492,7 +503,14 @@ def _fitted(
 def _predictions(
     outcomes: Sequence[Outcome], models: Mapping[str, Any], X: Tensor, levels: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """Returns the columns of predictions, which are NaN for outcomes without a model."""
+    """Computes the columns of a table that predict the outcomes of encoded rows.
+
+    Args:
+        outcomes: The outcomes.
+        models: The fitted models by outcome. The columns of other outcomes contain NaN.
+        X: An ``n x d`` tensor of encoded rows.
+        levels: Levels of predicted quantiles.
+    """
     columns: dict[str, Any] = {}
     for outcome in outcomes:
         suffix = f"_{outcome.name}" if len(outcomes) > 1 else ""
@@ -507,7 +525,7 @@ def _predictions(
 
 
 def short(value: Any) -> str:
-    """Formats a number with three significant digits, or as a whole number from 100 on."""
+    """Formats a number with three significant digits, or as a whole number from 100 to 1e6."""
     value = float(value)
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
@@ -521,7 +539,10 @@ def _search(
     seed: int,
     shared: Sequence[str],
 ) -> Tensor:
-    """Chooses rows one by one. Each row is pending while the next rows are chosen."""
+    """Chooses ``n`` rows one by one, and returns them as an ``n x d`` tensor.
+
+    When a row is chosen, the rows that have been chosen before count as pending.
+    """
     region, runs = tables.region, tables.runs
     tasks = old_tasks(tables.sources[tables.outcomes[0].name])
     outcomes = [outcome for outcome in tables.outcomes if outcome.name in fitted]
@@ -566,9 +587,9 @@ def _search(
 def _sorted_rows(
     region: Region, tasks: Mapping[str, SupervisedDataset], taken: Tensor, n: int
 ) -> Tensor:
-    """Returns the ``n`` rows with the best mean rank.
+    """Returns the ``n`` rows with the best :func:`mean_rank`, for ``model="sorted"``.
 
-    Of an infinite region, only random rows and the rows nearest to old runs are ranked.
+    If the region cannot be listed, only random rows and the rows nearest to old runs are ranked.
     """
     if not tasks:
         raise ValueError("'sorted' ranks rows by the old tasks' runs: give a history.")
@@ -581,7 +602,10 @@ def _sorted_rows(
 
 
 def _anchors(region: Region, tasks: Mapping[str, SupervisedDataset], runs: Runs) -> Tensor:
-    """Returns the four best rows of this study, and the best row of each of up to 28 old tasks."""
+    """Returns encoded rows near which the search for the next row starts.
+
+    These are the four best runs of this study, and the best run of each of up to 28 old tasks.
+    """
     known = runs.known(0)
     best = [known.X[known.Y[:, 0].argsort(descending=True, stable=True)[:4]]]
     some = list(tasks.values())[:: -(-len(tasks) // 28) or 1]
@@ -592,16 +616,17 @@ def _anchors(region: Region, tasks: Mapping[str, SupervisedDataset], runs: Runs)
 
 @torch.no_grad()
 def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
-    """Computes each source task's z-scores of rows, relative to the task's own average.
+    """Computes the z-score of each row in each source task, relative to the task's average outcome.
 
     Args:
         model: The model of an outcome.
-        X: An ``n x d`` tensor of rows.
+        X: An ``n x d`` tensor of encoded rows.
 
     Returns:
-        The names of ``M`` tasks, and an ``M x n`` tensor of z-scores: posterior means divided by
-        standard deviations. The z-scores of a task with a small weight are minus infinity. Both
-        results are empty for models without a posterior of each source task.
+        The names of ``M`` source tasks, and an ``M x n`` tensor of z-scores: posterior means
+        divided by standard deviations. If the model gives a task a small weight, the task's
+        z-scores are minus infinity. Both results are empty if the model has no posterior for each
+        source task.
     """
     informed: Any = getattr(model, "member_on_sources", None)
     if informed is None:
@@ -613,7 +638,7 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Lists, for each row, the source tasks with z-scores above 1, the largest z-score first."""
+    """Returns a text for each row: the source tasks with z-scores above 1, the largest first."""
     names, found = source_z_scores(model, X)
     first = found.argsort(dim=0, descending=True, stable=True)[:MAX_NAMED]
     return [

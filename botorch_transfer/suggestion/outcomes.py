@@ -2,9 +2,9 @@
 
 The acquisition function depends on the runs (:func:`make_acquisition`). Before the first outcome,
 it is :class:`~botorch_transfer.acquisition.PriorUpperConfidenceBound`. Then it is the logarithm of
-the expected improvement over all finished and pending runs and over earlier rows of the batch. With
-several objectives, it is the logarithm of the expected hypervolume improvement. As soon as a run
-has failed, the logarithm of the probability of success is added.
+the expected improvement over the best of all finished runs, pending runs and earlier rows of the
+batch. With several objectives, it is the logarithm of the expected hypervolume improvement. As soon
+as a run has failed, the logarithm of the probability of success is added.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from botorch_transfer.outcome_transforms import ranks
 #: Default model of :func:`suggest`.
 DEFAULT_MODEL: Callable[..., Any] = TransferGP
 
-#: Maximum number of rows to predict at once.
+#: Maximum number of inputs to predict at once.
 MAX_TOGETHER = 256
 
-#: Error message for a value that is no model.
+#: Error message if ``model=`` is not a model.
 NO_MODEL = "model is {}: give a model class or its name, such as 'TransferGP', or a callable."
 
 #: Names of the models that are not classes of this package.
@@ -61,14 +61,14 @@ def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
     """Finds a model by its name.
 
     Args:
-        model: A model class, or a callable with the arguments of :func:`suggest`'s models; the name
-            of a model class; ``"sorted"`` for :func:`mean_rank`; or ``None`` for the default model.
+        model: A model class, or a callable that makes a model, see :func:`suggest`; the name of a
+            model class; ``"sorted"`` for :func:`mean_rank`; or ``None`` for the default model.
 
     Returns:
         The class or callable.
 
     Raises:
-        TypeError: If ``model`` is no name, and no class or callable that makes a model.
+        TypeError: If ``model`` is not a name, a model class, or a callable that makes a model.
         ValueError: If no model has this name.
 
     Example:
@@ -117,10 +117,11 @@ def takes_sources(model: Callable[..., Any]) -> bool:
 
 
 def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) -> Any:
-    """Fits the model of one outcome.
+    """Fits a model to one outcome of this study's runs.
 
     Args:
-        make: The model class. Without sources, a plain GP replaces a class that takes sources.
+        make: The model class. If the class takes source data, and there are none, a plain GP is
+            fitted.
         runs: The runs of this study.
         index: The index of the outcome.
         sources: The outcome's prior or source data; ``None`` if the outcome has neither.
@@ -160,16 +161,16 @@ def make_acquisition(
     """Makes the acquisition function of the next row.
 
     Args:
-        models: The model of each outcome.
+        models: The models, one for each outcome.
         outcomes: The outcomes: objectives, and outcomes with limits.
         X_known: An ``n x d`` tensor of evaluated or pending inputs. Improvements are relative to
             the best of these inputs, averaged over their uncertain outcomes.
         reference: An ``r x d`` tensor of inputs all over the space. Predictions at these inputs
             determine the scales of outcomes.
         seed: The seed of samples.
-        has_outcomes: Whether any run has an outcome. If none has, the expected improvement is not
-            used: the target may be the opposite of the sources, so that the improvement is largest
-            where the sources predict bad outcomes.
+        has_outcomes: Whether any run has an outcome. If no run has an outcome, the expected
+            improvement is not used. The study may be the opposite of the source tasks, and the
+            improvement may then be largest where source tasks have bad outcomes.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).
@@ -216,12 +217,13 @@ def make_acquisition(
 def improvement_per_cost(
     acquisition: AcquisitionFunction, rows: Tensor, costs: Tensor
 ) -> AcquisitionFunction:
-    """Subtracts the logarithm of the row's cost from the logarithm of an improvement.
+    """Makes an acquisition function for the improvement per cost.
 
-    Use it to prefer cheap rows of a table in which each row has a known cost.
+    Use it to prefer cheap rows of a table in which each row has a known cost. The function
+    subtracts the logarithm of a row's cost from the logarithm of the improvement.
 
     Args:
-        acquisition: The logarithm of an improvement.
+        acquisition: The acquisition function of the logarithm of an improvement.
         rows: A ``c x d`` tensor of candidates.
         costs: A ``c`` tensor of the candidates' costs.
 
@@ -243,21 +245,22 @@ def improvement_per_cost(
 
 
 def old_tasks(source: Any) -> dict[str, SupervisedDataset]:
-    """Returns an outcome's source data by task; empty for a prior, or if there are no old runs."""
+    """Returns the source data of an outcome by task; empty if ``source`` is a prior or ``None``."""
     tasks = source if isinstance(source, Mapping) else {}
     return {name: task for name, task in tasks.items() if isinstance(task, SupervisedDataset)}
 
 
 def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
-    """Scores inputs without a model, by the rank of the nearest run of each old task.
+    """Scores inputs without a model, by the ranks of the nearest old runs.
 
     Args:
         sources: Source data by task, to be maximized.
         X: An ``n x d`` tensor of inputs.
 
     Returns:
-        An ``n`` tensor: the share of a task's runs that are worse than the nearest run, on average
-        over tasks. Equal outcomes share their ranks.
+        An ``n`` tensor of scores between 0 and 1. In each task, the score of an input is the share
+        of runs that are worse than the nearest run. Scores are averaged over tasks. Equal outcomes
+        share their ranks.
 
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
@@ -274,7 +277,7 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
 
 @torch.no_grad()
 def moments(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
-    """Predicts means and variances for at most :data:`MAX_TOGETHER` inputs at a time."""
+    """Computes a model's posterior means and variances, :data:`MAX_TOGETHER` inputs at a time."""
     parts = [predicted_moments(model.posterior(part)) for part in X.split(MAX_TOGETHER)]
     mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
     return mean, variance
@@ -285,7 +288,7 @@ def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> Feasi
 
     Args:
         runs: The runs of this study.
-        sources: The source data or the prior of an outcome; ``None`` if it has neither.
+        sources: The source data or the prior of an outcome; ``None`` if the outcome has neither.
         old_failed: An ``f x d`` tensor of the inputs of failed old runs.
 
     Returns:

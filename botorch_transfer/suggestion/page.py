@@ -1,4 +1,4 @@
-"""One HTML page about suggested rows: what to run next and why, and whether old runs help.
+"""HTML page about suggested rows: what to run next and why, and whether old runs help.
 
 ``python -m botorch_transfer suggest ... --report out.html`` writes the page. The page is one file
 that works offline: it contains the data, the template ``page.html`` and Plotly's script, and its
@@ -46,36 +46,37 @@ from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, short, 
 from botorch_transfer.suggestion.outcomes import moments
 from botorch_transfer.suggestion.reading import EncodedTables
 
-#: Maximum number of parameters that are plotted alone, and in pairs, from the most important one.
+#: Maximum number of parameters in plots of one parameter, and in maps of two parameters. The most
+#: important parameters are plotted.
 MAX_SLICES, MAX_MAPPED = 12, 5
 
-#: Number of points along a range in a plot of one parameter, and in a map of two parameters.
+#: Number of points along each axis in a plot of one parameter, and in a map of two parameters.
 SLICE_POINTS, MAP_POINTS = 60, 20
 
 #: Maximum number of points of a learning curve.
 MAX_STEPS = 200
 
-#: Minimum number of runs for leave-one-out predictions, and for correlations with old tasks.
+#: Minimum number of runs for leave-one-out predictions and for correlations with old tasks.
 ENOUGH_RUNS = 3
 
-#: Plain words for the report's verdicts on one old task.
+#: Words of the page for the verdicts of :func:`transfer_report` on one old task.
 WORDS = {
     "helpful": "yes",
     "hardly used": "yes, but the model hardly uses it",
-    "inverted": "no: what is good there is bad here",
+    "inverted": "no: settings that are good there are bad here",
     "irrelevant": "no",
     "unclear": "not clear yet",
     "used, not yet tested": "not clear yet",
 }
-#: Sentences for the report's verdicts on all old tasks together.
+#: Sentences of the page for the verdicts of :func:`transfer_report` on all old tasks together.
 WHOLE = {
-    "helpful": "Old runs help: this study's runs follow them.",
-    "partly helpful": "Some old tasks help: this study's runs follow them.",
-    "misleading": "Old runs mislead: what was good there is bad here.",
-    "irrelevant": "Old runs do not help: this study's runs do not follow them.",
+    "helpful": "Old runs help: they predict this study's outcomes.",
+    "partly helpful": "Some old tasks help: they predict this study's outcomes.",
+    "misleading": "Old runs mislead: settings that were good there are bad here.",
+    "irrelevant": "Old runs do not help: they do not predict this study's outcomes.",
 }
 
-#: Number of points in each of the two Sobol samples for importances, a power of two.
+#: Number of points in each of the two Sobol samples for importances; a power of two.
 NUM_POINTS = 256
 
 NEW, OLD = "this study", "old tasks"
@@ -87,7 +88,7 @@ def suggestion_page(
     status: str = "status",
     settings: Mapping[str, Any] | None = None,
 ) -> str:
-    """Writes a page about suggested rows.
+    """Makes an HTML page about suggested rows.
 
     Args:
         suggestion: The rows and the models.
@@ -127,7 +128,7 @@ def suggestion_page(
     best = tables.best_run() if len(known) else None
     names = {type(model).__name__: None for model in suggestion.models.values()}
     noted = {
-        "model": ", ".join(names) or "none: the rows are spread out, or old runs' best",
+        "model": ", ".join(names) or "none: the rows are spread out, or ranked by old runs",
         "goal": "; ".join(f"{o.goal} {o.name}" for o in outcomes if o.is_objective),
         "date": date.today().isoformat(),
         "version": f"botorch_transfer {version('botorch_transfer')}",
@@ -144,7 +145,7 @@ def suggestion_page(
         "settings": {name: _text(value) for name, value in noted.items()},
     }
     data = json.dumps(told, allow_nan=False, default=str)
-    for sign in "<>&":  # so that no cell can close the script element
+    for sign in "<>&":  # a cell must not close the script element
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     inside = {"plotly": get_plotlyjs(), "data": data}
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
@@ -152,7 +153,7 @@ def suggestion_page(
 
 
 def _text(cell: Any) -> str:
-    """Formats a cell for readers; numbers have six digits, as in the table of runs."""
+    """Formats a table cell as a text; numbers have six significant digits."""
     if isinstance(cell, float | np.floating):
         return "" if math.isnan(cell) else f"{cell:.6g}"
     if isinstance(cell, list):
@@ -161,24 +162,24 @@ def _text(cell: Any) -> str:
 
 
 def _cells(frame: DataFrame) -> list[list[str]]:
-    """Formats the cells of a table for readers."""
+    """Formats all cells of a table as texts, row by row."""
     return [list(map(_text, row)) for row in frame.to_numpy(object)]
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Rounds numbers for JSON, with ``None`` for NaN and infinity."""
+    """Rounds numbers to five digits for JSON; replaces NaN and infinity by ``None``."""
     return [float(f"{v:.5g}") if math.isfinite(v) else None for v in np.asarray(values, float)]
 
 
 def _quantiles(outcome: Outcome, mean: Tensor, variance: Tensor) -> dict[str, list[float | None]]:
-    """Computes the ends of the central 90 % interval of an outcome, and its median."""
+    """Computes the median and the central 90 % interval of predictions, in the outcome's unit."""
     levels = torch.tensor(QUANTILES, dtype=torch.double)
     found = outcome.quantiles(mean.double(), variance.double(), levels).T
     return dict(zip(("low", "mid", "high"), map(_numbers, found), strict=True))
 
 
 def _why(suggestion: Suggestion, row: int) -> str:
-    """Explains in one sentence why a row was chosen."""
+    """Explains in one sentence why the suggested row with the index ``row`` was chosen."""
     x, parts = suggestion.X[row : row + 1], suggestion.prospects[row : row + 1]
     outcomes, models = suggestion.tables.outcomes, suggestion.models
     for outcome in outcomes:
@@ -194,10 +195,13 @@ def _why(suggestion: Suggestion, row: int) -> str:
 
 
 def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, Any]:
-    """Collects the data that the page shows about an objective.
+    """Collects the data that the page shows about one objective.
 
-    ``Y`` has the outcome of each run in the table of runs, before very bad outcomes are raised to a
-    limit; NaN if it is unknown.
+    Args:
+        suggestion: The rows and the models.
+        number: The index of the objective among the outcomes.
+        Y: An array of the objective of each run in the table of runs, before very bad outcomes are
+            raised to a limit. Unknown outcomes are NaN.
     """
     outcome = suggestion.tables.outcomes[number]
     model = suggestion.models[outcome.name]
@@ -211,7 +215,7 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
     tried = space.decode(runs.X.clamp(0.0, 1.0))
     slices, maps = _pictures(suggestion, outcome, order, tried)
     values, rows = outcome.original(runs.Y[:, 0]), np.flatnonzero(np.isfinite(Y))
-    # Ends of curves are compared with the curves, which are not limited.
+    # The page compares predicted final outcomes with learning curves. Curves are not clipped.
     curves = suggestion.tables.curves.get(outcome.name)
     return {
         "name": outcome.name,
@@ -235,7 +239,10 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
 
 
 def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
-    """Predicts each run's outcome from old runs alone; ``None`` if the model uses no old runs."""
+    """Predicts the outcomes of this study's runs from old runs alone.
+
+    Returns ``None`` if the model uses no old runs, or if this study has no runs.
+    """
     model, sources = suggestion.models[outcome.name], suggestion.tables.sources[outcome.name]
     if sources is None or len(runs.X) == 0 or not isinstance(model, TransferModel):
         return None
@@ -244,9 +251,10 @@ def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
 
 
 def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
-    """Returns the learning curves of this study's runs; ``None`` if there are none.
+    """Collects the learning curves that the page shows; ``None`` if this study has no curves.
 
-    Each curve has a predicted end, and a flag that it is hopeless.
+    An incomplete curve has a predicted final outcome. The curve of a running run has a flag: the
+    run is unlikely to become the best run.
     """
     if own is None:
         return None
@@ -266,16 +274,25 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
 
 
 def _why_unclear(num_runs: int) -> str:
-    """Explains in two sentences why the report has no verdict on all old tasks together."""
+    """Explains why it is unclear whether old runs help, if this study has ``num_runs`` runs."""
     if num_runs < POINTS_TO_JUDGE:
         few = f"this takes {POINTS_TO_JUDGE} runs with outcomes, and there are {num_runs}"
         return f"It is too early to say whether old runs help: {few}."
-    mixed = "this study follows some old tasks and not others, or its runs are too similar"
-    return f"It is not clear whether old runs help: {mixed}. backtest compares with a plain GP."
+    mixed = "only some old tasks predict this study's outcomes, or its runs are too similar"
+    return f"It is not clear whether old runs help: {mixed}. To compare models, run backtest."
 
 
 def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
-    """Returns a sentence about all old tasks together, and a table row for each old task."""
+    """Judges whether old tasks help to predict this study's runs.
+
+    Args:
+        model: The fitted model of an outcome.
+        runs: The runs of this study that have this outcome.
+
+    Returns:
+        A sentence about all old tasks together, and a row of the page's table for each old task.
+        Both are empty if :func:`transfer_report` does not support the model.
+    """
     try:
         report = transfer_report(model)
     except (AttributeError, ValueError):  # a model without a report
@@ -301,7 +318,7 @@ def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _left_out(model: Any, outcome: Outcome) -> Any:
-    """Computes leave-one-out predictions; ``None`` for few runs or an unsupported model."""
+    """Computes leave-one-out predictions of runs; ``None`` for few runs or unsupported models."""
     if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
         return None
     try:
@@ -313,10 +330,19 @@ def _left_out(model: Any, outcome: Outcome) -> Any:
 def _pictures(
     suggestion: Suggestion, outcome: Outcome, order: Sequence[str], tried: DataFrame
 ) -> tuple[list[Any], list[Any]]:
-    """Predicts outcomes along each free parameter, and over pairs of parameters.
+    """Computes predictions for plots of one parameter and for maps of two parameters.
 
     All other parameters have the values of the best run. If there is no best run, they have the
     values of the first suggested row.
+
+    Args:
+        suggestion: The rows and the models.
+        outcome: The predicted outcome.
+        order: The names of parameters, the most important parameter first.
+        tried: A table of the runs with this outcome, to mark them in the plots.
+
+    Returns:
+        The data of the plots, and the data of the maps.
     """
     space, best = suggestion.tables.space, suggestion.tables.best_run()
     first = suggestion.X[0]
@@ -356,14 +382,25 @@ def _pictures(
 def _runs(
     runs: DataFrame | None, tables: EncodedTables, status: str
 ) -> tuple[dict[str, Any] | None, NDArray[Any]]:
-    """Returns the table of runs, states and outcomes first, and its outcomes as numbers."""
+    """Makes the table of all runs for the page.
+
+    Args:
+        runs: The table of this study's runs, as given.
+        tables: The encoded tables of the study.
+        status: The column of ``runs`` with the state of a run.
+
+    Returns:
+        The table, or ``None`` if there are no runs; and an array of all outcomes of each row of the
+        table. The number, the state and the outcomes of a run are the first columns.
+    """
     names = [outcome.name for outcome in tables.outcomes]
     if runs is None or runs.empty:
         return None, np.empty((0, len(names)))
     (read,) = measured([runs], tables.outcomes, status)
     Y = np.stack([numbers(read, name) for name in names], axis=1)
     unfinished, kept = np.zeros(len(runs), dtype=bool), np.ones(len(runs), dtype=bool)
-    for name, own in tables.curves.items():  # keeps one row of each run, with the predicted end
+    # Of a run with a learning curve, keeps the last row with the predicted final outcome.
+    for name, own in tables.curves.items():
         last, ends = [curve.row for curve in own.curves], own.forecast()
         kept &= runs[own.step].isna().to_numpy() | np.isin(np.arange(len(runs)), last)
         at = names.index(name)
@@ -387,7 +424,7 @@ def _runs(
 
 @torch.no_grad()
 def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> DataFrame:
-    """Computes how important each parameter is in this study and in old tasks.
+    """Computes the importance of each parameter in this study and in old tasks.
 
     Args:
         model: A fitted model of one outcome on encoded rows of the space.
@@ -413,11 +450,15 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         columns = space.feature_indices[parameter.name]
         changed = A.clone()
         changed[:, columns] = B[:, columns]
-        mixed.append(space.round(changed))  # a choice may activate or deactivate parameters
+        mixed.append(space.round(changed))  # a new value may activate or deactivate parameters
     X = torch.cat([A, B, *mixed])
 
     def indices(values: Tensor) -> NDArray[Any]:
-        """Averages total indices over ``s`` functions, from ``s x (p + 2) n`` function values."""
+        """Computes total Sobol indices, averaged over functions.
+
+        ``values`` is an ``s x (p + 2) n`` tensor of ``s`` functions at the points ``X``, for ``p``
+        parameters.
+        """
         f = values.double().unflatten(-1, (-1, NUM_POINTS))
         variance = f[:, :2].flatten(start_dim=1).var(dim=-1, correction=0)
         left = (f[:, :1] - f[:, 2:]).square().mean(dim=-1) / 2  # Jansen's formula

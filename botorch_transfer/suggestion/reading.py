@@ -63,14 +63,14 @@ ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
 
 
 class EncodedTables(NamedTuple):
-    """Tables of a study, encoded for models.
+    """Old runs and this study's runs, encoded as tensors for models.
 
-    Use them to suggest and to predict rows from the same tables without reading them again.
+    Use it to suggest and to predict rows from the same tables without reading the tables again.
 
     Args:
         region: The rows of the search space that may be suggested.
         outcomes: The outcomes, an objective first.
-        sources: By outcome, its prior or its source data, as :func:`from_dataframe` returns them.
+        sources: For each outcome, a prior or source data, as :func:`from_dataframe` returns them.
             The entry is ``None`` if no old run has the outcome. The outcome's model is then a plain
             GP. If all entries are ``None``, the study starts with a space-filling first design.
         old_failed: An ``f x d`` tensor of the inputs of failed old runs; ``None`` if there is no
@@ -78,7 +78,8 @@ class EncodedTables(NamedTuple):
         runs: The runs of this study.
         is_robust: Whether very bad outcomes have been raised to a limit, see :meth:`limited`.
         curves: The learning curves of this study's runs, by outcome.
-        given: The tables as given, to compare their units with rows to predict.
+        given: The tables before encoding. Their units are compared with the units of rows to
+            predict.
 
     Example:
         >>> from pandas import DataFrame
@@ -106,18 +107,18 @@ class EncodedTables(NamedTuple):
 
     @property
     def has_sources(self) -> bool:
-        """Whether some outcome has source data or a prior."""
+        """Whether at least one outcome has source data or a prior."""
         return any(source is not None for source in self.sources.values())
 
     def eligible(self, index: int = 0) -> Tensor:
-        """Returns outcomes of runs, with minus infinity for runs that cannot be the best run.
+        """Returns the values of an outcome; minus infinity for runs that cannot be the best run.
 
         Args:
             index: The index of the outcome.
 
         Returns:
-            An ``n`` tensor of outcomes. Runs that failed or violate a limit have minus infinity. If
-            any other run is complete, runs that were stopped early have minus infinity, too.
+            An ``n`` tensor. Runs that failed or violate a limit have minus infinity. Runs that were
+            stopped early also have minus infinity, unless all remaining runs were stopped early.
         """
         runs = self.runs
         allowed = runs.succeeded & runs.Y[:, index].isfinite()
@@ -129,19 +130,19 @@ class EncodedTables(NamedTuple):
         return complete if bool(complete.isfinite().any()) else Y
 
     def best_run(self) -> int | None:
-        """Returns the index of the best run.
+        """Returns the index of the best run in ``runs``.
 
-        ``None`` if no run is eligible, or if there are several objectives.
+        Returns ``None`` if :meth:`eligible` excludes all runs, or if there are several objectives.
         """
         Y, is_only = self.eligible(), sum(outcome.is_objective for outcome in self.outcomes) == 1
         return int(Y.argmax()) if is_only and bool(Y.isfinite().any()) else None
 
     def ranked(self) -> EncodedTables:
-        """Returns the tables that :func:`suggest` fits models to.
+        """Returns the tables to which :func:`suggest` fits models.
 
-        Usually, these are the same tables. They differ if :attr:`is_robust` is true, and a single
-        outcome has few values so far. Then the worse half of each old task's values is replaced by
-        values that depend only on ranks.
+        If :attr:`is_robust` is true, and a single outcome has few values so far, the worse half of
+        each old task's outcomes is replaced by values that depend only on ranks. In all other
+        cases, the tables are returned unchanged.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -149,9 +150,10 @@ class EncodedTables(NamedTuple):
     def limited(self, by_rank: bool = False) -> EncodedTables:
         """Raises very bad outcomes to a limit, in old tasks and in this study's runs.
 
-        The limit of this study's runs depends on their outcomes, and on the typical distance
-        between the best and the worst outcome of old tasks. If a value of an outcome is raised,
-        predictions of this outcome are never worse than its worst value after the change.
+        Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
+        study's runs depends on their outcomes, and on the typical distance between the best and the
+        worst outcome of old tasks. If a value of an outcome is raised, predictions are clipped to
+        the worst value after the change, unless ``by_rank`` is true.
 
         Args:
             by_rank: Whether to replace the worse half of each old task's outcomes by rank
@@ -184,12 +186,12 @@ def typical_depth(source: Any) -> float:
     """Computes the typical distance between the best and the worst outcome of old tasks.
 
     Args:
-        source: The prior of an outcome, or its source data after :meth:`EncodedTables.limited`;
-            ``None`` if the outcome has neither.
+        source: The prior of an outcome, or the outcome's source data after
+            :meth:`EncodedTables.limited`; ``None`` if the outcome has neither.
 
     Returns:
-        The median distance over tasks. For a prior, it is :data:`DEPTH` times the standard
-        deviation of outcomes. Without sources, it is 0.
+        The median distance over tasks. For a prior, the distance is :data:`DEPTH` times the
+        standard deviation of outcomes. If ``source`` is ``None``, the distance is 0.
     """
     if tasks := old_tasks(source):
         return float(np.median([float(task.Y.max() - task.Y.min()) for task in tasks.values()]))
@@ -212,14 +214,14 @@ def read_outcomes(
     log: bool | str | Sequence[str] = False,
     outcome_range: Range | Mapping[str, Range] | None = None,
 ) -> list[Outcome]:
-    """Makes the outcomes from the arguments of :func:`suggest`.
+    """Makes an :class:`Outcome` for each objective and each limit in the arguments of ``suggest``.
 
     Args:
         outcome: The columns of the objectives.
-        goal: Whether small or large outcomes are good.
+        goal: Whether small (``"min"``) or large (``"max"``) outcomes are good.
         constraints: Limits of further outcomes, by the outcome's name.
         noise: The columns of standard errors.
-        log: Outcomes to model by their logarithm.
+        log: Names of outcomes whose logarithm is modelled.
         outcome_range: The least and the largest possible value of outcomes.
 
     Returns:
@@ -243,13 +245,13 @@ def read_outcomes(
         if unknown := [name for name, guess in usual.items() if not guess]:
             logger.warning(
                 "Small values of %s count as good: give goal='max' (--goal max) if large values "
-                "are",
+                "are good",
                 " and ".join(unknown),
             )
     goals = [goal] if isinstance(goal, str) else list(goal)
     if len(goals) == 1 and len(names) > 1:
         goals = goals * len(names)
-        message = "goal=%r counts for all of %s: give a list if their goals differ"
+        message = "goal=%r applies to all outcomes %s: give a list if their goals differ"
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
         raise ValueError(
@@ -293,9 +295,12 @@ def _check_known(argument: str, given: Iterable[str], names: Collection[str]) ->
 def _split_constraints(
     constraints: Mapping[str, str] | Sequence[str] | None, parameters: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Separates limits of outcomes, by the outcome's name, from constraints between parameters.
+    """Separates limits of outcomes from constraints between parameters.
 
     A text that compares a name with a number is a limit if the name is not a parameter.
+
+    Returns:
+        The limits by outcome, such as ``"<= 5"``, and the texts of the other constraints.
     """
     if isinstance(constraints, str):
         raise TypeError(f"constraints is {constraints!r}: put the constraint into a list.")
@@ -322,11 +327,11 @@ def _read_constraint(name: str, text: str) -> Outcome:
 
 
 def with_logarithms(outcomes: Sequence[Outcome], log: bool | str | Sequence[str]) -> list[Outcome]:
-    """Marks the outcomes that are modelled by their logarithm.
+    """Marks the outcomes whose logarithm is modelled.
 
     Args:
         outcomes: The outcomes.
-        log: Names of outcomes to model by their logarithm; ``True`` for all objectives.
+        log: Names of outcomes whose logarithm is modelled; ``True`` for all objectives.
 
     Returns:
         The outcomes. The limit of a marked outcome is replaced by the limit's logarithm.
@@ -389,7 +394,7 @@ def read_study(
         history: Old runs of other tasks.
         runs: The runs of this study.
         outcome: The columns of the objectives.
-        goal: Whether small or large outcomes are good.
+        goal: Whether small (``"min"``) or large (``"max"``) outcomes are good.
         task: The column of ``history`` that names the task.
         candidates: The rows to choose from.
         fixed: Fixed values of parameters in suggestions.
@@ -398,11 +403,12 @@ def read_study(
         prior: The prior, in place of ``history``.
         noise: The columns of standard errors.
         status: The column with the state of a run.
-        missing: Values of parameters that old tasks do not record.
+        missing: A mapping from parameters that old tasks do not record to the values that they had
+            there.
         rename: A mapping from old to new column names of ``history``.
-        log: Outcomes to model by their logarithm.
+        log: Names of outcomes whose logarithm is modelled.
         step: The column of a learning curve's step.
-        run: The column that names a run.
+        run: The column that identifies a run.
         outcome_range: The least and the largest possible value of outcomes.
         cost: The column of the candidates' costs. It does not become a parameter.
         robust: Whether very bad outcomes are raised to a limit.
@@ -461,7 +467,7 @@ def read_study(
     check_same_units(present, columns, are_outcomes=True)
     if candidates is not None:
         candidates = with_numbers(candidates, space.number_columns)
-        # The result of suggest has its own columns of these names.
+        # The table that suggest returns has its own columns with these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats, cost)
     named = [("noise", each.noise) for each in outcomes]
@@ -472,7 +478,7 @@ def read_study(
         is_known = any(column in table for table in tables)
         if not is_known and (argument, column) != ("status", "status"):
             raise InputDataError(
-                f"No table has the column {column!r}: name an existing one by {argument}=."
+                f"No table has the column {column!r}: name an existing column by {argument}=."
             )
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
@@ -495,7 +501,7 @@ def read_tables(
     robust: bool = True,
     memo: Memo | None = None,
 ) -> EncodedTables:
-    """Encodes tables of old runs and of a study's runs, for :func:`read_study` and Optuna.
+    """Encodes tables of old runs and of this study's runs, for :func:`read_study` and Optuna.
 
     The old runs are encoded once for all outcomes.
 
@@ -507,7 +513,8 @@ def read_tables(
         task: The column of ``history`` that names the task.
         status: The column with the state of a run.
         prior: The prior, in place of ``history``.
-        missing: Values of parameters that old tasks do not record.
+        missing: A mapping from parameters that old tasks do not record to the values that they had
+            there.
         curves: The columns of learning curves.
         robust: Whether very bad outcomes are raised to a limit.
         memo: A cache of encoded old runs. If the old runs are in the cache, warnings about them are
@@ -558,19 +565,19 @@ def read_tables(
     limited = tables.limited()
     for before, after in zip(outcomes, limited.outcomes, strict=True):
         if before != after:
-            logger.info("Values of %r far worse than their task's median are limited", before.name)
+            logger.info("Values of %r far worse than their task's median are clipped", before.name)
     return limited
 
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
-    """Sets the range of an outcome to 0 to 100 if its name and values indicate per cent."""
+    """Sets an outcome's range to 0 to 100 if its name and its values indicate per cent."""
     cells = [numbers(table, outcome.name) for table in tables if table is not None]
     values = np.concatenate([*cells, []])
     values = values[np.isfinite(values)]
     is_named = outcome.within is None and in_per_cent(outcome.name)
     if not is_named or not ((values >= 0) & (values <= 100)).all() or not (values > 1).any():
         return outcome
-    logger.info("%r is in per cent: predictions stay within 0 and 100", outcome.name)
+    logger.info("%r is in per cent: predictions are clipped to 0 to 100", outcome.name)
     return replace(outcome, within=(0.0, 100.0))
 
 
@@ -587,7 +594,7 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
 def _check_roles(
     space: SearchSpace, outcomes: Sequence[Outcome], named: Sequence[tuple[str, Any]]
 ) -> None:
-    """Raises an error if a column has two roles, such as a parameter that is also an outcome."""
+    """Raises an error if one column is used twice, such as a parameter that is also an outcome."""
     roles = dict.fromkeys(space.columns, "a parameter")
     found = [(name, "a column of the result") for name in ADDED]
     found += [(outcome.name, "an outcome") for outcome in outcomes]
@@ -602,7 +609,7 @@ def _check_roles(
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
-    """Returns the prior of one outcome; ``None`` if the outcome has no prior."""
+    """Returns the prior of the outcome ``name``; ``None`` if the outcome has no prior."""
     found = prior.get(name, prior) if isinstance(prior, Mapping) else prior
     if found is None:
         return None
@@ -611,6 +618,6 @@ def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
     is_own = found is not prior or num_outcomes == 1
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
         raise TypeError(
-            f"There is no prior of the outcome {name!r}: give a prior, or a dictionary of priors."
+            f"There is no prior of the outcome {name!r}: give a dictionary from outcomes to priors."
         )
     return found

@@ -1,8 +1,8 @@
 """The region of a search space from which rows are suggested.
 
 A :class:`Region` is the whole space, the configurations with fixed values that satisfy constraints,
-or a table of candidates. The search and the first design get their rows from a :class:`Region`, and
-so do the scales of acquisition functions.
+or a table of candidates. The search, the first design and the scales of acquisition functions use
+rows of a :class:`Region`. A row is a configuration: a value for each parameter.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from botorch_transfer.suggestion.constraints import Condition, Repair, parameter
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of configurations that are listed. A larger space is searched without a list.
+#: Maximum number of configurations of a space whose configurations are all listed and scored.
 MAX_GRID = 2_000
 
-#: Maximum number of infeasible rows that one call moves to feasible rows.
+#: Maximum number of rows that one call moves because they violate linear constraints.
 MAX_REPAIRED = 48
 
 #: Margins by which inequalities are tightened, relative to the sizes of their terms. A larger
 #: margin is tried if rounding errors violate an inequality.
 MARGINS = (0.0, 1e-11, 1e-6)
 
-#: Number of attempts to satisfy nonlinear conditions by numbers that the conditions contain. As
+#: Number of attempts to satisfy nonlinear constraints by numbers that the constraints contain. As
 #: many further attempts also try the values next to these numbers.
 MAX_MOVES = 12
 
-#: Number of digits of continuous values if there are constraints.
+#: Number of digits to which continuous values are rounded if there are constraints.
 DIGITS = 12
 
 
@@ -122,7 +122,7 @@ class Region:
 
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
-        """Fixed values of columns of the encoding, by the index of the column."""
+        """Encoded values of fixed parameters, by the index of the input in the encoding."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
             parameter = parameter_of(name, self.space, "fixed")
@@ -140,20 +140,23 @@ class Region:
     def repair(self) -> Repair | None:
         """Solver that moves rows so that they satisfy the linear constraints.
 
-        ``None`` if there are no linear constraints, or if the region is a table: candidates that
-        violate a constraint are left out, not moved.
+        The solver is ``None`` if there are no linear constraints, or if the region is a table.
+        Candidates that violate a constraint are left out, not moved.
         """
         linear = [c for c in self.constraints if c.weights and self.table is None]
         return Repair(self.space, linear, (self.fixed or {}).keys()) if linear else None
 
     @cached_property
     def _conditions(self) -> list[Condition]:
-        """Constraints that are not linear."""
+        """Nonlinear constraints of the region."""
         return [c for c in self.constraints if not c.weights]
 
     @cached_property
     def _ends(self) -> dict[str, list[float]]:
-        """Numbers with which nonlinear conditions compare each column; empty if categorical."""
+        """Numbers with which nonlinear constraints compare each parameter, by parameter name.
+
+        A categorical parameter has an empty list.
+        """
         ends = defaultdict[str, list[float]](list)
         for name, values in (pair for c in self._conditions for pair in c.ends.items()):
             ends[name] += values
@@ -161,11 +164,11 @@ class Region:
 
     @cached_property
     def _places(self) -> list[tuple[list[int], Tensor, int]]:
-        """Values to try for each free parameter in nonlinear conditions.
+        """Encoded values to try for each free parameter in nonlinear constraints.
 
-        Each entry has the parameter's columns, encoded values, and a count. The first ``count``
-        values are numbers that the conditions contain, or the values of a categorical parameter.
-        The other values are next to these numbers.
+        Each entry has the indices of the parameter's encoded inputs, encoded values, and a count.
+        The first ``count`` values are numbers that the constraints contain, or all values of a
+        categorical parameter. The other values are next to these numbers.
         """
         found = []
         for name, ends in self._ends.items():
@@ -184,10 +187,11 @@ class Region:
         return found
 
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
-        """Moves rows until nonlinear conditions hold, by random values from ``_places``.
+        """Changes encoded rows in place until they satisfy the nonlinear constraints.
 
-        A move is kept if more conditions hold after it. The first attempts allow only short moves;
-        later attempts allow longer moves.
+        Each attempt sets parameters to random values that the constraints contain. A change is kept
+        if the row then satisfies more constraints. The first attempts allow only small changes, and
+        later attempts allow larger changes.
         """
         for attempt in range(2 * MAX_MOVES):
             held = _num_held(self._conditions, self._rounded(X))
@@ -207,14 +211,14 @@ class Region:
         return X
 
     def _with_fixed(self, X: Tensor) -> Tensor:
-        """Sets the fixed values in a copy, and rounds rows to the nearest configurations."""
+        """Returns a copy of encoded rows with the fixed values, rounded to configurations."""
         X = X.clone()
         for column, value in self.fixed_columns.items():
             X[:, column] = value
         return self.space.round(X)
 
     def allows(self, X: Tensor) -> Tensor:
-        """Finds the rows that have the fixed values and satisfy the constraints.
+        """Returns a mask of the rows that have the fixed values and satisfy the constraints.
 
         Args:
             X: An ``n x d`` tensor of encoded configurations.
@@ -231,7 +235,10 @@ class Region:
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:
-        """Decodes rows; with constraints, rounds continuous values so that sums are exact."""
+        """Decodes rows to a table of parameter values.
+
+        If there are constraints, continuous values are rounded, so that sums of values are exact.
+        """
         if not self.constraints:
             return self.space.decode(X)
         continuous: list[Any] = [p for p in self.space.parameters if p.size is None and not p.log]
@@ -240,7 +247,7 @@ class Region:
         return self.space.decode(X).round(digits)
 
     def nearest(self, X: Tensor, max_repaired: int | None = None) -> Tensor:
-        """Moves points of the unit cube to near configurations that satisfy all constraints.
+        """Moves points of the unit cube to nearby configurations that satisfy all constraints.
 
         Args:
             X: An ``n x d`` tensor.
@@ -269,15 +276,15 @@ class Region:
         return X[self.allows(X)]
 
     def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
-        """Finds the inputs of each row that a gradient-based search keeps fixed.
+        """Returns the encoded inputs of each row that a gradient-based search does not change.
 
         Args:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            For each row, a dictionary from columns of the encoding to values: the fixed values, the
-            values of categorical parameters, and zeros of parameters that a nonlinear condition
-            compares with zero.
+            For each row, a dictionary from indices of encoded inputs to values. These are the fixed
+            values, the values of categorical parameters, and zeros of parameters that a nonlinear
+            constraint compares with zero.
         """
         found = [self.fixed_columns | choice for choice in self.space.fixed_features(X)]
         for name in (name for name, ends in self._ends.items() if 0.0 in ends):
@@ -287,7 +294,7 @@ class Region:
         return found
 
     def grid(self) -> Tensor | None:
-        """Returns all rows of a table or of a small finite space; ``None`` for other spaces."""
+        """Returns all encoded rows of the region; ``None`` if the region is too large to list."""
         if self.table is not None:
             return self.candidates
         try:
@@ -297,7 +304,9 @@ class Region:
         return grid[self.allows(grid)]
 
     def sample(self, n: int, seed: int) -> Tensor:
-        """Draws at most ``n`` random rows; fewer if some cannot satisfy the constraints.
+        """Draws at most ``n`` random rows of the region.
+
+        A drawn row that violates a constraint is moved, or left out if this is not possible.
 
         Args:
             n: The number of rows.
@@ -313,13 +322,14 @@ class Region:
         return self.nearest(X, MAX_REPAIRED) if self.fixed or self.constraints else X
 
     def decode(self, X: Tensor) -> DataFrame:
-        """Decodes rows of the region; candidates keep all their columns.
+        """Decodes rows of the region.
 
         Args:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            A table, with the parameters first.
+            A table with the columns of the parameters. If the region is a table of candidates, its
+            other columns follow.
         """
         if self.table is None:
             return self._rounded(X)
@@ -327,19 +337,23 @@ class Region:
         return self.table.iloc[places.numpy()][self.columns].copy()
 
     def with_room(self, shared: Sequence[str], n: int, free: Tensor | None) -> Region:
-        """Keeps the rows whose values of shared parameters occur in at least ``n`` rows.
+        """Restricts the region so that any row can be the first row of a batch of ``n`` rows.
+
+        All rows of the batch have the same values of the shared parameters. A row is left out if
+        fewer than ``n`` rows have its values of these parameters.
 
         Args:
             shared: Parameters with the same value in all rows of a batch.
             n: The number of rows of the batch.
-            free: An ``f x d`` tensor of the rows that may be suggested; ``None`` if the rows are
-                not listed.
+            free: An ``f x d`` tensor of the rows that may be suggested; ``None`` if the region is
+                too large to list.
 
         Returns:
             A region with the remaining rows as candidates; the same region if ``free`` is ``None``.
 
         Raises:
-            ValueError: If a name is no parameter, or no shared value has ``n`` rows.
+            ValueError: If a name is no parameter, or if no ``n`` rows have the same values of the
+                shared parameters.
         """
         for name in shared:
             parameter_of(name, self.space, "same_in_batch")
@@ -350,22 +364,27 @@ class Region:
         if not (sizes >= n).any():
             listed = ", ".join(map(repr, shared))
             raise ValueError(
-                f"No value of {listed} has {n} free rows: ask for fewer, or omit same_in_batch."
+                f"No {n} free rows have the same {listed}: suggest fewer, or omit same_in_batch=."
             )
         return replace(self, table=rows[sizes >= n])
 
     def sharing(self, shared: Sequence[str], x: Tensor) -> Region:
-        """Fixes shared parameters to their values in the encoded row ``x``, a ``d`` tensor."""
+        """Returns a region in which shared parameters have fixed values.
+
+        Args:
+            shared: Parameters with the same value in all rows of a batch.
+            x: A ``d`` tensor: an encoded row with these values.
+        """
         row = self.decode(x.unsqueeze(0)).iloc[0]
         conditions = {p.name: p.active_if or {} for p in self.space.parameters}
-        # Parameters that activate a shared parameter are fixed, too. The shared parameter is then
+        # Parameters that activate a shared parameter are also fixed. The shared parameter is then
         # active in all rows, or in no row.
         names = [name for each in shared for name in (each, *conditions[each])]
         values = {name: row[name] for name in names if not isna(row[name])}
         return replace(self, fixed={**(self.fixed or {}), **values})
 
     def costs(self) -> Tensor:
-        """Reads the costs of the candidates.
+        """Reads the costs of the candidates from the column ``cost``.
 
         Returns:
             A ``c`` tensor of the costs.
@@ -383,6 +402,6 @@ class Region:
 
 
 def _num_held(constraints: Sequence[Condition], frame: DataFrame) -> NDArray[np.intp]:
-    """Returns an ``n`` array: how many constraints hold for each configuration."""
+    """Counts the constraints that each of the ``n`` configurations of a table satisfies."""
     held = [constraint.holds(frame) for constraint in constraints]
     return np.sum([np.zeros(len(frame), dtype=np.intp), *held], axis=0)

@@ -1,10 +1,11 @@
 """Maximizes an acquisition function over a mixed, conditional, finite or infinite region.
 
-Gradient searches start from the best of random rows and of rows near good runs. They run for each
-promising combination of categorical values. Then discrete parameters are changed by single steps.
-Rows that have been tried, or are pending, are excluded. If the acquisition is flat in a continuous
-parameter, its maximum is arbitrary and often at a bound: the parameter then moves to the middle of
-its range. In a table of candidates, or in a small finite space, the search scores all rows.
+Gradient searches start from the best of random rows and of rows near good runs. Each promising
+combination of categorical values has its own searches. Then single steps change discrete
+parameters. Rows that have been tried, or are pending, are excluded. If the acquisition is flat in a
+continuous parameter, its maximum is arbitrary and often at a bound: the parameter then moves to the
+middle of its range. In a table of candidates, or in a small finite space, the search scores all
+rows.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ MAX_STEPS = 20
 
 #: Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
 #: expected improvement. Before the first outcome, they are shares of the acquisition's spread. All
-#: moves together lose at most ``INDIFFERENCE``. A parameter whose effect is below ``UNKNOWN`` moves
-#: to the middle. A move of another parameter loses at most the share ``OWN_EFFECT`` of its effect.
+#: moves together lose at most ``INDIFFERENCE``. A parameter moves to the middle if its effect is
+#: below ``UNKNOWN``. Any other move loses at most the share ``OWN_EFFECT`` of the parameter's
+#: effect.
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
 
 
@@ -62,16 +64,16 @@ def maximize(
     is_logarithm: bool,
     seed: int,
 ) -> Tensor:
-    """Finds the row with the largest acquisition value among rows that are not taken.
+    """Finds the row with the largest acquisition value, except the rows in ``taken``.
 
     Args:
         acquisition: The acquisition function of single inputs.
         region: The rows to choose from.
         taken: A ``p x d`` tensor of rows to exclude.
-        anchors: An ``a x d`` tensor of rows whose neighbourhood is searched.
-        is_logarithm: Whether the acquisition is the logarithm of an improvement. If it is, a move
-            to the middle of ranges may lose a small share of the improvement. If not, the move may
-            lose a small share of the acquisition's spread.
+        anchors: An ``a x d`` tensor of good rows. The search also starts near these rows.
+        is_logarithm: Whether the acquisition is the logarithm of an improvement. A move to the
+            middle of ranges may lose a small share of this improvement. For other acquisitions, the
+            move may lose a small share of the acquisition's spread.
         seed: The seed of random rows.
 
     Returns:
@@ -104,13 +106,13 @@ def maximize(
 
 
 def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
-    """Finds the next row of a first design, near the next point of a scrambled Sobol sequence.
+    """Finds the next row of a space-filling design, near the next point of a Sobol sequence.
 
     Args:
         region: The rows to choose from.
         number: Number of earlier points of the sequence, which are skipped.
         taken: A ``p x d`` tensor of rows to exclude.
-        seed: The seed of the sequence.
+        seed: The seed that scrambles the sequence.
 
     Returns:
         The row, a ``d`` tensor.
@@ -132,7 +134,11 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
 
 
 def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
-    """Returns random rows, the anchors, and anchors with a random value of one parameter."""
+    """Returns the encoded rows that are scored before the best rows are improved.
+
+    These are random rows, the anchors, and copies of the anchors in which one parameter has a
+    random value.
+    """
     drawn, space = region.sample(POOL, seed), region.space
     rng = np.random.default_rng(seed)
     varied = [anchors]
@@ -153,7 +159,7 @@ def _evaluate(acquisition: AcquisitionFunction, X: Tensor) -> Tensor:
 
 
 def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
-    """Removes the rows that are in ``taken``.
+    """Removes the rows of ``X`` that are in ``taken``.
 
     Args:
         X: An ``m x d`` tensor of rows.
@@ -183,9 +189,18 @@ def is_among(X: Tensor, taken: Tensor) -> Tensor:
 def _climb(
     acquisition: AcquisitionFunction, region: Region, best_first: Tensor, taken: Tensor
 ) -> Tensor:
-    """Improves the best rows by gradients, and by single steps of discrete parameters.
+    """Maximizes the acquisition by gradients, and then by single steps of discrete parameters.
 
-    Steps may start from a taken row, because one of its neighbours may be the best free row.
+    Steps may start from a taken row, because a neighbour of this row may be the best free row.
+
+    Args:
+        acquisition: The acquisition function.
+        region: The rows to choose from.
+        best_first: An ``m x d`` tensor of start rows, the best row first.
+        taken: A ``p x d`` tensor of rows to exclude.
+
+    Returns:
+        The best row that is found, a ``d`` tensor.
     """
     space, rows = region.space, best_first[:64]
     unique = {tuple(choice.items()): choice for choice in region.fixed_features(rows)}
@@ -218,13 +233,17 @@ def _ascend(
     starts: Tensor,
     choices: list[dict[int, float]],
 ) -> Tensor:
-    """Finds the best row by gradient searches from all starts, and returns it as ``1 x d``.
+    """Maximizes the acquisition by gradient searches from all start rows.
 
     Args:
         acquisition: The acquisition function.
         region: The rows to choose from.
-        starts: An ``s x d`` tensor of rows.
-        choices: Combinations of fixed inputs, by column. Each is searched from all starts.
+        starts: An ``s x d`` tensor of start rows.
+        choices: Dictionaries from indices of encoded inputs to fixed values. A search runs for each
+            dictionary and each start row.
+
+    Returns:
+        The best row that is found, a ``1 x d`` tensor.
     """
     bounds = region.space.bounds
     limits: Any = {} if region.repair is None else region.repair.for_botorch()
@@ -258,7 +277,7 @@ def _ascend(
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
-    """Returns copies of ``x`` with one discrete parameter changed.
+    """Returns copies of the encoded row ``x`` with another value of one discrete parameter.
 
     A parameter with ordered values changes by one step. A categorical parameter takes every value.
     """
@@ -285,7 +304,7 @@ def _move_to_middle(
 ) -> Tensor:
     """Moves continuous parameters towards the middle of their range while the loss is negligible.
 
-    If sources and runs do not depend on a parameter, the acquisition is flat in this parameter. Its
+    If the outcome does not depend on a parameter, the acquisition is flat in this parameter. The
     maximum is then arbitrary, and often at a bound.
     """
     least = float(_evaluate(acquisition, x.unsqueeze(0))) - tolerance

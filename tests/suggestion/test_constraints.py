@@ -74,7 +74,7 @@ def test_a_chain_is_two_constraints():
         ("a - a <= 1", "names no parameter"),
         ("c <= 1", "'c', which does not have a number"),
         ("c + a <= 1", "'c', which does not have a number"),
-        ("c == x", "Put values of choices, names with spaces"),
+        ("c == x", "Put text values, names with spaces"),
         ("c == 'z'", "'c' with 'z', which is not a value of the parameter: use one of 'x', 'y'"),
         ("at_most(1, a, k)", "'k', which is never zero or counted twice"),
         ("at_most(1, a, lr)", "'lr', which is never zero or counted twice"),

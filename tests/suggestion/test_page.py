@@ -115,7 +115,7 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     monkeypatch.setattr(room, "transfer_report", lambda model: report)
     X = torch.rand(4, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
-    assert sentence == "Old runs do not help: this study's runs do not follow them."
+    assert sentence == "Old runs do not help: they do not predict this study's outcomes."
     assert [row["words"] for row in rows] == [
         "yes, maybe by chance: most other old tasks do not help",
         "no",
@@ -129,7 +129,7 @@ def test_the_verdict_agrees_with_the_verdicts_on_all_tasks(monkeypatch):
     X = torch.rand(30, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
     assert [row["words"] for row in rows] == ["no", "no"]
-    assert sentence == "Old runs do not help: this study's runs do not follow them."
+    assert sentence == "Old runs do not help: they do not predict this study's outcomes."
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_page_with_curves_in_a_browser(tmp_path):
         assert browser.errors() == []
         assert browser.run(CUT_OFF) == []
         text = browser.run("document.querySelector('main').innerText")
-    for said in ("Stop run 3, if", "The best run so far, run 1.", "Around the best run"):
+    for said in ("Stop run 3 if", "The best run so far, run 1.", "Around the best run"):
         assert said in text
     assert "2 done, 1 stopped or running." in text
 

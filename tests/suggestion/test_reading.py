@@ -176,7 +176,7 @@ def test_errors_are_one_sentence(arguments, kind, message):
 def test_small_outcomes_are_good_unless_the_name_hints_at_the_opposite(caplog):
     assert [o.goal for o in read_outcomes(["loss", "value", "val_error"])] == ["min"] * 3
     assert caplog.messages == [
-        "Small values of value count as good: give goal='max' (--goal max) if large values are"
+        "Small values of value count as good: give goal='max' (--goal max) if large values are good"
     ]
     assert [o.goal for o in read_outcomes(["loss", "ee"], ["min", "max"])] == ["min", "max"]
 
@@ -216,7 +216,7 @@ def test_one_goal_of_several_outcomes_and_an_empty_history_are_named(caplog):
     read_outcomes(["loss", "memory"], "min")
     read_outcomes(["loss", "memory"], ["min", "max"])
     assert caplog.messages == [
-        "goal='min' counts for all of ['loss', 'memory']: give a list if their goals differ"
+        "goal='min' applies to all outcomes ['loss', 'memory']: give a list if their goals differ"
     ]
     suggest(SPACE, HISTORY[:0], RUNS)
     assert "The history has no rows: the search starts without old runs" in caplog.messages

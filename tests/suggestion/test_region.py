@@ -299,7 +299,7 @@ def test_a_shared_value_has_enough_candidates(caplog):
     assert rows["temp"].tolist() == [50] * 3
     tried = stock.iloc[[4]].assign(loss=0.5)
     options = {"candidates": stock, "same_in_batch": ["temp"]}
-    with pytest.raises(ValueError, match="No value of 'temp' has 3 free rows: ask for fewer"):
+    with pytest.raises(ValueError, match="No 3 free rows have the same 'temp': suggest fewer"):
         suggest(space, None, tried, n=3, **options)
     assert suggest(space, None, tried, n=2, **options)["temp"].nunique() == 1
     with pytest.raises(ValueError, match="same_in_batch names 'T', which is no parameter"):
