@@ -87,7 +87,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Returns the ends of the central 95 % interval."""
+        """The ends of the central 95 % interval."""
         tail = (1 - LEVEL) / 2
         with np.errstate(invalid="ignore"):  # the difference of infinite ratios
             low, high = np.nanquantile(self.drawn, [tail, 1 - tail])

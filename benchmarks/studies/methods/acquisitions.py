@@ -20,9 +20,7 @@ from botorch_transfer.acquisition import AveragedImprovement
 #: `N x d` reference points.
 Acquire = Callable[[SingleTaskGP, Tensor, Tensor], AcquisitionFunction]
 
-PRIOR_BETA = (
-    9.0  # three standard deviations, as in the papers on ScaML-GP and on hierarchical models
-)
+PRIOR_BETA = 9.0  # as in the papers on ScaML-GP and on hierarchical models
 PI_MARGIN = 0.1  # HyperBO's value, in standard deviations of the outcomes
 
 

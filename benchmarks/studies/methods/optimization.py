@@ -90,9 +90,7 @@ class BayesianOptimization:
         return {**self.__dict__, "fitted": None, "_last": None}
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Fits the model, and maximizes the acquisition function; failures get the worst value so
-        far.
-        """
+        """Fits the model, and maximizes the acquisition function; failures get the worst value."""
         usable_X, usable_Y = with_failures_worst(X, Y)
         if self.initial_design and len(usable_Y) == 0:
             return RandomSearch().suggest(problem, X, Y, seed)
