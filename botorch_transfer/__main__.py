@@ -20,6 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+#: Options with one or more values. If an option is repeated, its values are added.
+MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
@@ -59,10 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     add("-n", type=int, default=1, help="number of rows (1)")
     add("--candidates", type=Path, metavar="stock.csv", help="CSV file of rows to choose from")
     add("--repeats", action="store_true", help="allow suggestions that repeat runs")
-    text = "fixed value of a parameter; the option may be repeated"
-    add("--fixed", nargs="+", action="extend", default=[], metavar="name=value", help=text)
-    text = "parameters with the same value in all rows"
-    add("--same-in-batch", nargs="+", default=[], metavar="name", help=text)
+    add("--fixed", **MANY, metavar="name=value", help="fixed values of parameters")
+    add("--same-in-batch", **MANY, metavar="name", help="parameters with one value in all rows")
     add("--cost", metavar="column", help="column of the candidates' costs")
     add("--append", action="store_true", help="add the rows to the table of runs")
     add("--report", type=Path, metavar="out.html", help="write a page with plots")
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("history", type=Path, nargs="+", help="CSV files of old runs")
     _add_columns(add)
     add("--task", help="column of task names (task, if it exists)")
-    add("--leave-out", nargs="+", default=[], help="further columns that are not parameters")
+    add("--leave-out", **MANY, help="further columns that are not parameters")
     add("-o", "--output", type=Path, metavar="space.json", help="file for the space")
     return parser
 
@@ -93,12 +94,10 @@ def _add_tables(add: Callable[..., Any]) -> None:
     add("space", type=Path, nargs="?", help="JSON file of the space, see 'space'")
     add("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add("runs", type=Path, nargs="?", help="CSV file of this study's runs")
-    text = "CSV files of old runs, in place of the second file"
-    add("--history", nargs="+", action="extend", type=Path, default=[], help=text)
-    text = "CSV file of this study's runs, in place of the third file"
-    add("--runs", dest="own", type=Path, help=text)
+    add("--history", **MANY, type=Path, help="CSV files of old runs, in place of the second file")
+    add("--runs", dest="own", type=Path, help="file of this study's runs, in place of the third")
     _add_meaning(add)
-    add("--noise", nargs="+", default=[], metavar="outcome=column")
+    add("--noise", **MANY, metavar="outcome=column", help="columns of standard errors")
     add("--status", default="status", help="column of the runs that marks failed rows")
     ends, text = ("least", "largest"), "range of possible values of the objectives"
     add("--outcome-range", nargs=2, type=float, metavar=ends, help=text)
@@ -111,14 +110,13 @@ def _add_meaning(add: Callable[..., Any]) -> None:
         "constraint on parameters, such as 'x1 + x2 <= 1', 'at_most(2, a, b, c)' or "
         "\"not (base == 'NaH' and x1 > 1)\"; or limit on another outcome"
     )
-    rule = {"nargs": "+", "action": "extend", "metavar": "'memory <= 5'"}
-    add("--constraint", dest="constraints", **rule, help=text)
+    add("--constraint", dest="constraints", **MANY, metavar="'memory <= 5'", help=text)
     _add_columns(add)
     add("--goal", nargs="+", metavar="min|max", help="goal for each outcome: min or max (min)")
     add("--task", default="task", help="column of task names in the history (task)")
     text = "value of a parameter that the history lacks; give only the name if it is unknown"
-    add("--missing", nargs="+", default=[], metavar="name=value", help=text)
-    add("--rename", nargs="+", default=[], metavar="old=new", help="new column names")
+    add("--missing", **MANY, metavar="name=value", help=text)
+    add("--rename", **MANY, metavar="old=new", help="new column names")
     text = "model the logarithm of these outcomes (without a name: of all objectives)"
     add("--log", nargs="*", metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")

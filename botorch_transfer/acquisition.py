@@ -103,7 +103,10 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
     @torch.no_grad()
     def _spread(self, X: Tensor) -> Tensor:
-        """Computes each objective's standard deviation over inputs (law of total variance)."""
+        """Computes each objective's standard deviation over the inputs ``X``.
+
+        The variance is the variance of the means plus the mean of the variances.
+        """
         mean, variance = self._moments(X.unsqueeze(-2))
         weights = self.objective_weights.to(mean)
         of_means = (mean @ weights.T).var(dim=0, correction=0)
@@ -134,7 +137,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         return value + log_ndtr(slack / (variance @ A.square().T).sqrt()).sum(dim=-1)
 
     def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the means and variances of all outcomes, each ``batch_shape x m``.
+        """Returns the predicted means and variances of all outcomes, each ``batch_shape x m``.
 
         Pending inputs reduce the variances.
         """
@@ -147,7 +150,13 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean, and the variance conditioned on the pending inputs."""
+    """Returns one outcome's mean at ``X``, and its variance as if the pending trials were finished.
+
+    Args:
+        model: A model of one outcome.
+        X: A ``batch_shape x 1 x d`` tensor of inputs.
+        X_pending: A ``p x d`` tensor of pending inputs.
+    """
     inputs = torch.cat([X, X_pending.expand(*X.shape[:-2], *X_pending.shape)], dim=-2)
     mvn = model.posterior(inputs).distribution
     mean, covariance = mvn.mean, mvn.covariance_matrix
@@ -168,7 +177,7 @@ TOGETHER, TOGETHER_ON_DEVICE = 64, 2048
 
 
 class NoiselessFantasies:
-    """Posteriors at single inputs given sampled noiseless outcomes at other inputs ``X``.
+    """Posteriors at candidates, given sampled noiseless outcomes at fixed inputs ``X``.
 
     Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
     ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
@@ -179,7 +188,8 @@ class NoiselessFantasies:
     Args:
         model: The model.
         X: An ``n x d`` tensor of inputs. If ``n`` is zero, there is one fantasy, the model itself.
-        posterior_transform: The weights of several outcomes and an offset, if there are several.
+        posterior_transform: The weights of the outcomes and an offset, if the model has several
+            outcomes.
         num_fantasies: Number of fantasies. Each fantasy is the model given one sample of outcomes.
         seed: The seed of the sampled outcomes, which are quasi-random draws from the model's
             posterior at ``X``.
@@ -221,10 +231,11 @@ class NoiselessFantasies:
         self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
 
     def joint(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Evaluates the model's posterior at ``P x d`` inputs.
+        """Evaluates the model's posterior at ``P x d`` inputs, without the sampled outcomes.
 
         Returns:
-            Means and variances, two ``P`` tensors, and the ``P x n`` covariances with ``X``.
+            Means and variances, two ``P`` tensors, and the ``P x n`` covariances between these
+            inputs and the fixed inputs ``X``.
         """
         if self._frozen is not None:
             return self._frozen(x)
@@ -240,7 +251,7 @@ class NoiselessFantasies:
         return mean, variance, covariance
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posteriors at ``P x d`` inputs.
+        """Evaluates the posteriors of all fantasies at ``P x d`` inputs.
 
         Returns:
             The means of the fantasies, ``P x num_fantasies``, and their common variances, ``P``.
@@ -315,14 +326,17 @@ def noisy_improvement(
 
 
 class _Improvement(LogExpectedImprovement):
-    """Log expected improvement on a value and on unknown outcomes at baseline or pending inputs.
+    """Log expected improvement over ``best_f`` and over sampled outcomes.
+
+    The outcomes are sampled at the baseline and pending inputs. For each sample, the value to
+    improve on is the maximum of ``best_f`` and these outcomes.
 
     Args:
         model: The model.
-        best_f: The value to improve on; minus infinity to improve on the unknown outcomes only.
+        best_f: The value to improve on; minus infinity to improve on the sampled outcomes only.
         X_baseline: An ``n x d`` tensor of inputs; ``n`` may be zero. The improvement is averaged
             over sampled outcomes at the baseline and pending inputs.
-        posterior_transform: A transform from several outcomes to one, if there are several.
+        posterior_transform: A transform to a single outcome, if the model has several outcomes.
         seed: The seed of the sampled outcomes.
     """
 
@@ -366,10 +380,10 @@ MIN_VARIANCE = 1e-12
 
 
 def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
-    """Evaluates log expected improvements of several models at once, averaged over fantasies.
+    """Evaluates the log expected improvements of several models at once, averaged over fantasies.
 
     Args:
-        each: ``K`` improvements with the same number of fantasies.
+        each: The ``K`` acquisition functions, with the same number of fantasies.
         X: A ``batch_shape x 1 x d`` tensor of inputs.
 
     Returns:
@@ -391,7 +405,7 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
 NEGLIGIBLE = 200.0
 
 
-#: The discount of improvements grows over this distance beyond the sources' inputs.
+#: Outside the range of the sources' inputs, improvements are reduced gradually up to this distance.
 BEYOND = 0.05
 
 
@@ -399,9 +413,9 @@ class AveragedImprovement(AcquisitionFunction):
     r"""Logarithm of a weighted average of improvements, each divided by its own largest value.
 
     Use it to search with several models of the same target. Their expected improvements may differ
-    by orders of magnitude, because a confident model expects almost none. In a plain average, one
-    model would determine the maximum alone. With improvements ``α_k`` and shares ``p_k``, the value
-    is
+    by orders of magnitude, because a confident model expects almost no improvement. In a plain
+    average, one model would determine the maximum alone. With improvements ``α_k`` and shares
+    ``p_k``, the value is
 
     .. code-block:: text
 
@@ -508,8 +522,8 @@ class AveragedImprovement(AcquisitionFunction):
         """Sets the pending points of all acquisitions.
 
         BoTorch's analytic acquisitions raise an error. Acquisitions of :meth:`from_model` and
-        :func:`noisy_improvement` support pending points. The divisors of improvements do not
-        change.
+        :func:`noisy_improvement` support pending points. The values by which improvements are
+        divided do not change.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.
@@ -519,7 +533,10 @@ class AveragedImprovement(AcquisitionFunction):
         super().set_X_pending(X_pending)
 
     def _of_place(self, X: Tensor) -> Tensor | float:
-        """Computes the log factor that reduces improvements beyond the sources' inputs."""
+        """Computes the log of the factor by which improvements at ``X`` are multiplied.
+
+        The factor is one within the range of the sources' inputs, and smaller outside.
+        """
         if self._range is None or self._transform is None:
             return 0.0
         X, (low, high) = self._transform(X), self._range
@@ -527,7 +544,7 @@ class AveragedImprovement(AcquisitionFunction):
         return self._discount * (distance / BEYOND).clamp(0.0, 1.0)
 
     def forward(self, X: Tensor) -> Tensor:
-        """Evaluates the average.
+        """Evaluates the logarithm of the weighted average of improvements.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.

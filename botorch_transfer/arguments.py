@@ -33,18 +33,18 @@ _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 
 
 def check_prior(prior: Any) -> None:
-    """Raises an error if the third argument is missing or a tensor.
+    """Raises an error if the third argument of a transfer model is missing or a tensor.
 
     The third argument of BoTorch's models is a tensor of noise variances.
 
     Args:
-        prior: The third argument.
+        prior: The third argument: a prior or source data.
 
     Raises:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("The third argument is a tensor, not old runs: give train_Yvar= by name.")
+        raise TypeError("prior= is a tensor, not old runs: give noise variances by train_Yvar=.")
     if prior is None:
         raise TypeError(
             "The source tasks are missing: give the old runs, or a pre-trained prior, as third "
@@ -53,7 +53,7 @@ def check_prior(prior: Any) -> None:
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
-    """Lists the arguments of a model's constructor by ``getfullargspec``, as Ax does.
+    """Lists the argument names of a model's constructor by ``getfullargspec``, as Ax does.
 
     Args:
         model_class: The class, or a function that returns a model.
@@ -65,7 +65,14 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> str:
-    """Adds the entries of base classes to a section of a docstring, in the given order."""
+    """Adds entries of the base classes' docstrings to one section of a docstring.
+
+    Args:
+        doc: The docstring of a class.
+        section: The title of the section, such as ``Args``.
+        order: The names of the entries, in order.
+        of_bases: The docstrings of the base classes.
+    """
     own, entries = _entries(doc, section), dict[str, str]()
     for text in (*of_bases, doc):
         entries |= _entries(text, section)
@@ -77,7 +84,7 @@ def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> 
 
 
 def _entries(doc: str, section: str) -> dict[str, str]:
-    """Returns the entries of a docstring's section by name."""
+    """Returns the entries of one section of a docstring, such as ``Args``, by argument name."""
     found = re.search(_SECTION.format(section), doc, re.M)
     entries = re.findall(r"^ {4}(\S+?):(.*\n?(?: {5}.*\n?)*)", found[1] if found else "", re.M)
     return {name: f"    {name}:{rest.rstrip()}\n" for name, rest in entries}
@@ -86,7 +93,7 @@ def _entries(doc: str, section: str) -> dict[str, str]:
 def without_task_feature(
     num_columns: int, task_feature: int | None, transform: InputTransform | None
 ) -> InputTransform | None:
-    """Prepends the removal of a task column to a transform.
+    """Returns an input transform that first removes the task column.
 
     Args:
         num_columns: The number of columns of the model's inputs, including the task column.
@@ -94,7 +101,7 @@ def without_task_feature(
         transform: The transform of the remaining columns.
 
     Returns:
-        The chained transform.
+        The chained transform. Without a task column, ``transform``.
     """
     if task_feature is None:
         return transform
@@ -111,7 +118,7 @@ def check_target(
     train_Yvar: Tensor | None = None,
     task_feature: int | None = None,
 ) -> None:
-    """Checks a target's data, which may be empty.
+    """Checks a target's training data, which may be empty.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of inputs.
@@ -130,7 +137,8 @@ def check_target(
         check_type(name, tensor)
         if tensor.dim() < 2:
             raise InputDataError(
-                f"{name} has shape {tuple(tensor.shape)}: it needs rows and columns (n x 1)."
+                f"{name} has shape {tuple(tensor.shape)}: give a tensor with rows and columns, for "
+                "instance n x 1."
             )
         if not bool(tensor.isfinite().all()):
             raise InputDataError(f"{name} has NaN or infinite values: leave out failed runs.")
@@ -142,13 +150,14 @@ def check_target(
             )
     if train_Y.shape[-1] != 1:
         raise InputDataError(
-            f"A transfer model has one outcome, but train_Y has {train_Y.shape[-1]}: use "
-            "transfer_models(train_X, train_Y, sources), a ModelListGP of one model per outcome."
+            f"A transfer model has one outcome, but train_Y has {train_Y.shape[-1]} outcomes: use "
+            "transfer_models(train_X, train_Y, sources), which builds one model for each outcome."
         )
     num_columns = train_X.shape[-1]
     if task_feature is not None and not -num_columns <= task_feature < num_columns:
         raise ValueError(
-            f"task_feature={task_feature} must be the index of one of the {num_columns} columns."
+            f"task_feature={task_feature} must be the index of one of the {num_columns} columns of "
+            "train_X."
         )
 
 
@@ -205,7 +214,7 @@ class ConstructedFromDatasets(Model):
             few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
             hyperpriors of ScaML-GP (Appendix C.5), with which the residual vanishes if there are
             only one or two target points.
-        max_bytes: The memory limit of the joint model.
+        max_bytes: The maximum memory of the joint model, in bytes.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
             largest tasks are dropped first. The remaining points of a task are evenly spaced from
             the worst outcome to the best outcome.
@@ -233,7 +242,7 @@ class ConstructedFromDatasets(Model):
             cls.__doc__ = _complete(doc, "Raises", ["InputDataError", "TypeError"], of_bases[:1])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Checks the target's data before pre-training starts; copies have no arguments."""
+        """Checks the target's data before pre-training starts; copying checks nothing."""
         given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")

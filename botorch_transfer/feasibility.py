@@ -84,10 +84,10 @@ class FeasibilityModel(torch.nn.Module):
 
         k(x, x') = s² (α exp(-‖x - x'‖² / 2dℓ²) + (1 - α) / d · Σ_j exp(-(x_j - x'_j)² / 2λ²))
 
-    Old runs determine the prior mean. ``S`` and ``F`` are the sums of the first kernel between
-    ``x`` and the old successes, and between ``x`` and the old failures. Both are scaled so that
-    ``S + F`` is at most ``w`` runs. With a success rate ``a`` of weight ``b``, the prior
-    probability of success is ``(S + ab) / (S + F + b)``. A few runs of this study therefore
+    Old runs determine the prior mean. ``S`` is the sum of the kernel on all inputs between ``x``
+    and each old success, and ``F`` is the same sum over old failures. Both sums are scaled so that
+    ``S + F`` is less than ``OLD_WEIGHT``. With ``a = SUCCESS_RATE`` and ``b = RATE_WEIGHT``, the
+    prior probability of success is ``(S + ab) / (S + F + b)``. A few runs of this study therefore
     outweigh any number of old runs.
 
     Pending and abandoned runs are not failures: leave them out.
@@ -152,7 +152,11 @@ class FeasibilityModel(torch.nn.Module):
             self._fit(torch.where(succeeded.to(X) > 0, 1.0, -1.0).to(X))
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
-        """Computes half the squared difference in each input, in units of the widths."""
+        """Computes half the squared difference of each pair of points, separately in each input.
+
+        Differences are divided by the widths of the search space. An input without an order has the
+        difference one if its values differ.
+        """
         differences = (A.unsqueeze(-2) - B.unsqueeze(-3)) / self._width
         differences = torch.where(self._ordered, differences, (differences != 0).to(A))
         return differences.square() / 2
@@ -163,7 +167,7 @@ class FeasibilityModel(torch.nn.Module):
         return VARIANCE * (JOINT_SHARE * _joint(squares) + (1 - JOINT_SHARE) * single)
 
     def _mean(self, X: Tensor) -> Tensor:
-        """Computes the prior mean from the success rate of old runs near each input."""
+        """Computes the latent function's prior mean from the success rate of nearby old runs."""
         near = _joint(self._squares(X, self._old_X))
         good = (near * self._old_succeeded).sum(dim=-1)
         total = near.sum(dim=-1)
@@ -172,9 +176,10 @@ class FeasibilityModel(torch.nn.Module):
         return math.sqrt(1 + VARIANCE) * ndtri(rate)
 
     def _fit(self, sign: Tensor) -> None:
-        """Fits the sites of expectation propagation.
+        """Approximates the posterior by expectation propagation.
 
-        A site ``N(f_i; ν_i / τ_i, 1 / τ_i)`` approximates the likelihood ``Φ(±f_i)`` of one run.
+        For each run, a site ``N(f_i; ν_i / τ_i, 1 / τ_i)`` approximates the likelihood ``Φ(±f_i)``.
+        The ``sign`` of a run is one for a success and minus one for a failure.
         """
         X = self._X
         K, mean = self._covariance(X, X), self._mean(X)
@@ -224,7 +229,11 @@ class FeasibilityModel(torch.nn.Module):
 
 
 def _posterior(K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns a root of ``(K + diag(1 / τ))^-1``, and the posterior mean and variances."""
+    """Computes the posterior given Gaussian sites ``N(ν / τ, 1 / τ)`` at the points.
+
+    Returns:
+        A root of ``(K + diag(1 / τ))^-1``, the posterior mean, and the posterior variances.
+    """
     root = tau.sqrt()
     inner = torch.eye(len(tau)).to(K) + root.unsqueeze(-1) * K * root
     half = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), root.diag(), upper=False)
@@ -235,7 +244,7 @@ def _posterior(K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor) -> tuple[Tensor
 
 
 def _joint(squares: Tensor) -> Tensor:
-    """Computes the kernel on all inputs."""
+    """Computes the kernel on all inputs from half the squared differences in each input."""
     return (-squares.mean(dim=-1) / JOINT_LENGTHSCALE**2).exp()
 
 
@@ -261,3 +270,13 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
 
     def __init__(self, acquisition: AcquisitionFunction, feasibility: FeasibilityModel) -> None:
         super().__init__(acquisition, feasibility, regularization_parameter=-1.0)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Sets the pending inputs of the wrapped acquisition function.
+
+        Unlike BoTorch's method, this method also accepts an analytic acquisition function.
+
+        Args:
+            X_pending: A ``p x d`` tensor of inputs.
+        """
+        self.raw_acqf.set_X_pending(X_pending)

@@ -75,12 +75,12 @@ def _learns(part: Module) -> bool:
 
 
 def as_learned(given: InputTransform, inherited: InputTransform | None) -> InputTransform:
-    """Freezes a model's transform, and copies unlearned coefficients from the prior's transform.
+    """Freezes a model's input transform, with learned coefficients from the prior's transform.
 
     Args:
-        given: The model's argument.
-        inherited: The prior's transform. Coefficients are copied from the part of the prior's
-            transform with the same name and class.
+        given: The model's argument ``input_transform``, such as ``Normalize(d)`` without bounds.
+        inherited: The prior's transform. If a part of ``given`` has coefficients to learn, they are
+            copied from the part of the prior's transform with the same name and class.
 
     Returns:
         A copy in evaluation mode.
@@ -111,7 +111,7 @@ def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
-        whose: The owner of the inputs, for the message.
+        whose: The name of the data in the warning, such as ``"the source tasks"``.
     """
     try:
         check_min_max_scaling(X, raise_on_fail=True)
@@ -125,12 +125,12 @@ def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
 def resolve_input_transform(
     inherited: InputTransform | None, given: InputTransform | None
 ) -> InputTransform | None:
-    """Resolves a model's transform from its prior's transform and the model's own argument.
+    """Chooses a model's input transform from the model's argument and the prior's transform.
 
     Args:
         inherited: The prior's transform.
-        given: The model's argument. If the transform has coefficients to learn, the coefficients
-            are copied from the prior's transform.
+        given: The model's argument ``input_transform``. If it has coefficients to learn, they are
+            copied from the prior's transform.
 
     Returns:
         A copy of the transform to use, in evaluation mode.
@@ -158,7 +158,7 @@ def fits_dim(transform: InputTransform, dim: int) -> bool:
 
 
 def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransform | None:
-    """Returns the transform that several domains share.
+    """Returns the input transform that several search spaces (domains) share.
 
     Args:
         transforms: The domains' transforms.
@@ -178,14 +178,14 @@ def shared_transform(transforms: Sequence[InputTransform | None]) -> InputTransf
 
 
 def describe_transform(transform: InputTransform) -> dict[str, Tensor]:
-    """Describes a transform for a prior's file.
+    """Converts an input transform to tensors for the file of a prior.
 
     Args:
         transform: The transform.
 
     Returns:
-        The state of a ``Normalize``. For other transforms an empty dictionary, because users pass
-        other transforms to ``load``.
+        The buffers of a ``Normalize`` by name. For any other transform, an empty dictionary,
+        because users pass the transform to ``load``.
     """
     if isinstance(transform, Normalize) and _equal(transform, _normalize(transform.bounds)):
         return dict(transform.named_buffers())
@@ -195,11 +195,12 @@ def describe_transform(transform: InputTransform) -> dict[str, Tensor]:
 def restore_transform(
     tensors: Mapping[str, Tensor], given: InputTransform | None
 ) -> InputTransform:
-    """Rebuilds a transform from the result of :func:`describe_transform`.
+    """Rebuilds the input transform of a saved prior.
 
     Args:
         tensors: The result of :func:`describe_transform`.
-        given: The transform that the user passes. It is used if the file has no transform.
+        given: The transform that the user passes to ``load``. It is used if the file has no
+            transform.
 
     Returns:
         The transform.
@@ -226,7 +227,7 @@ def _normalize(bounds: Tensor) -> Normalize:
 
 
 def _equal(first: InputTransform, second: InputTransform) -> bool:
-    """Returns whether transforms are equal; dtypes and devices may differ."""
+    """Returns whether two transforms are equal. Their dtypes and devices may differ."""
     states = first.state_dict(), second.state_dict()
     shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
     if type(first) is not type(second) or shapes[0] != shapes[1]:

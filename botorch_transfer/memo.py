@@ -33,7 +33,7 @@ UNKNOWN = "unknown-"
 
 
 class Memo:
-    """A cache of results by content key, in this process.
+    """A cache in this process, from the hash of a computation's inputs to its result.
 
     It keeps the most recently used results.
 
@@ -153,10 +153,10 @@ def clear_memos() -> None:
 
 @runtime_checkable
 class HasContent(Protocol):
-    """An object that defines its own content."""
+    """Protocol of objects that choose which of their values :func:`content_key` hashes."""
 
     def content(self) -> Sequence[Any]:
-        """Returns the parts that determine whether two objects are equal."""
+        """Returns the values to hash. Two objects count as equal if these values are equal."""
         ...
 
 

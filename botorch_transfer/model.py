@@ -46,6 +46,7 @@ from botorch_transfer.gp.hyperpriors import (
     default_likelihood,
 )
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, noise_variance
+from botorch_transfer.gp.objective import fit_from_starts
 from botorch_transfer.gp.paths import (
     PriorGP,
     RescaledPath,
@@ -53,24 +54,24 @@ from botorch_transfer.gp.paths import (
     draw_prior,
     in_users_units,
 )
-from botorch_transfer.gp.restarts import fit_from_starts
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.outcome_transforms import chained, split_transform
 
 
 class LogLikelihoodTerm(AddedLossTerm):
-    """An additional log likelihood for a fit to maximize, such as the likelihood of source data.
+    """A log likelihood that a fit maximizes together with the target's marginal log likelihood.
 
     Args:
-        value: A ``batch_shape`` tensor, with its graph. Copies and pickles have no graph.
+        value: The log likelihood, a ``batch_shape`` tensor that may have an autograd graph. Copies
+            and pickles of the term have no graph.
     """
 
     def __init__(self, value: Tensor) -> None:
         self._value = value
 
     def loss(self, *params: Any) -> Tensor:
-        """Returns the value.
+        """Returns the log likelihood, which GPyTorch adds to the marginal log likelihood.
 
         Args:
             *params: Ignored.
@@ -82,9 +83,9 @@ class LogLikelihoodTerm(AddedLossTerm):
 
 
 def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
-    """Returns the mean and the variance of one outcome.
+    """Returns the mean and the variance of a posterior of one outcome.
 
-    For an ensemble of models, these are the mean and the variance of the mixture.
+    For an ensemble of models, the result is the mean and the variance of the mixture.
 
     Args:
         posterior: A posterior of shape ``batch_shape x q x 1``.
@@ -103,26 +104,27 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
     return mean.squeeze(-1), variance.squeeze(-1)
 
 
-#: Number of points at which slopes are evaluated, and the distance of the finite differences.
+#: For effective lengthscales: number of points at which slopes are estimated, and the step of the
+#: finite differences.
 NUM_SLOPES, _STEP = 64, 0.05
 
-#: The lengthscale of an input that has no effect in the unit cube.
+#: Maximum effective lengthscale, for an input that has no effect in the unit cube.
 MAX_LENGTHSCALE = 10.0
 
 
 def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Clamps inputs so that squared distances between inputs do not overflow.
 
-    The distance of two infinite values would be NaN. Predictions do not change, because the GP
-    returns to its prior far from the data. The limit is the cube root of the largest float, so that
-    division by small lengthscales does not overflow.
+    The distance of two infinite inputs would be NaN. Predictions do not change, because the GP
+    returns to its prior far from the data. The largest input is the cube root of the largest float.
+    Its square then stays finite after division by a small lengthscale.
     """
     farthest = torch.finfo(X.dtype).max ** (1 / 3)
     return X.clamp(-farthest, farthest)
 
 
 class OnSources(Protocol):
-    """A model whose prior has a posterior for each source task."""
+    """Protocol of a model that is built on one GP for each source task."""
 
     prior: Any
     weights: Tensor
@@ -148,7 +150,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The model, or a member of an average, whose prior has a posterior for each source task.
+        """The model that is built on one GP for each source task: this model, or an averaged model.
 
         ``None`` if there is no such model.
         """
@@ -156,17 +158,23 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def transfer_share(self) -> float:
-        """The total weight of the transfer models in an average; NaN if the model is no average."""
+        """The total weight of the transfer models in an average of models.
+
+        NaN if this model is not an average.
+        """
         return math.nan
 
     @property
     def num_target_points(self) -> int:
-        """The number of target points ``n``, in each member of a batch."""
+        """The number of target points ``n``, for each model of a batch."""
         return self.train_inputs[0].shape[-2]
 
     @property
     def own_units(self) -> tuple[Tensor, Tensor]:
-        """The mean and standard deviation of the outcome standardization, ``batch_shape x 1``."""
+        """The mean and standard deviation by which the outcome transform standardizes.
+
+        Two ``batch_shape x 1`` tensors. Zero and one if the transform does not standardize.
+        """
         _, transform = split_transform(getattr(self, "outcome_transform", None))
         if isinstance(transform, Standardize):
             return transform.means.squeeze(-1), transform.stdvs.squeeze(-1)
@@ -174,7 +182,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         return zero, zero + 1.0
 
     def subset_output(self, idcs: list[int]) -> Self:
-        """Selects the only outcome.
+        """Selects the model's only outcome.
 
         Args:
             idcs: ``[0]`` or ``[-1]``.
@@ -222,7 +230,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @abstractmethod
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes leave-one-out predictions of all target points, in the model's own units.
+        """Computes leave-one-out predictions of all target points, in units of ``train_targets``.
 
         Returns:
             The means, the variances of the latent function and the noise variances, three
@@ -269,28 +277,29 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         return _STEP * relative.clamp_min((_STEP / MAX_LENGTHSCALE) ** 2).rsqrt()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Evaluates the contribution of each source task to the mean.
+        """Evaluates the contribution of each source task to the target's prior mean.
 
-        The contribution is a task's term in the prior mean: the task's weight times the task's
-        posterior mean. In a :class:`PopulationGP`, it is the term of the task's outcomes in the
-        population mean. In an average of models, it is the weighted sum of the members'
-        contributions.
+        If the prior mean is a weighted sum of the tasks' posterior means, the contribution is the
+        task's term in this sum. In a :class:`PopulationGP`, the contribution is the term of the
+        task's outcomes in the population mean. In an average of models, it is the weighted sum of
+        the contributions in the averaged models.
 
         Args:
             X: An ``n x d`` tensor of transformed inputs.
             names: The names of the ``M`` source tasks.
 
         Returns:
-            An ``M x n`` tensor in the model's own units. Zero by default, for models whose mean has
-            no term for each source.
+            An ``M x n`` tensor in the units of ``train_targets``. Zero if the prior mean is not a
+            sum over the source tasks.
         """
         return X.new_zeros(len(names), len(X))
 
     def _is_no_exact_gp(self) -> UnsupportedError:
-        """Returns the error for closed forms that do not match this model's predictions."""
+        """Returns the error for BoTorch functions that require an exact GP."""
         return UnsupportedError(
-            f"{type(self).__name__} is not one exact GP, so BoTorch's formulas do not apply: call "
-            "loo_posterior() instead, and fit the model by fit_gpytorch_mll(mll)."
+            f"{type(self).__name__} is not one exact GP, so BoTorch's formulas for exact GPs do "
+            "not apply: call loo_posterior() instead of loo_cv(), and fit the model by "
+            "fit_gpytorch_mll(mll)."
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
@@ -325,7 +334,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     that depend on the source data. The class works without target points, is fitted from several
     starts, and can ignore a task column. A subclass that predicts differently from the exact GP
     overrides :meth:`_predict`. If the correlations also differ, the subclass overrides
-    :meth:`_draws`, too. A subclass that fits more than the target's likelihood calls
+    :meth:`_draws`, too. A subclass whose fit maximizes a further log likelihood calls
     :meth:`_set_loss_term`.
 
     Args:
@@ -335,7 +344,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         outcome_transform: The transform to the units of ``mean_module`` and ``covar_module``.
         input_transform: The frozen transform to the inputs of ``mean_module`` and
             ``covar_module``.
-        noise: Hyperprior, start and bounds of the noise variance in the default likelihood.
+        noise: Hyperprior, starting value and bounds of the default likelihood's noise variance.
 
     Raises:
         InputDataError: If the data have more than one outcome, the target and the source tasks have
@@ -399,21 +408,21 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     # ------------------------------------------------------------------------------- predictions
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the model's predictions; in training mode, the prior of the exact GP.
+        """Evaluates the model's prediction; in training mode, the prior of the exact GP.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
             **kwargs: Passed to GPyTorch in training mode.
 
         Returns:
-            The distribution in the model's own units.
+            The distribution in the units of ``train_targets``.
         """
         if self.training:
             return self.exact_gp(X, **kwargs)
         return self._predict(_clamp_far_inputs(X.to(self.train_inputs[0].dtype)))
 
     def _predict(self, X: Tensor) -> MultivariateNormal:
-        """Predicts in evaluation mode, for ``posterior`` and entropy search.
+        """Computes the model's prediction in evaluation mode.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -450,7 +459,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @property
     def strategy(self) -> Strategy:
-        """The posterior of the exact GP in evaluation mode, cached until the data change."""
+        """The exact GP's posterior given the training data, cached until the data change."""
         if self.prediction_strategy is None:
             (X,), Y = self.train_inputs, self.train_targets
             if settings.detach_test_caches.on():
@@ -520,10 +529,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return super()._apply_noise(X, mvn, observation_noise)
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes leave-one-out predictions and sets the model to evaluation mode.
+        """Computes leave-one-out predictions, after setting the model to evaluation mode.
 
         Returns:
-            See :meth:`TransferModel._leave_one_out`.
+            The means, the variances of the latent function and the noise variances.
         """
         strategy, noise = self.eval().strategy, self._noise_variance()
         if not self._predicts_otherwise:
@@ -534,10 +543,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return mean, variance, noise
 
     def _given(self, strategy: Strategy, likelihood: Any = None) -> Self:
-        """Returns a copy of the model with other data.
+        """Returns a copy of the model with other training data.
 
         Args:
-            strategy: The posterior of the exact GP given the other data.
+            strategy: The posterior of the exact GP given the other training data.
             likelihood: The likelihood of the copy; by default, a copy of the model's likelihood.
         """
         # The data are replaced, so they are not copied; data of fantasies have a graph.
@@ -558,7 +567,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return noise_variance(self.likelihood, self.train_inputs[0])
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-        """Lists the hyperpriors without duplicates.
+        """Lists each hyperprior of the model once.
 
         If the mean and the kernel share a module, GPyTorch lists the module's hyperpriors twice.
 
@@ -574,7 +583,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
-        """Conditions the model on additional points; the model may have no data.
+        """Conditions the model on additional points, even if the model has no data yet.
 
         Args:
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -599,29 +608,30 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @property
     def _terms(self) -> tuple[Kernel, ...]:
-        """The kernels whose sum is the prior covariance, for pathwise sampling."""
+        """The kernels whose sum is the prior covariance; paths are sampled for each kernel."""
         return (self.covar_module,)
 
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
-        """Turns draws from the exact GP into draws from the model's predictions.
+        """Converts sample paths of the exact GP to sample paths of the model.
 
-        By default, the draws are rescaled to the model's mean and standard deviation. A model whose
+        By default, the paths are rescaled to the model's mean and standard deviation. A model whose
         correlations differ from the correlations of the exact GP overrides this method.
 
         Args:
-            path: The draws, as functions of transformed inputs, in the model's own units.
-            draw: Draws from the prior with a given mean and kernel.
+            path: Sample paths of the exact GP: functions of transformed inputs, in the units of
+                ``train_targets``.
+            draw: Function that samples paths from the GP prior with a given mean and kernel.
 
         Returns:
-            The draws from the model's predictions.
+            The sample paths of the model.
         """
         return RescaledPath(path, self) if self._predicts_otherwise else path
 
     def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
-        """Draws functions from the prior, for BoTorch's pathwise sampling.
+        """Samples functions from the prior, for BoTorch's pathwise sampling.
 
         Args:
-            sample_shape: The shape of the draws.
+            sample_shape: The sample shape.
             **kwargs: ``num_features=`` and other arguments of BoTorch's
                 ``draw_kernel_feature_paths``.
 
@@ -640,12 +650,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         sample_shape: torch.Size,
         update_strategy: Callable[..., SamplePath] = gaussian_update,
     ) -> SamplePath:
-        """Draws functions from the posterior; without target points, from the prior.
+        """Samples functions from the posterior; without target points, from the prior.
 
         Args:
-            prior_sampler: Draws from a prior.
-            sample_shape: The shape of the draws.
-            update_strategy: Corrects draws by the data, see BoTorch's ``draw_matheron_paths``.
+            prior_sampler: Function that samples paths from a model's prior.
+            sample_shape: The sample shape.
+            update_strategy: Function that conditions sample paths on the data, see BoTorch's
+                ``draw_matheron_paths``.
 
         Returns:
             Paths of the user's inputs, in the user's units.
@@ -658,7 +669,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _drawn(
         self, sampler: Callable[..., Any], condition: Callable[[SamplePath], SamplePath]
     ) -> SamplePath:
-        """Draws from the prior of the exact GP, and converts the draws to the model's draws."""
+        """Samples paths of the model, as functions of the user's inputs in the user's units.
+
+        Args:
+            sampler: Function that samples paths from the exact GP's prior.
+            condition: Function that conditions these paths on the data.
+        """
 
         def draw(mean: Mean, *kernels: Kernel) -> SamplePath:
             return sampler(PriorGP(self, mean, kernels))
@@ -669,10 +685,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     # --------------------------------------------------------------------------------------- fit
 
     def _set_loss_term(self, value: Tensor | None) -> None:
-        """Sets an additional log likelihood for a fit to maximize, a ``batch_shape`` tensor.
+        """Sets a log likelihood that a fit adds to the target's marginal log likelihood.
 
-        A model that fits more than the target's likelihood calls this method in ``forward`` in
-        training mode. Evaluation mode removes the term.
+        A subclass calls this method in ``forward`` in training mode, with a ``batch_shape`` tensor.
+        ``None`` removes the log likelihood. Evaluation mode also removes it.
         """
         term = None if value is None else LogLikelihoodTerm(value)
         cast(Any, self)._added_loss_terms["log_likelihood"] = term
@@ -700,12 +716,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @property
     def _has_data_to_fit(self) -> bool:
-        """Whether the model has data to fit."""
         return self.num_target_points > 0
 
     @property
     def is_fitted_as_exact_gp(self) -> bool:
-        """Whether a fit maximizes the likelihood of the exact GP without further loss terms."""
+        """Whether a fit maximizes the exact GP's marginal log likelihood alone."""
         return type(self).forward is TargetGP.forward
 
     def custom_fit(
@@ -729,7 +744,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts that are drawn from the hyperpriors. One more start
                 uses the present values. The default is the model's ``num_restarts``.
-            seed: The seed of the draws; 0 by default.
+            seed: The seed with which starts are drawn; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``. Examples are ``{"options": {"maxiter": 50}}`` and
                 ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
@@ -779,14 +794,17 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return mll.eval()
 
     def _before_fit(self) -> None:
-        """Computes terms that depend only on the data, before a fit; does nothing by default."""
+        """Computes values that depend only on the data, before each fit; by default, nothing."""
 
     def _after_fit(self) -> None:
-        """Computes terms that depend on fitted hyperparameters; does nothing by default."""
+        """Computes values that depend on the fitted hyperparameters, after each fit.
+
+        By default, computes nothing.
+        """
 
 
 def register_paths(model_class: type[Any]) -> None:
-    """Registers the paths of a model class for BoTorch's pathwise sampling.
+    """Registers a model class for BoTorch's pathwise sampling.
 
     ``draw_kernel_feature_paths`` and ``draw_matheron_paths`` then call the methods of the class.
 
@@ -808,7 +826,12 @@ _ATTEMPTS = frozenset({"max_attempts", "pick_best_of_all_attempts"})
 
 
 def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, Any]) -> None:
-    """Raises an error for arguments that a fit would ignore."""
+    """Raises an error if an argument of a fit is unknown, or if two arguments exclude each other.
+
+    Args:
+        of_botorch: Arguments of BoTorch's fit.
+        of_starts: Arguments of the fit from several starts; ``None`` if they are not given.
+    """
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(
             f"A fit has no argument {unknown[0]}=: use num_restarts= and seed=, or "
@@ -819,5 +842,5 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     if of_botorch and both:
         raise ValueError(
             f"{both[0]}= selects the fit from several starts, but {next(iter(of_botorch))}= "
-            "selects BoTorch's fit from the present values: give only one of the two."
+            "selects BoTorch's fit from the present values: give only one of these arguments."
         )

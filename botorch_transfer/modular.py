@@ -1,7 +1,7 @@
 """Base classes of the modular models, which are built on a pre-trained prior.
 
-The prior provides the mean and the kernel of the target model. Read this to write your own model;
-:class:`~.models.SequentialHierarchicalGP` is a short example.
+The pre-trained prior provides the mean and the kernel of the target model. Read this to write your
+own model; :class:`~.models.SequentialHierarchicalGP` is a short example.
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ def resolve_prior(
     outcome_transform: OutcomeTransform | DefaultType | None = None,
     **options: Any,
 ) -> P:
-    """Returns a model's view of a prior.
-
-    Pre-trains the prior first if source data are given.
+    """Returns the prior for a new model; pre-trains the prior if source data are given.
 
     Args:
         prior_class: The class of priors that the model takes.
-        prior: A prior of this class, or source data or domains to pre-train a prior. Pre-training
-            is cached, so equal data are not pre-trained again.
+        prior: A prior of this class, or source data or domains to pre-train a prior. Priors are
+            cached, so pre-training is not repeated for equal data.
         input_transform: The frozen input transform, for pre-training.
         outcome_transform: The model's outcome transform; pre-training applies its element-wise
             steps (``Log``, ``Bilog``, ``Power``) to the source outcomes.
@@ -84,7 +82,10 @@ def resolve_prior(
 
 
 def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> OutcomeTransform | None:
-    """Resolves a model's outcome transform, see :func:`.resolve_transform`."""
+    """Returns the outcome transform of a model with target outcomes ``Y``.
+
+    The result depends on the prior and the ``given`` argument, see :func:`.resolve_transform`.
+    """
     default = partial(prior.default_outcome_transform, Y.shape[:-2])
     return resolve_transform(given, prior.outcome_steps, default, Y, prior.typical_outcomes())
 
@@ -95,12 +96,12 @@ class ModularTransferGP(TargetGP):
     Use it for your own model, if you build the mean and the kernel yourself.
 
     Args:
-        prior: A view of the prior, which the model keeps.
+        prior: A view of the prior. The model keeps this view.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
         **options: Further arguments of :class:`TargetGP`: ``train_Yvar``, ``likelihood`` and
-            ``noise``. ``noise`` gives hyperprior, start and bounds of the default likelihood's
-            inferred noise variance.
+            ``noise``. ``noise`` is the hyperprior, starting value and bounds of the noise variance,
+            for the default likelihood.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
@@ -108,8 +109,7 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
-    #: Residual kernel, a part of ``covar_module``; in a tuple, so that PyTorch registers it only
-    #: once.
+    #: Residual kernel, a part of ``covar_module``. In a tuple, PyTorch does not register it twice.
     _residual_kernel: tuple[Kernel | None]
 
     def __init__(
@@ -143,7 +143,10 @@ class ModularTransferGP(TargetGP):
 
     @property
     def residual_covar_module(self) -> Kernel | None:
-        """Residual kernel inside ``covar_module``; ``None`` without a residual kernel."""
+        """Kernel of the target's difference from the sources, a part of ``covar_module``.
+
+        ``None`` if the model has no such kernel.
+        """
         return self._residual_kernel[0]
 
 
@@ -165,8 +168,7 @@ class SourcePosteriorGP(ModularTransferGP):
     prior_class: ClassVar[type[ConditionedPrior]]
     prior: ConditionedPrior
 
-    #: Name of the hyperpriors of residual kernel and noise; a subclass may have an argument for the
-    #: name.
+    #: Preset of hyperpriors for residual kernel and noise; some subclasses let the user choose it.
     _hyperparameters: HyperparameterChoice = "cautious"
 
     transfer_report = transfer_report
@@ -206,36 +208,39 @@ class SourcePosteriorGP(ModularTransferGP):
         self._add_parts()
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns hyperpriors, starts and bounds of the default residual kernel and noise."""
+        """Returns hyperpriors, starting values and bounds of the residual kernel and the noise."""
         typical = prior.dim, prior.residual_variance, prior.noise_variance
         return target_hyperparameters(self._hyperparameters, *typical)
 
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> Kernel:
-        """Builds the default residual kernel."""
+        """Builds the default kernel of the target's difference from the sources."""
         return residual_kernel(prior.dim, batch_shape, own)
 
     @property
     def member_on_sources(self) -> SourcePosteriorGP | None:
-        """This model, if the prior has a posterior for each source task; otherwise ``None``."""
+        """This model, if it is built on one GP for each source task; otherwise ``None``."""
         return self if isinstance(self.prior.gps, ConditionedGPs) else None
 
     @property
     def _source_mean(self) -> Mean:
-        """The term of the mean that depends on the sources."""
+        """The mean module that depends on the source tasks."""
         return self.mean_module
 
     @property
     def weights(self) -> Tensor:
-        """Weights of the source tasks, ``batch_shape x M``; NaN if the mean is no weighted sum."""
+        """Weights of the ``M`` source tasks, a ``batch_shape x M`` tensor.
+
+        NaN if the prior mean is not a weighted sum of the source tasks' posterior means.
+        """
         mean = self._source_mean
         if self.member_on_sources is None or not isinstance(mean, WeightedSumMean):
             return torch.full((self.prior.num_tasks,), torch.nan)
         return mean.all_weights.to(self.train_targets)
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Evaluates the contribution of each source task to the mean."""
+        """Evaluates the contribution of each source task to the target's prior mean."""
         mean = self._source_mean
         if not isinstance(mean, SourceMean) or list(names) != list(self.prior.task_names):
             return super().source_parts(X, names)
@@ -248,7 +253,7 @@ class SourcePosteriorGP(ModularTransferGP):
         """Builds the target's prior mean and covariance.
 
         Args:
-            prior: The view of the prior.
+            prior: The model's prior.
             residual: The residual kernel.
             batch_shape: The batch shape of the target model.
 
@@ -257,7 +262,7 @@ class SourcePosteriorGP(ModularTransferGP):
         """
 
     def _add_parts(self) -> None:
-        """Adds further modules in a subclass; does nothing by default.
+        """Adds further modules to the model; a subclass may override this method.
 
         The constructor calls this method last. The modules must have the dtype of
         ``train_targets``.

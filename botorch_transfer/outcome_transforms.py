@@ -60,7 +60,7 @@ def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Te
 
 
 class TargetStandardize(Standardize):
-    """Base class of standardizations that are defined for any number of target outcomes.
+    """Base class of standardizations that accept any number of target outcomes, even none.
 
     Args:
         mean: A scalar tensor, the mean of the source outcomes or a typical mean.
@@ -85,7 +85,7 @@ class TargetStandardize(Standardize):
 
     @abstractmethod
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Computes the mean and the standard deviation for the standardization.
+        """Computes the mean and the standard deviation by which outcomes are standardized.
 
         Args:
             Y: A ``batch_shape x n x 1`` tensor of outcomes in double precision; ``n`` may be zero.
@@ -135,7 +135,7 @@ class OutcomeMoments(NamedTuple):
 
     @classmethod
     def of(cls, outcomes: Tensor) -> OutcomeMoments:
-        """Computes the statistics of a tensor of any shape, in double precision."""
+        """Computes the statistics of a tensor of outcomes, in double precision."""
         exact = outcomes.detach().flatten().double()
         spread = exact.std(correction=0).to(outcomes)
         return cls(len(exact), exact.mean().to(outcomes), spread)
@@ -175,7 +175,7 @@ class PooledStandardize(TargetStandardize):
         self.include_target, self._count = include_target, number
 
     def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Pools mean and sum of squares of source outcomes and target outcomes."""
+        """Computes mean and standard deviation of source and target outcomes together."""
         mean, count = self._source_mean.to(Y), self._count
         squares = count * self._source_std.to(Y).square()
         if self.include_target and Y.shape[-2] > 0:
@@ -222,20 +222,23 @@ class OwnStandardize(TargetStandardize):
 
 # -------------------------------------------------------------------- element-wise transforms
 
-#: Element-wise transforms as lists of a name and arguments, such as ``[["Log"], ["Power", 0.5]]``.
+#: Element-wise transforms, each as a name and its arguments: ``[["Log"], ["Power", 0.5]]``.
 Steps = Sequence[Sequence[Any]]
 
 _ELEMENTWISE: dict[str, Any] = {"Log": outcome.Log, "Bilog": outcome.Bilog, "Power": outcome.Power}
 
 
 def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
-    """Splits a transform into element-wise steps, which also apply to old runs, and the rest.
+    """Splits an outcome transform into element-wise transforms and the remaining transform.
+
+    Element-wise transforms (``Log``, ``Bilog``, ``Power``) also apply to source outcomes. The
+    remaining transform applies only to target outcomes.
 
     Args:
-        transform: The transform. ``None`` and ``DEFAULT`` have neither steps nor a rest.
+        transform: The transform. For ``None`` and ``DEFAULT``, both parts of the result are empty.
 
     Returns:
-        The element-wise steps, and the remaining transform, which applies only to the target.
+        The names and arguments of the element-wise transforms; and the remaining transform,
         ``None`` if no transform remains.
 
     Raises:
@@ -257,7 +260,10 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
 
 
 def chained(steps: Steps, scale: OutcomeTransform | None = None) -> OutcomeTransform:
-    """Chains element-wise steps and a scaling transform; without both, returns the identity."""
+    """Builds one outcome transform from element-wise transforms and a scaling transform.
+
+    Without any transforms, the result returns outcomes unchanged.
+    """
     parts = {f"step_{i}": _ELEMENTWISE[name](*own) for i, (name, *own) in enumerate(steps)}
     parts |= {} if scale is None else {"scale": scale}
     return ChainedOutcomeTransform(**parts) if len(parts) != 1 else next(iter(parts.values()))
@@ -267,8 +273,8 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
     """Applies element-wise transforms to outcomes.
 
     Args:
-        whose: The owner of the outcomes, for the message.
-        steps: The transforms.
+        whose: The name of the outcomes in the error message, such as ``"train_Y"``.
+        steps: The transforms, each as a name and its arguments.
         Y: A ``batch_shape x n x 1`` tensor of outcomes.
         Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
 
@@ -295,26 +301,27 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
 def resolve_transform(
     given: Any, steps: Steps | None, default: Callable[[], Any], Y: Tensor, old: Any
 ) -> OutcomeTransform | None:
-    """Resolves a model's outcome transform from its argument and its prior.
+    """Chooses a model's outcome transform from its argument and its prior.
 
-    By default, the target is scaled like the sources. A warning is raised if the target's outcomes
-    seem to have a different unit than the sources' outcomes.
+    By default, target outcomes are transformed like source outcomes. A warning is raised if the
+    target outcomes seem to have a different unit than the source outcomes.
 
     Args:
-        given: The model's argument.
-        steps: The element-wise transforms of the prior's outcomes; ``None`` for a prior without
-            outcomes, whose element-wise transforms are unknown.
-        default: Builds the transform that follows the steps, if the argument has no such transform.
+        given: The model's argument ``outcome_transform``.
+        steps: The element-wise transforms of the source outcomes. ``None`` if the prior was built
+            without outcomes, so that the transforms are unknown.
+        default: A function that builds the scaling transform. It is called if the argument has no
+            scaling transform.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
-        old: The sources' outcomes after the steps, and the task of each outcome, two tensors;
-            ``None`` if the prior has no outcomes.
+        old: Two tensors: source outcomes after the element-wise transforms, and the index of the
+            task of each outcome. ``None`` if the prior has no outcomes.
 
     Returns:
         The transform.
 
     Raises:
         InputDataError: If the transform is not finite for an outcome of the target.
-        ValueError: If the element-wise part differs from the prior's element-wise transforms.
+        ValueError: If the element-wise transforms differ from the prior's element-wise transforms.
     """
     own, scale = split_transform(given)
     if isinstance(given, DefaultType):
@@ -336,19 +343,20 @@ def resolve_transform(
 #: Usual factors between two units of an outcome.
 FACTORS = (0.001, 0.01, 100.0, 1000.0)
 
-#: Thresholds for a warning about the target's unit. ``FAR`` and ``NEAR`` are distances of the
-#: target's outcomes from the range of the sources' outcomes, in widths of the range. ``NEAR``
-#: applies if one of ``FACTORS`` explains the distance. ``CHANCE`` is the maximum probability that
-#: outcomes as small as the target's outcomes occur by chance.
+#: Thresholds for a warning about the unit of the target outcomes. ``FAR`` and ``NEAR`` are
+#: distances of the target outcomes from the range of the source outcomes, in widths of the range.
+#: ``NEAR`` applies if one of ``FACTORS`` explains the distance. ``CHANCE`` is the maximum
+#: probability that outcomes as small as the target outcomes occur by chance.
 FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
 
 
 def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
-    """Warns if target outcomes are far outside of the range of source outcomes, or far smaller.
+    """Warns if target outcomes seem to have a different unit than source outcomes.
 
-    Very small outcomes may be good, such as losses near zero. Small target outcomes cause a warning
-    only if no source outcome is near zero, or if the target outcomes are not among the best quarter
-    of source outcomes.
+    Target outcomes cause a warning if they are far outside of the range of source outcomes, or far
+    smaller. But small outcomes may be good, such as losses near zero. Small target outcomes thus
+    cause a warning only if no source outcome is near zero, or if the target outcomes are not among
+    the best quarter of source outcomes.
     """
     n, task = Y.shape[-2], task.cpu()
     y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
@@ -380,11 +388,12 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
 MILD, EXTREME = 3.0, 20.0
 
 
-#: Largest ratio of the gaps of two tasks that a different unit, such as per cent, may explain.
+#: Largest ratio of the gaps of two tasks that a different unit, such as per cent, may explain. A
+#: task's gap is the distance from its best outcome to its median.
 ANOTHER_UNIT = 200.0
 
 
-#: Number of target outcomes below which the worse half of each old task is raised by rank.
+#: With fewer target outcomes, ``raise_worse_half`` is applied to each old task.
 FEW_OUTCOMES = 4
 
 
@@ -411,7 +420,7 @@ def best_gap(Y: Tensor) -> float:
 
 
 def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
-    """Computes the limit to which very bad outcomes of a task are raised.
+    """Computes a robust lower limit. Very bad outcomes of a task are raised to this limit.
 
     The gap is the distance from the best outcome to the median. The limit is the tenth percentile
     of the outcomes, but at least three and at most twenty gaps below the median. In a task without
@@ -421,10 +430,11 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
             outcomes, the limit is three gaps below the median.
-        depth: The least distance from the best outcome to the limit. For a target with few
-            outcomes, or with good outcomes only, use the depth of the source tasks. If the gap is
-            more than 200 times the depth, most runs have diverged, and the depth replaces the gap.
-        limit: The least feasible value of a constrained outcome. Only infeasible outcomes are
+        depth: The minimum distance from the best outcome to the limit. For a target with few
+            outcomes, or with good outcomes only, use the distance in the source tasks. If the gap
+            is more than 200 times ``depth``, most runs have diverged, and ``depth`` replaces the
+            gap.
+        limit: The smallest feasible value of a constrained outcome. Only infeasible outcomes are
             raised.
 
     Returns:
@@ -466,7 +476,7 @@ def ranks(values: Tensor) -> Tensor:
 
 
 def raise_worse_half(Y: Tensor) -> Tensor:
-    """Raises the worse half of a task's outcomes to the lower half of a normal distribution.
+    """Raises the worse half of a task's outcomes to quantiles of a normal distribution.
 
     The normal distribution has the median of the outcomes. Its standard deviation is the root mean
     square distance of the better half from the median. Outcomes below the median are raised to the
@@ -478,7 +488,8 @@ def raise_worse_half(Y: Tensor) -> Tensor:
         Y: An ``n x 1`` tensor of the task's outcomes, which are maximized.
 
     Returns:
-        An ``n x 1`` tensor, no smaller than ``Y``; ``Y`` if most outcomes equal the best outcome.
+        An ``n x 1`` tensor whose elements are no smaller than in ``Y``. If most outcomes equal the
+        best outcome, the result is ``Y``.
 
     Example:
         >>> raise_worse_half(torch.tensor([[4.0], [3.0], [2.0], [-1e6]])).T.round(decimals=1)
@@ -496,7 +507,7 @@ def raise_worse_half(Y: Tensor) -> Tensor:
 def limit_outcomes(
     Y: Tensor, lowest: float, Yvar: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Raises outcomes below a robust limit to the limit.
+    """Raises each outcome below a robust limit to the limit.
 
     Args:
         Y: An ``n x 1`` tensor of outcomes; NaN where an outcome is missing.

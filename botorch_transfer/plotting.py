@@ -1,7 +1,7 @@
 """Plots of transfer models: weights, slices, calibration and curves (extra ``plot``).
 
-Colours are the palette of Okabe and Ito and a grey, which most colour-blind readers can
-distinguish. The target is blue.
+The colours are the palette of Okabe and Ito, which most colour-blind readers can distinguish, and a
+grey. The target is blue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     """Draws the weight of each source task in a model.
 
     Args:
-        model: A fitted, non-batched model with source weights, or an average with such a member.
+        model: A fitted, non-batched model with a weight for each source task, or an average that
+            contains such a model.
         ax: The axes to draw on; new axes if omitted.
         max_tasks: Maximum number of tasks to show. The tasks with the largest weights are shown.
 
@@ -147,7 +148,7 @@ def plot_slice(
     start, width = lower[line.columns], (upper - lower)[line.columns]
     points[:, line.columns] = (start + width * line.values.to(start)).to(points)
     if space is bounds:
-        points = space.round(points)  # a choice may activate or deactivate other parameters
+        points = space.round(points)  # a value may activate or deactivate other parameters
     sign = 1.0 if goal == "max" else -1.0
     slices = _source_slices(model, points, min(max_tasks, len(SOURCE_LINES)))
     for (name, posterior), (color, style) in zip(slices, SOURCE_LINES, strict=False):
@@ -169,14 +170,15 @@ def plot_slice(
 
 
 class Line(NamedTuple):
-    """Points of a slice along one parameter, in the unit cube and on the axis.
+    """Points of a plot along one parameter, in the unit cube and on the plot's axis.
 
     Args:
         name: The name of the parameter.
         columns: The encoded columns of the parameter.
         values: A ``k x c`` tensor of values in these columns.
-        x: The ``k`` positions on the axis.
-        ticks: Names of choices, which are drawn side by side; ``None`` for numbers.
+        x: The ``k`` positions on the axis of the plot.
+        ticks: The values of a categorical parameter, as labels of the axis; ``None`` for a numeric
+            parameter.
         log: Whether the axis is logarithmic.
     """
 
@@ -189,20 +191,20 @@ class Line(NamedTuple):
 
 
 def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) -> Line:
-    """Returns points along a parameter: over a range, at all steps, or at all choices.
+    """Chooses points along one parameter of a search space, for a plot.
 
     Args:
         space: The search space.
         parameter: A parameter of the space.
-        num_points: Number of points of a range. For choices, or for at most this number of steps,
-            there is one point for each value.
+        num_points: Number of points along a numeric parameter. A categorical parameter, and a
+            numeric parameter with at most this number of values, has one point for each value.
 
     Returns:
-        The points of a slice along the parameter.
+        The points.
     """
     columns = space.feature_indices[parameter.name]
     if parameter.is_numeric and (parameter.size is None or parameter.size > num_points):
-        # Integers are rounded, so that positions on the axis match encoded values.
+        # Decoding rounds integers, so that positions on the axis match encoded values.
         unit = parameter.encode(parameter.decode(np.linspace(0.0, 1.0, num_points)[:, None]))
     else:
         unit = parameter.unit_grid()
@@ -228,7 +230,10 @@ def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
 
 
 def leave_one_out(model: Any) -> tuple[Tensor, Tensor]:
-    """Computes leave-one-out means and variances of the ``n`` target points, noise included."""
+    """Computes leave-one-out predictions of a model's ``n`` target points: means and variances.
+
+    The variances include observation noise.
+    """
     own: Any = getattr(model, "loo_posterior", None)
     posterior: Any = loo_cv(model).posterior if own is None else own()
     mean, variance = predicted_moments(posterior)
@@ -345,13 +350,17 @@ def _check_single(model: TransferModel) -> None:
 
 
 def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
-    """Returns the target's inputs and outcomes in the user's units."""
+    """Returns a model's target inputs and outcomes, in the user's units."""
     (X,), Y = get_train_inputs(model), get_train_targets(model)
     return (X[0], Y[0]) if is_ensemble(model) else (X, Y)  # members of an ensemble share the points
 
 
 def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
-    """Yields the name and the posterior of each source task to show, in the target's units."""
+    """Predicts ``points`` by the source tasks with the largest weights.
+
+    Yields:
+        The name of the task, and the posterior in the units of the target's outcomes.
+    """
     informed = model.member_on_sources
     if informed is None:
         return
@@ -371,7 +380,11 @@ def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
 def _band(
     ax: Axes, line: Line, posterior: Any, label: str, color: str, style: Any, sign: float
 ) -> Tensor:
-    """Draws a posterior's mean and band, and returns the lower and upper limits of the band."""
+    """Draws the mean and the 95 % interval of a posterior along a slice.
+
+    Returns:
+        The lower limits of the interval, followed by the upper limits.
+    """
     mean, variance = (part.cpu() for part in predicted_moments(posterior))
     mean, half = sign * mean, WIDTH_95 * variance.sqrt()
     if line.ticks is None:
@@ -379,7 +392,7 @@ def _band(
         # The bands of sources are light, because several bands overlap.
         alpha = 0.25 if label == "target" else 0.08
         ax.fill_between(line.x, mean - half, mean + half, color=color, alpha=alpha, linewidth=0)
-    else:  # choices have no values in between; the bars of tasks are drawn side by side
+    else:  # a categorical parameter: the bars of tasks are drawn side by side
         x = line.x + 0.08 * (len(ax.containers) - 1)
         bars = ax.errorbar(x, mean, half, fmt="o", color=color, capsize=3, label=label)
         for bar in bars[2]:

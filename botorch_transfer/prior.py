@@ -26,8 +26,9 @@ from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.data.domains import transform_outcomes
-from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import TYPICAL_NOISE, TYPICAL_RESIDUAL
+from botorch_transfer.gp.posterior import ConditionedBatch
 from botorch_transfer.gp.state import DoubleState, savable, shallow_copy
 from botorch_transfer.gp.tasks import (
     OutcomeScale,
@@ -98,14 +99,14 @@ class TransferPrior(Saved, ABC):
 
         Args:
             dim: The number of the model's inputs.
-            given: The model's own argument.
+            given: The ``input_transform=`` argument of the model.
 
         Returns:
             A copy of the prior's transform in evaluation mode; if the prior has no transform, a
             copy of ``given``.
 
         Raises:
-            ValueError: If the argument is not frozen, or differs from the prior's transform.
+            ValueError: If ``given`` is not frozen, or differs from the prior's transform.
         """
         return resolve_input_transform(self.input_transform, given)
 
@@ -167,7 +168,7 @@ class TransferPrior(Saved, ABC):
     def _content_and_options(
         cls, source_data: Any, options: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Validates source data, and completes the options of :meth:`fit_once`."""
+        """Returns validated source data by task name, and the options with which to pre-train."""
         datasets = as_datasets(source_data)
         return dict(zip(task_names(source_data), datasets, strict=True)), options
 
@@ -177,13 +178,17 @@ class TransferPrior(Saved, ABC):
         return cast(Any, cls).fit(source_data, **options)
 
     def view(self) -> Self:
-        """Returns a prior that shares the tensors, but can be moved or loaded independently."""
+        """Returns a copy of the prior that shares the prior's tensors.
+
+        Moving the copy to another device, or loading its ``state_dict``, does not change the prior.
+        """
         return shallow_copy(self)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns outcomes of the sources, or typical outcomes, and the task of each outcome.
+        """Returns source outcomes, or typical outcomes, and each outcome's task index.
 
-        ``None`` if the prior has no outcomes.
+        ``None`` if the prior has no outcomes. A model compares the target's outcomes with the
+        result, and warns if the units seem to differ.
         """
         return None
 
@@ -222,12 +227,12 @@ class Observations(DoubleState):
 
     @classmethod
     def of(cls, tasks: PaddedTasks, noise: Tensor) -> Self:
-        """Stacks the rows of padded tasks; ``noise`` is an ``M x N`` tensor."""
+        """Stacks the data of padded tasks without the padding; ``noise`` is an ``M x N`` tensor."""
         mask = tasks.mask
         return cls(tasks.X[mask], tasks.Y[mask], noise[mask], mask.nonzero()[:, 0])
 
     def select(self, tasks: Tensor) -> Self:
-        """Selects the rows of some tasks, in the order of ``tasks``."""
+        """Selects the data of the tasks with the given indices, in the order of ``tasks``."""
         sizes = torch.bincount(self.task)
         own = self.task.argsort(stable=True).split(sizes.tolist())
         rows = torch.cat([own[task] for task in tasks.tolist()])
@@ -235,7 +240,7 @@ class Observations(DoubleState):
         return type(self)(self.X[rows], self.Y[rows], self.noise[rows], task)
 
     def join(self, other: Self, num_tasks: int) -> Self:
-        """Appends the rows of further tasks to the rows of ``num_tasks`` tasks."""
+        """Appends the data of further tasks, whose indices start at ``num_tasks``."""
         mine = self.X, self.Y, self.noise, self.task
         theirs = other.X, other.Y, other.noise, other.task + num_tasks
         return type(self)(
@@ -254,10 +259,10 @@ class ConditionedPrior(TransferPrior):
 
     Args:
         gps: The conditioned GPs, in the prior's units.
-        units: Transforms from the data of the tasks to the prior's units.
+        units: Transforms from the source tasks' data to the prior's inputs and outcomes.
         data: The source data; ``None`` if the prior was saved without the source data.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
-            density at its fitted hyperparameters; NaN for GPs that were fitted elsewhere.
+            density at its fitted hyperparameters; NaN if this package did not fit the GPs.
         statistics: Statistics of the source data, tensors by name; computed if omitted.
     """
 
@@ -301,7 +306,7 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Computes the statistics of the data that the prior needs, tensors by name.
+        """Computes statistics of the source data, which a prior without source data keeps.
 
         A subclass adds ``differences``: the mean squared distance of each source task from the
         other source tasks, if the tasks can be compared.
@@ -317,7 +322,7 @@ class ConditionedPrior(TransferPrior):
 
     @property
     def statistics(self) -> dict[str, Tensor]:
-        """Statistics of the prior's data, tensors by name."""
+        """Statistics of the source data, tensors by name."""
         return {name: getattr(self, name) for name in self._names_of_statistics}
 
     @property
@@ -346,13 +351,13 @@ class ConditionedPrior(TransferPrior):
 
     @property
     def units(self) -> TaskUnits:
-        """Transforms from the data of the tasks to the prior's units."""
+        """Transforms from the source tasks' data to the prior's inputs and outcomes."""
         moments = self.outcome_mean, self.outcome_std
         scale, steps = self.outcome_scale, self.outcome_steps
         return TaskUnits(self.task_names, *moments, scale, self.input_transform, steps)
 
     def outcomes(self) -> Tensor:
-        """Returns all source outcomes after ``outcome_steps``, without scaling."""
+        """Returns all source outcomes, after the element-wise transforms but not standardized."""
         Y, task = self.observed.Y, self.observed.task
         return (Y * self.outcome_std[task] + self.outcome_mean[task]).to(self.outcome_mean)
 
@@ -375,11 +380,14 @@ class ConditionedPrior(TransferPrior):
 
     @property
     def outcome_moments(self) -> OutcomeMoments:
-        """Pooled statistics of all source outcomes, in the user's units."""
+        """Number, mean and standard deviation of all source outcomes together.
+
+        The outcomes are transformed by the element-wise ``outcome_steps``, but not standardized.
+        """
         return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns source outcomes, and the task of each outcome; ``None`` without observations."""
+        """Returns all source outcomes and their task indices; ``None`` without source data."""
         return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
@@ -389,7 +397,7 @@ class ConditionedPrior(TransferPrior):
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
 
         Returns:
-            A ``batch_shape x n`` tensor, differentiable in ``X``; for independent GPs,
+            A ``batch_shape x n`` tensor, differentiable in ``X``; for a :class:`SourceGPs`,
             ``batch_shape x M x n``.
         """
         return self._inherited(self.gps.mean(self._transformed(X)))
@@ -401,13 +409,13 @@ class ConditionedPrior(TransferPrior):
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
 
         Returns:
-            A ``batch_shape x n`` tensor, differentiable in ``X``; for independent GPs,
+            A ``batch_shape x n`` tensor, differentiable in ``X``; for a :class:`SourceGPs`,
             ``batch_shape x M x n``.
         """
         return self._inherited(self.gps.variance(self._transformed(X)))
 
     def _inherited(self, values: Tensor) -> Tensor:
-        """Drops the dimension of source GPs if the prior always has a single GP."""
+        """Removes the dimension of source tasks, unless each source task has its own GP."""
         return values if isinstance(self.gps, ConditionedGPs) else values.squeeze(-2)
 
     @property
@@ -416,8 +424,8 @@ class ConditionedPrior(TransferPrior):
 
         This is the geometric mean of a typical value and of each source task's mean squared
         distance from the other source tasks. With one source task, the result is the typical value.
-        With many source tasks, the data dominate. The result is the median of the hyperprior of a
-        target model's residual variance.
+        With many source tasks, the data dominate. In a target model, the result is the median of
+        the residual variance's hyperprior.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 
@@ -426,13 +434,20 @@ class ConditionedPrior(TransferPrior):
         """Expected noise variance of a target, in the prior's units.
 
         This is the geometric mean of a typical value and of each source task's noise variance.
-        Noise variances below the typical value are raised to the typical value. The result is the
-        median of the hyperprior of a target model's noise variance.
+        Noise variances below the typical value are raised to the typical value. In a target model,
+        the result is the median of the noise variance's hyperprior.
         """
         return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
 
     def _expected(self, typical: float, found: Tensor, least: float) -> float:
-        """Returns the geometric mean of a typical variance and the clipped variances of tasks."""
+        """Returns the geometric mean of a typical variance and the variances of all source tasks.
+
+        Args:
+            typical: The typical variance, relative to the variance of all outcomes.
+            found: The variances of the source tasks, an ``M`` tensor in the prior's units.
+            least: The lower bound of the source tasks' variances, relative to the variance of all
+                outcomes. Smaller variances are raised to this bound.
+        """
         unit = outcome_variance(self.outcome_scale, self.outcome_moments)
         relative = (found.double() / unit).clamp(least, _LARGEST_DIFFERENCE)
         total = math.log(typical) + float(relative.log().sum())
@@ -452,7 +467,7 @@ class ConditionedPrior(TransferPrior):
         return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 
     def extra_repr(self) -> str:
-        """Returns the text that ``print`` shows."""
+        """Returns the summary that ``print`` shows."""
         return (
             f"tasks={self.num_tasks}, points={int(self.num_points.sum())}, inputs={self.dim}, "
             f"kernel={self.gps.kernel!r}, outcome_scale={self.outcome_scale!r}"
@@ -461,13 +476,13 @@ class ConditionedPrior(TransferPrior):
     def _new_tasks(
         self, source_data: SourceData | Sequence[SourceData] | Mapping[str, SourceData]
     ) -> Sequence[SourceData] | Mapping[str, SourceData]:
-        """Checks tasks before they are added.
+        """Checks source tasks that are to be added to the prior.
 
         Args:
             source_data: One task or several tasks. Only the tasks of a mapping have names.
 
         Returns:
-            The new tasks.
+            The new tasks, after the prior's element-wise transforms of outcomes.
 
         Raises:
             InputDataError: If the new data are invalid, have another number of inputs, or have the
@@ -494,11 +509,11 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        The posteriors are approximated with inducing points: means of pairs of old inputs. The
-        result contains no data row of a task that has at least two rows. It contains each task's
-        mean and standard deviation, which reveal the outcomes of a task with two rows. The
-        posteriors are still close to the outcomes. Anyone who has or guesses an old input can
-        predict its outcome.
+        The posteriors are approximated with inducing points, which are means of pairs of old
+        inputs. If a task has at least two points, the result contains none of them. The result
+        contains each task's mean and standard deviation, which reveal the outcomes of a task with
+        two points. The posteriors are still close to the outcomes. Anyone who has or guesses an old
+        input can predict its outcome.
 
         Models use the result like any other prior. Methods that need the outcomes again, such as
         ``append``, raise an error.
@@ -521,8 +536,8 @@ class ConditionedPrior(TransferPrior):
 
         Args:
             path: The file. An existing file is replaced once the new file is complete.
-            observations: Whether the file contains the source data. Tasks can be added to the
-                loaded prior only with source data; see :meth:`without_observations`.
+            observations: Whether the file contains the source data. Without source data, no tasks
+                can be added to the loaded prior; see :meth:`without_observations`.
 
         Raises:
             FileNotFoundError: If the folder does not exist.

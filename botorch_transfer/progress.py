@@ -1,4 +1,4 @@
-"""Announces how long pre-training takes: by a log line, and by a progress bar on a terminal.
+"""Announces how long pre-training takes, by a log line and by a progress bar on a terminal.
 
 Read this to announce long work. The expected time is extrapolated from the first part of the work.
 """
@@ -41,15 +41,14 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
 
 
 @contextmanager
-def logged_once(logged: set[str], *names: str) -> Iterator[None]:
-    """Suppresses repeated log lines while the context is active.
+def logged_once(logged: set[str]) -> Iterator[None]:
+    """Suppresses repeated log lines of this package while the context is active.
 
     Args:
         logged: The log lines so far; this function adds new lines.
-        names: The names of the loggers, which are modules of this package.
 
     Example:
-        >>> with logged_once(set(), "data.tables"):
+        >>> with logged_once(set()):
         ...     getLogger("botorch_transfer.data.tables").info("logged once")
     """
 
@@ -58,10 +57,10 @@ def logged_once(logged: set[str], *names: str) -> Iterator[None]:
         return text not in logged and not logged.add(text)  # type: ignore[func-returns-value]
 
     with ExitStack() as stack:
-        for name in names:
-            each = getLogger(f"{__package__}.{name}")
-            each.addFilter(is_new)
-            stack.callback(each.removeFilter, is_new)
+        for name in list(getLogger().manager.loggerDict):
+            if name.startswith(f"{__package__}."):
+                getLogger(name).addFilter(is_new)
+                stack.callback(getLogger(name).removeFilter, is_new)
         yield
 
 
@@ -71,7 +70,7 @@ def track(
     """Iterates over the parts of long work, and shows the progress.
 
     Args:
-        items: The parts.
+        items: The parts of the work.
         what: A description of the parts, in the plural.
         total: The number of parts.
         show: ``True`` for a progress bar; ``False`` for neither a bar nor a log line. By default,

@@ -1,4 +1,4 @@
-"""Diagnosis of sources: their share of a prediction, and their agreement with the target.
+"""Report on source tasks: their shares of a prediction, and their agreement with the target.
 
 The report answers two questions:
 
@@ -31,26 +31,27 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.likelihood import log_densities_of_slopes
+from botorch_transfer.gp.posterior import ConditionedBatch
 from botorch_transfer.gp.stationary import squared_distance
 from botorch_transfer.model import OnSources, TransferModel
 from botorch_transfer.outcome_transforms import usable_std
 from botorch_transfer.prior import ConditionedPrior
 
-#: Log Bayes factor above which a relation counts as real: odds of twenty to one.
+#: Log Bayes factor above which a source counts as related to the target: odds of twenty to one.
 CLEAR_FACTOR = 3.0
 
-#: Log Bayes factor up to which there is no sign of a relation: odds of seven to one.
+#: Largest log Bayes factor at which a source may count as irrelevant: odds of seven to one.
 NO_SIGN = 2.0
 
 #: Minimum number of target points to call a source irrelevant.
 POINTS_TO_JUDGE = 8
 
-#: Minimum number of target points for a finding. With fewer, any relation may be chance.
+#: Minimum number of target points to judge a source. With fewer points, any relation between source
+#: and target may be chance.
 FEW_POINTS = 5
 
-#: Minimum share of the prediction. A source with a smaller share is hardly used.
+#: Minimum share of a source in the prediction. A source with a smaller share is hardly used.
 SMALL_SHARE = 0.05
 
 #: Minimum standard deviation of a source's predictions at the target's points to call the source
@@ -76,8 +77,8 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
     of :class:`TransferGP` and of :class:`GuardedTransferGP`.
 
     Args:
-        model: A model whose prior is a :class:`SourceGPs`, a model with such a member, or any
-            :class:`GuardedTransferGP`.
+        model: A model whose prior is a :class:`SourceGPs`, an average that contains such a model,
+            or any :class:`GuardedTransferGP`.
 
     Returns:
         A table with one row for each source task, indexed by its name, and a last row for all
@@ -86,11 +87,11 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         - ``prediction``: the source's share of the prediction at the target's points, see
           :func:`source_shares`. With fewer than two target points, the share is evaluated at the
           sources' points.
-        - ``variance``: the share of the outcomes' variance that the source's part explains. It is
-          negative if the part and the outcomes are negatively correlated.
+        - ``variance``: the share of the outcomes' variance that the source's term of the prior mean
+          explains. It is negative if the term and the outcomes are negatively correlated.
         - ``weight``: the source's weight in the model, or in a member of the model. In the last
-          row, the weight of all transfer models against the plain GP. NaN for models without
-          weights.
+          row, the total weight of the transfer models in an average with a plain GP. NaN for models
+          without weights.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           a slope of zero.
@@ -132,7 +133,16 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
 
 
 def _report_on_sources(model: TransferModel, informed: OnSources, weight: float) -> pd.DataFrame:
-    """Builds the report on a model with :class:`SourceGPs`, or on a model with such a member."""
+    """Builds the report for a model that has a posterior of each source task.
+
+    Args:
+        model: The model.
+        informed: The model itself, or the member of an average that has the posteriors.
+        weight: The total weight of the transfer models in the average.
+
+    Returns:
+        The table of :func:`transfer_report`.
+    """
     sources, num_points = informed.prior, model.num_target_points
     predicted, explained = source_shares(model, sources)
     slopes = torch.full((sources.num_tasks,), torch.nan)
@@ -194,7 +204,7 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
 
 
 def source_finding(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
-    """Judges a source by the target's data alone, without its weight in a model.
+    """Judges a source by the target's data alone, whatever the source's weight in a model.
 
     Args:
         helpful: The log Bayes factor of a positive slope.
@@ -223,10 +233,10 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
 
 
 def source_verdict(finding: str, share: float) -> str:
-    """Judges a source by the data's evidence and by its share of the model's prediction.
+    """Combines the evidence for a source with the source's share of a model's prediction.
 
     Args:
-        finding: The result of :func:`source_finding`.
+        finding: The judgement by the target's data alone, from :func:`source_finding`.
         share: The source's share of the prediction.
 
     Returns:
@@ -245,7 +255,7 @@ def source_verdict(finding: str, share: float) -> str:
 def history_verdict(
     findings: Sequence[str], helpful: Sequence[float], shares: Sequence[float]
 ) -> str:
-    """Combines the findings on all sources into one verdict.
+    """Combines the judgements of all sources into one verdict on the old runs.
 
     Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
     sources therefore count only if there is evidence that at least one source is helpful. The Bayes
@@ -286,14 +296,17 @@ def history_verdict(
 def slope_evidence(
     gps: ConditionedBatch, X: Tensor, Y: Tensor, noise: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Computes the evidence for negative and positive slopes against a slope of zero, by source.
+    """Computes Bayes factors of a negative and a positive relation of each source to the target.
+
+    The relation is the slope of a regression of the target's outcomes on the source's posterior.
+    Negative and positive slopes are compared with a slope of zero.
 
     Args:
         gps: The source GPs.
         X: An ``n x d`` tensor of target inputs, transformed.
         Y: An ``n`` tensor of target outcomes, in any units.
-        noise: An ``n`` tensor of known noise variances. If omitted, the evidence is averaged over a
-            grid of noise variances.
+        noise: An ``n`` tensor of known noise variances. If omitted, the marginal likelihood is
+            averaged over a grid of noise variances.
 
     Returns:
         An ``M x 2`` tensor of log Bayes factors, of negative and of positive slopes against a slope

@@ -64,7 +64,7 @@ _logger = getLogger(__name__)
 
 
 def arguments_of(saved: Any) -> dict[str, Any]:
-    """Reads the arguments of an object's constructor from attributes of the same names."""
+    """Returns an object's constructor arguments, read from attributes of the same names."""
     return {name: getattr(saved, name) for name in inspect.signature(type(saved)).parameters}
 
 
@@ -111,8 +111,8 @@ def unpack(
     Args:
         value: The result of :func:`pack`.
         tensors: The tensors by name.
-        input_transform: The input transform that the user passes; ``None`` if the user passes no
-            transform.
+        input_transform: The user's input transform, which replaces a transform that no file can
+            hold; ``None`` if the user gives no transform.
 
     Returns:
         The value.
@@ -139,12 +139,12 @@ class Saved(NamedState):
     """
 
     def _arguments(self) -> dict[str, Any]:
-        """Returns the content of the file, by name; see :func:`pack`."""
+        """Returns the values to save, by name; see :func:`pack`."""
         return arguments_of(self)
 
     @classmethod
     def _from_arguments(cls, arguments: dict[str, Any], **modules: Any) -> Self:
-        """Builds the object from the content of a file and from modules that the user passes."""
+        """Builds the object from saved values and from modules that the user gives."""
         return cls(**arguments, **modules)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -182,8 +182,8 @@ class Saved(NamedState):
                 Pass any other transform here.
             **modules: ``mean_module`` and ``covar_module`` of a ``PretrainedPrior`` that was built
                 from your own modules. The file holds only the parameters of these modules. If the
-                mean and the kernel shared a module, they must share a module again. Omit the
-                modules for other priors.
+                mean and the kernel shared a module when the prior was saved, the given modules must
+                also share it. Omit the modules for other priors.
 
         Returns:
             The prior.
@@ -213,7 +213,7 @@ def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, A
     Args:
         path: The file.
         name: The name of the prior's class.
-        content: The content; see :func:`pack`.
+        content: The values to save, by name; see :func:`pack`.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
@@ -244,16 +244,16 @@ def read_prior(
     device: torch.device | str | None = None,
     input_transform: InputTransform | None = None,
 ) -> dict[str, Any]:
-    """Reads the content of a file that :func:`write_prior` wrote.
+    """Reads the saved values from a file that :func:`write_prior` wrote.
 
     Args:
         path: The file.
-        name: The class that the file must hold.
+        name: The class name that the file's header must have.
         device: The device of the tensors; the CPU if omitted.
-        input_transform: The prior's input transform, if the file cannot hold it.
+        input_transform: The prior's input transform, if a file cannot hold this transform.
 
     Returns:
-        The content.
+        The saved values, by name.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -322,8 +322,9 @@ def stored(
     Args:
         key: The content key (:func:`~.memo.content_key`) of everything that the result depends on.
         compute: Computes the result.
-        write: Converts a result to the content of a file; see :func:`pack`.
-        read: Restores exactly the same result from the file's path and name.
+        write: Converts a result to the values to save, by name; see :func:`pack`.
+        read: Restores exactly the same result. Its arguments are the file's path, and the class
+            name that the file's header must have.
 
     Returns:
         The result.
@@ -393,7 +394,7 @@ def cached_in(place: str | os.PathLike[str] | None) -> AbstractContextManager[No
 
 @cache
 def _environment() -> str:
-    """Hashes the environment that results depend on: code, libraries and processor."""
+    """Hashes this package's code, the libraries' versions and the processor's instruction set."""
     folder, libraries = Path(__file__).parent, [version(library) for library in _LIBRARIES]
     code = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
     return content_key(sorted(code.items()), libraries, torch.backends.cpu.get_cpu_capability())

@@ -53,7 +53,8 @@ class TaskFamily(SyntheticTestFunction):
         ('source 0', 'source 1')
     """
 
-    #: Standard deviation of the observation noise in studies; the papers' values if available.
+    #: Standard deviation of the observation noise in benchmark studies; the papers' values if
+    #: available.
     study_noise_std: ClassVar[float] = 0.1
     #: Interval from which each parameter is drawn uniformly.
     _ranges: ClassVar[Ranges]
@@ -85,7 +86,7 @@ class TaskFamily(SyntheticTestFunction):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """Draws a target task and source tasks, as in one run of the papers' studies.
+        """Draws a target task and source tasks, as in one repetition of the papers' experiments.
 
         Args:
             num_sources: The number of source tasks.
@@ -124,12 +125,12 @@ class TaskFamily(SyntheticTestFunction):
 
     @property
     def optimizers(self) -> Tensor:
-        """Point with the best value, ``1 x d``."""
+        """The point with the best function value, a ``1 x d`` tensor."""
         return self._minima[0].to(cast(Tensor, self.bounds))
 
     @cached_property
     def _minima(self) -> tuple[Tensor, float]:
-        """Minimizer and minimum, found by L-BFGS-B from the best of many points."""
+        """Minimizer and minimum before negation, by L-BFGS-B from the best of many points."""
         bounds = cast(Tensor, self.bounds).double().cpu()
         X = draw_sobol_samples(bounds, n=NUM_RAW, q=1, seed=0).squeeze(-2)
         with torch.no_grad():
@@ -209,7 +210,7 @@ class AlpineFamily(TaskFamily):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """Returns the target of the paper's studies, and draws source tasks.
+        """Returns the target task of the paper's experiments, and draws source tasks.
 
         Args:
             num_sources: The number of source tasks, at most five.
@@ -236,17 +237,18 @@ class BraninFamily(TaskFamily):
 
         f(x) = a (x_2 - b x_1² + c x_1 - r)² + s (1 - t) cos(x_1) + s
 
-    on ``[-5, 10] x [0, 15]``, minimized. The square is missing in the paper's formula. Parameters
-    are drawn uniformly. They move the three minima at ``x_1 = -π, π`` and ``3π``. All minima have
+    on ``[-5, 10] x [0, 15]``, minimized. The square is missing in the paper's formula.
+    :meth:`sample` draws each parameter uniformly from its range. The defaults give the Branin
+    function. The parameters move the three minima at ``x_1 = -π, π`` and ``3π``. All minima have
     the value ``s t``, unless the bound ``x_2 = 0`` cuts off the second or the third minimum.
 
     Args:
-        a: :meth:`sample` draws values between 0.5 and 1.5. The defaults give the Branin function.
-        b: Between 0.1 and 0.15.
-        c: Between 1 and 2.
-        r: Between 5 and 7.
-        s: Between 8 and 12.
-        t: Between 0.03 and 0.05.
+        a: A parameter of the formula. Range: 0.5 to 1.5.
+        b: A parameter of the formula. Range: 0.1 to 0.15.
+        c: A parameter of the formula. Range: 1 to 2.
+        r: A parameter of the formula. Range: 5 to 7.
+        s: A parameter of the formula. Range: 8 to 12.
+        t: A parameter of the formula. Range: 0.03 to 0.05.
         **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
     Example:
@@ -297,13 +299,14 @@ class ForresterFamily(TaskFamily):
 
         f(x) = a (6 x - 2)² sin(12 x - 4) + b (x - 1/2) - c
 
-    on ``[0, 1]``, minimized. Parameters are drawn uniformly. If the slope ``b`` is large and ``a``
-    is small, the optimum moves from 0.76 towards the left bound.
+    on ``[0, 1]``, minimized. :meth:`sample` draws each parameter uniformly from its range. The
+    defaults give the Forrester function. If the slope ``b`` is large and ``a`` is small, the
+    optimum moves from 0.76 towards the left bound.
 
     Args:
-        a: :meth:`sample` draws values between 0.2 and 3. The defaults give the Forrester function.
-        b: Between -5 and 15.
-        c: Between -5 and 5.
+        a: The factor of the oscillation. Range: 0.2 to 3.
+        b: The slope. Range: -5 to 15.
+        c: The offset that is subtracted. Range: -5 to 5.
         **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
     Example:
@@ -334,15 +337,15 @@ class HartmannFamily(TaskFamily):
 
         f(x) = - Σ_i α_i exp(- Σ_j A_ij (x_j - P_ij)²)
 
-    on the unit cube, minimized. The weights ``α_i`` of the four bumps are drawn uniformly from
-    narrow intervals. Use one of the two subclasses.
+    on the unit cube, minimized. :meth:`sample` draws the weights ``α_i`` of the four bumps
+    uniformly from narrow ranges. The defaults give the Hartmann function. Use one of the two
+    subclasses.
 
     Args:
-        alpha_1: :meth:`sample` draws values between 1.00 and 1.02. The defaults give the Hartmann
-            function.
-        alpha_2: Between 1.18 and 1.20.
-        alpha_3: Between 2.8 and 3.0.
-        alpha_4: Between 3.2 and 3.4.
+        alpha_1: The weight of the first bump. Range: 1.00 to 1.02.
+        alpha_2: The weight of the second bump. Range: 1.18 to 1.20.
+        alpha_3: The weight of the third bump. Range: 2.8 to 3.0.
+        alpha_4: The weight of the fourth bump. Range: 3.2 to 3.4.
         **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
 
     Example:
@@ -379,7 +382,9 @@ class HartmannFamily(TaskFamily):
 
 
 class Hartmann3Family(HartmannFamily):
-    """A task of the three-dimensional :class:`HartmannFamily`, whose tasks are very similar.
+    """A task of the three-dimensional :class:`HartmannFamily`.
+
+    All tasks of this family are very similar.
 
     Example:
         >>> source, target = Hartmann3Family.sample(2, seed=0, negate=True)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from botorch_transfer import OrdinalParameter, SearchSpace, suggest
-from botorch_transfer.__main__ import main
+from botorch_transfer.__main__ import _parser, main
 from botorch_transfer.datasets import load_tuning_history
 from botorch_transfer.pretraining import SourceGPs, clear_memos
 from botorch_transfer.suggestion.command import _pairs, _values
@@ -169,7 +169,7 @@ def test_a_report_is_one_page(folder):
     assert '["1", "done"' in page
     assert '["2", "failed"' in page
     assert '["3", "pending"' in page
-    assert '"runs": "runs.csv", "fixed": "C=1, gamma=0.1", "outcome_range": "0.0, 2.0"' in page
+    assert '"runs": "runs.csv", "fixed": "C=1, gamma=0.1", "outcome_range": "0, 2"' in page
     assert '"seed": "0"' in page
 
 
@@ -326,7 +326,7 @@ NO_PARAMETER = "The constraint on 'cost' is on a column of the candidates that i
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
             "'log_loss'): name an existing column by --outcome. Its columns are ",
         ),
-        ([*COMMAND, "new.csv"], "new.csv has no table"),
+        ([*COMMAND, "new.csv"], "There is no file new.csv"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, "--append"], "--append needs a table of runs"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
@@ -348,7 +348,7 @@ NO_PARAMETER = "The constraint on 'cost' is on a column of the candidates that i
             "No table has the column 'epoch': name an existing one by --step.",
         ),
         (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
-        ([*COMMAND, *LOSS, "--step", "C"], "which is also a parameter"),
+        ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost names 'price', which is no column of cand"),
         ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name one"),
@@ -387,6 +387,13 @@ def test_unknown_options_end_the_program_with_2(capsys):
         main(["suggest", "--nonsense"])
     assert caught.value.code == 2
     assert capsys.readouterr().err.endswith("--nonsense; --help lists all options.\n")
+
+
+def test_a_repeated_option_adds_its_values():
+    pairs = ["--rename", "a=b", "c=d", "--rename", "e=f", "--noise", "g", "--noise", "h=i"]
+    options = _parser().parse_args(["suggest", "space.json", *pairs])
+    assert (options.rename, options.noise) == (["a=b", "c=d", "e=f"], ["g", "h=i"])
+    assert _parser().parse_args(["suggest", "space.json"]).rename == []
 
 
 # --------------------------------------------------------- candidates, fixed values, no history

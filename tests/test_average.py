@@ -21,7 +21,7 @@ from linear_operator.operators import SumLinearOperator
 
 from botorch_transfer import GuardedTransferGP, ScaMLGP, SourceGPs, SourcePopulation, TransferGP
 from botorch_transfer.average.base import PlainGP, mixed, mixed_moments
-from botorch_transfer.gp import conditioned, strategy
+from botorch_transfer.gp import strategy
 from tests.families import ShiftedSines
 from tests.fits import fit_model
 from tests.models.contract import assert_same_posterior
@@ -243,7 +243,7 @@ def test_members_of_an_average_have_no_joint_covariance_of_many_points_each(monk
     sizes = []
     getitem = strategy.LargeCovariance._getitem
     monkeypatch.setattr(strategy, "MAX_JOINT_POINTS", 5)
-    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 12)
+    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 12)
     monkeypatch.setattr(
         strategy.LargeCovariance,
         "_getitem",

@@ -43,7 +43,7 @@ CONCRETE_BASES = {
 }
 
 #: Files that ask objects of other packages, or of any of several kinds, for an attribute.
-HASATTR = {"ax/model_inputs", "average/base", "model", "plotting"}
+HASATTR = {"average/base", "model", "plotting"}
 
 
 @cache

@@ -1,8 +1,8 @@
 r"""Base class of averages: several transfer models and a plain GP predict the same target.
 
-The averaged models are the members, and the plain GP is a member without sources. The prediction is
-the normal distribution with the moments of a mixture of the members' posteriors. A member's share
-is its weight in the mixture.
+The averaged models are the *members*. The plain GP is a member that uses no sources. The prediction
+is the normal distribution with the moments of a mixture of the members' posteriors. A member's
+*share* is its weight in the mixture.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ Moments = tuple[Tensor, Tensor]
 
 
 def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> MultivariateNormal:
-    """Returns the normal distribution with the moments of a mixture.
+    """Returns the normal distribution with the mean and covariance of a mixture.
 
     Args:
-        members: ``K`` distributions.
+        members: The ``K`` normal distributions of the mixture.
         shares: A ``batch_shape x K`` tensor of weights that add up to one.
 
     Returns:
-        A distribution whose covariance includes the spread of the members' means.
+        A distribution whose covariance includes the differences between the members' means.
     """
     parts = list(zip(members, shares.unsqueeze(-2).unbind(dim=-1), strict=True))
     mean = sum(share * member.mean for member, share in parts)
@@ -78,10 +78,10 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
 
 
 def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
-    """Returns the mean and variance of a mixture at each point.
+    """Returns the mean and variance of a mixture at each of ``n`` points.
 
     Args:
-        members: ``K`` pairs of means and variances.
+        members: ``K`` pairs of means and variances, each a ``batch_shape x n`` tensor.
         shares: A ``batch_shape x K`` tensor of weights that add up to one.
 
     Returns:
@@ -94,7 +94,10 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
 
 
 class _AveragedNoise(DerivedNoise):
-    """Noise variance of an average. Setting it also sets and fixes each member's noise variance."""
+    """Noise variance of an average of models.
+
+    Setting the noise variance also sets and fixes the noise variance of each averaged model.
+    """
 
     def __init__(self, average: AveragedGP, batch_shape: torch.Size) -> None:
         super().__init__(noise_constraint=Positive(), batch_shape=batch_shape)
@@ -117,20 +120,20 @@ class _AveragedNoise(DerivedNoise):
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
-            "The noise of an average is computed from the noise of its members: register the prior "
-            "or the constraint on the likelihood of each of model.members."
+            "The noise variance of an average is computed from its members' noise variances: "
+            "register the prior or the constraint on the likelihood of each of model.members."
         )
 
 
 class _AveragedLikelihood(GaussianLikelihood):
-    """Likelihood of an average, which refuses a hyperprior of the noise."""
+    """Likelihood of an average of models. Registering a hyperprior of the noise raises an error."""
 
     def register_prior(self, *args: Any, **kwargs: Any) -> None:
         self.noise_covar.register_prior(*args, **kwargs)
 
 
 class PlainGP(TargetGP):
-    """Plain GP of an average: a model of the target's data alone, without sources."""
+    """GP on the target's data alone, without sources, for an average of models."""
 
     _warns = False  # the members with sources already warn
 
@@ -140,15 +143,17 @@ class AveragedGP(  # type: ignore[misc]
 ):
     """Base class of averages of posteriors.
 
+    The averaged models, or *members*, are transfer models and a plain GP, which uses no sources.
     The prediction is the normal distribution with the moments of a mixture of the members'
-    posteriors, in the plain GP's units. Each member has its own data, likelihood and outcome
-    transform. The units of two members differ by a scale and a shift only. A fit fits every member
-    and then computes the members' shares. The shares stay fixed until the next fit.
+    posteriors. Each member has its own data, likelihood and outcome transform. The standardized
+    outcomes of two members differ by a scale and a shift only, and the average uses the plain GP's
+    standardized outcomes. A fit fits every member and then computes the members' shares, which are
+    their weights in the mixture. The shares stay fixed until the next fit.
 
     No exact GP has these predictions, so the model has no ``mean_module`` and no ``covar_module``.
 
     Args:
-        train_X: The target's inputs. The model has their batch shape, dtype and device.
+        train_X: The target's inputs. They determine the model's batch shape, dtype and device.
         train_Y: The target's outcomes.
         members: The transfer models, by name.
         **plain: Further arguments of the plain GP, which becomes the last member. The plain GP has
@@ -156,7 +161,7 @@ class AveragedGP(  # type: ignore[misc]
     """
 
     _num_outputs = 1
-    #: The averaged models, by name; the plain GP is the last.
+    #: The averaged models, by name; the plain GP is the last model.
     members: Mapping[str, TransferModel]
 
     transfer_report = transfer_report
@@ -178,7 +183,7 @@ class AveragedGP(  # type: ignore[misc]
         self._set_members({**members, PLAIN_MEMBER: own})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
-        """Sets the members, and uses the plain GP's transforms and known noise for the average."""
+        """Sets the averaged models, and takes transforms and known noise from the plain GP."""
         self.members = cast(Any, ModuleDict(cast(Any, members)))
         for name in ("input_transform", "outcome_transform"):
             if hasattr(self.plain, name):
@@ -188,17 +193,17 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def plain(self) -> PlainGP:
-        """The plain GP."""
+        """The averaged model that uses only the target's data, without sources."""
         return cast(PlainGP, self.members[PLAIN_MEMBER])
 
     @property
     @abstractmethod
     def shares(self) -> Tensor:
-        """The members' shares of the prediction, a ``batch_shape x K`` tensor."""
+        """The averaged models' weights in the mixture, a ``batch_shape x K`` tensor."""
 
     @property
     def used(self) -> list[bool]:
-        """Flags of all members: true if the member's share is positive anywhere in the batch."""
+        """Flags, one for each averaged model: true if the share is positive for any target."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
@@ -208,24 +213,24 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The first member with a posterior of each source task; ``None`` without such a member."""
+        """The first averaged model that is built on one GP for each source task, or ``None``."""
         found = (member.member_on_sources for member in self.members.values())
         return next((member for member in found if member is not None), None)
 
     @property
     def transfer_share(self) -> float:
-        """The sum of the shares of all members except the plain GP."""
+        """The total weight of all averaged models except the plain GP."""
         return float(self.shares[:-1].sum())
 
     @abstractmethod
     def _update_shares(self) -> None:
-        """Recomputes the shares that depend on the target's data."""
+        """Recomputes those weights of the averaged models that depend on the target's data."""
 
     @torch.no_grad()
     def update_weights(self) -> None:
-        """Recomputes the shares and the average's noise from the members and their data.
+        """Recomputes the averaged models' shares, and the noise variance of the average.
 
-        The constructor and each fit call this method. Call it yourself after you change
+        The constructor and each fit call this method. Call this method yourself after you change
         hyperparameters.
         """
         self._update_shares()
@@ -247,7 +252,7 @@ class AveragedGP(  # type: ignore[misc]
             cast(Any, self.likelihood).noise_covar.derive(noise)
 
     def _averaged(self, values: Sequence[Tensor]) -> Tensor:
-        """Averages the members' ``batch_shape x n`` tensors."""
+        """Averages one ``batch_shape x n`` tensor for each member, weighted by the shares."""
         shares = self.shares.unsqueeze(-2).unbind(dim=-1)
         return cast(Tensor, sum(p * value for p, value in zip(shares, values, strict=True)))
 
@@ -261,7 +266,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def train_targets(self) -> Tensor:  # type: ignore[override]
-        """The outcomes in the plain GP's units, a ``batch_shape x n`` tensor."""
+        """The target's outcomes after the plain GP's outcome transform, ``batch_shape x n``."""
         return self.plain.train_targets
 
     @property
@@ -270,19 +275,19 @@ class AveragedGP(  # type: ignore[misc]
         return self.plain.num_inputs
 
     def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
-        """Returns the scale and shift from a member's units to the plain GP's units."""
+        """Returns the scale and shift from a member's outcome units to the plain GP's units."""
         (mean, stdv), (own_mean, own_stdv) = member.own_units, self.plain.own_units
         return stdv / own_stdv, (mean - own_mean) / own_stdv
 
     def predict_by_member(self, X: Tensor, member: TransferModel) -> MultivariateNormal:
-        """Evaluates one member, in the plain GP's units.
+        """Evaluates the prediction of one averaged model.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
-            member: The member.
+            member: The averaged model.
 
         Returns:
-            The member's prediction.
+            The model's prediction, converted to the units of the plain GP.
         """
         mvn, (scale, shift) = member(X), self._scale_and_shift(member)
         # Evaluates the covariance, because row selections of a lazy product use sparse matrices.
@@ -290,14 +295,14 @@ class AveragedGP(  # type: ignore[misc]
         return MultivariateNormal(mvn.mean * scale + shift, to_linear_operator(covariance))
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the average.
+        """Evaluates the averaged prediction.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
             **kwargs: Ignored.
 
         Returns:
-            The distribution in the plain GP's units.
+            The distribution in the units of ``train_targets``.
 
         Raises:
             UnsupportedError: If the model is in training mode.
@@ -321,7 +326,7 @@ class AveragedGP(  # type: ignore[misc]
         raise self._is_no_exact_gp()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Returns each source's term in the prior mean, averaged over the members."""
+        """Averages each source task's contribution to the prior mean over the members."""
         parts = [
             self._scale_and_shift(member)[0] * member.source_parts(X, names)
             for member in self.members.values()
@@ -334,7 +339,11 @@ class AveragedGP(  # type: ignore[misc]
         return mean, variance, self._averaged(noise)
 
     def _leave_one_out_by_member(self) -> tuple[list[Moments], list[Tensor]]:
-        """Computes leave-one-out moments and noise variances by member, in the plain GP's units."""
+        """Computes each member's leave-one-out predictions, in the plain GP's units.
+
+        Returns:
+            Each member's means and variances, and each member's noise variances.
+        """
         moments, noises = [], []
         for member in self.members.values():
             scale, shift = self._scale_and_shift(member)
@@ -346,11 +355,11 @@ class AveragedGP(  # type: ignore[misc]
     # ------------------------------------------------------------------------------------- paths
 
     def prior_paths(self, sample_shape: torch.Size, **kwargs: Any) -> SamplePath:
-        """Draws functions from the average of the members' priors.
+        """Samples functions from the average of the members' priors.
 
         Args:
-            sample_shape: The shape of the draws.
-            **kwargs: Passed to the draws of each member.
+            sample_shape: The sample shape.
+            **kwargs: Passed to the sampling of each member.
 
         Returns:
             Paths over the user's inputs, in the user's units.
@@ -361,14 +370,14 @@ class AveragedGP(  # type: ignore[misc]
     def posterior_paths(
         self, prior_sampler: Callable[..., Any], sample_shape: torch.Size, **kwargs: Any
     ) -> SamplePath:
-        """Draws functions from the average of the members' posteriors.
+        """Samples functions from the average of the members' posteriors.
 
-        Without target points, the functions are drawn from the average of the members' priors.
+        Without target points, functions are sampled from the average of the members' priors.
 
         Args:
-            prior_sampler: A function that draws from a model's prior.
-            sample_shape: The shape of the draws.
-            **kwargs: Passed to the draws of each member.
+            prior_sampler: A function that samples paths from a model's prior.
+            sample_shape: The sample shape.
+            **kwargs: Passed to the sampling of each member.
 
         Returns:
             Paths over the user's inputs, in the user's units.
@@ -381,7 +390,7 @@ class AveragedGP(  # type: ignore[misc]
     def _averaged_paths(
         self, draw: Callable[..., SamplePath], sample_shape: torch.Size, prior: bool
     ) -> SamplePath:
-        """Draws paths of each member over transformed inputs, and averages the paths."""
+        """Samples paths from each member by ``draw``, and averages the paths."""
         paths = []
         for member in self.eval().used_members.values():
             with delattr_ctx(member, "outcome_transform", "input_transform"):
@@ -414,15 +423,15 @@ class AveragedGP(  # type: ignore[misc]
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
-        """Conditions all members on further points, and keeps shares and hyperparameters.
+        """Conditions all averaged models on further points, and keeps shares and hyperparameters.
 
-        BoTorch's ``condition_on_observations`` and BoTorch's lists of models call it.
+        BoTorch's ``condition_on_observations`` and BoTorch's lists of models call this method.
 
         Args:
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
             targets: A ``[num_fantasies x] batch_shape x q`` tensor of outcomes in the plain GP's
                 units.
-            **kwargs: ``noise``, the new points' known noise variances in the plain GP's units.
+            **kwargs: ``noise=``, the new points' known noise variances in the plain GP's units.
 
         Returns:
             A model whose data include the new points.
@@ -443,14 +452,14 @@ class AveragedGP(  # type: ignore[misc]
 
     @_original_train_inputs.setter
     def _original_train_inputs(self, X: Tensor | None) -> None:
-        """Sets the inputs of all members; BoTorch sets this attribute to condition a model."""
+        """Sets the original inputs of all members; BoTorch's conditioning sets this attribute."""
         for member in self.members.values():
             member._original_train_inputs = X
 
     def set_train_data(
         self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
     ) -> None:
-        """Replaces the data of all members.
+        """Replaces the training data of all averaged models.
 
         Args:
             inputs: The inputs.
@@ -468,12 +477,11 @@ class AveragedGP(  # type: ignore[misc]
             noise = None if Yvar is None else Yvar / scale.square()
             cast(Any, member)._restore_targets_and_noise((Y - shift) / scale, noise, strict)
 
-    # The members transform their own inputs.
     def _set_transformed_inputs(self) -> None:
-        """Does nothing."""
+        """Does nothing, because the members transform their own inputs."""
 
     def _revert_to_original_inputs(self) -> None:
-        """Does nothing."""
+        """Does nothing, because the members transform their own inputs."""
 
 
 register_paths(AveragedGP)
@@ -482,16 +490,16 @@ register_paths(AveragedGP)
 class AveragedPath(ModelPath):
     r"""Sample paths of an average of models, with the mean and covariance of the mixture.
 
-    Members have shares ``p_k`` and means ``μ_k``, with the average ``μ = Σ_k p_k μ_k``. A draw is
-    ``μ + Σ_k √p_k (δ_k + z_k (μ_k - μ))``, with a centred draw ``δ_k`` and a standard normal number
-    ``z_k`` for each member.
+    The averaged models have shares ``p_k`` and means ``μ_k``, with the average ``μ = Σ_k p_k μ_k``.
+    A sample path is ``μ + Σ_k √p_k (δ_k + z_k (μ_k - μ))``. For each model, ``δ_k`` is a sample
+    path minus the mean, and ``z_k`` is a standard normal number.
 
     Args:
         model: The average, in evaluation mode.
-        paths: A draw from each member with a positive share, in the member's own units, mean
-            included.
+        paths: Sample paths of each model with a positive share, in the model's own units. The mean
+            is included.
         sample_shape: The sample shape.
-        prior: Whether the draws are from the priors, without the target's data.
+        prior: Whether the paths are sampled from the priors, without the target's data.
     """
 
     shares: Tensor
@@ -519,7 +527,7 @@ class AveragedPath(ModelPath):
         self.register_buffer("z", z.unsqueeze(-2))
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws.
+        """Evaluates the sample paths.
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
@@ -539,7 +547,7 @@ class AveragedPath(ModelPath):
 
 
 def build_member(model_class: Callable[..., TransferModel], *data: Any, **options: Any) -> Any:
-    """Builds a member of an average.
+    """Builds one of the models that are averaged.
 
     Args:
         model_class: The class, or a function that returns a model.
@@ -547,10 +555,10 @@ def build_member(model_class: Callable[..., TransferModel], *data: Any, **option
         **options: Further arguments. Arguments with default values are not passed on.
 
     Returns:
-        The member.
+        The model.
 
     Raises:
-        ValueError: If the class does not have one of ``options``, or the member predicts a mixture.
+        ValueError: If the class does not have one of ``options``, or the model predicts a mixture.
     """
     defaults = {"outcome_transform": DEFAULT}  # the default of all other options is None
     given = {name: value for name, value in options.items() if value is not defaults.get(name)}

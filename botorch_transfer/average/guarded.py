@@ -93,8 +93,9 @@ def prior_evidence(
 ) -> Tensor:
     """Computes the log evidence for the transferred prior against the plain GP's prior.
 
-    Both priors get a constant offset of unit variance. So the transferred prior is not penalized if
-    the target lies above or below its sources.
+    A constant of unknown value, with unit prior variance, is added to both priors. So the
+    transferred prior is not penalized if the target's outcomes are all larger or all smaller than
+    the sources' outcomes.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
@@ -129,9 +130,9 @@ class GuardedTransferGP(AveragedGP):
     there. The constructor and each fit compute the weight, see :func:`weight_of_evidence`.
     Conditioning, fantasies and leave-one-out predictions keep the weight. The weight depends on the
     leave-one-out predictions of both models, and favours transfer a priori. With one or two target
-    points, it depends on the likelihoods of both models before any fit. Without target points, the
-    weight is one, with one exception. If the prior is a :class:`SourceGPs` of five or more tasks
-    that do not predict one another, the weight is zero: predictions are constant.
+    points, the weight depends on the likelihoods of both models before any fit. Without target
+    points, the weight is usually one. If the prior is a :class:`SourceGPs` of five or more tasks
+    that do not predict one another, the weight is zero, and predictions are constant.
 
     Use it if old tasks may mislead, for instance because they come from another machine, or because
     the sign of an outcome has changed. If the old tasks agree with one another, the first
@@ -141,8 +142,8 @@ class GuardedTransferGP(AveragedGP):
 
     Args:
         prior: The third argument of ``transfer_model``: a prior, or source data.
-        likelihood: A likelihood; by default Gaussian. The plain GP uses it, and the transfer model
-            uses a copy.
+        likelihood: A likelihood; by default Gaussian. The plain GP uses this likelihood, and the
+            transfer model uses a copy.
         covar_module: The transfer model's residual kernel; by default the transfer model's default.
         outcome_transform: The outcome transform of both models; by default the transfer model's
             default. Pass ``None`` if the outcomes are in the prior's units already. ``Log``,
@@ -221,7 +222,7 @@ class GuardedTransferGP(AveragedGP):
 
     @property
     def prior(self) -> Any:
-        """The transfer model's prior; ``None`` for a joint model, which has source data instead."""
+        """The transfer model's pre-trained prior; ``None`` for a joint model, which has none."""
         return getattr(self.transfer, "prior", None)
 
     @property
@@ -237,7 +238,7 @@ class GuardedTransferGP(AveragedGP):
     # ------------------------------------------------------------------------------------ weight
 
     def _update_shares(self) -> None:
-        """Computes the transfer model's weight."""
+        """Recomputes the transfer model's weight from the target's data."""
         if self.num_target_points == 0:
             sources = self.prior
             used = not isinstance(sources, SourceGPs) or tasks_agree(sources.agreement, AGREEMENT)

@@ -1,4 +1,4 @@
-r"""The model to start with: an average of transfer models, with a plain GP in the search."""
+r"""The model to start with: an average of transfer models; acquisitions also use a plain GP."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from botorch_transfer.sources.scaml import ScaMLGP
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
 #: Number of evaluations, including the last improvement, after which all models have the same
-#: weight in the search. See :func:`member_shares`.
+#: weight in the averaged improvement. See :func:`member_shares`.
 PATIENCE = 5
 
 
@@ -56,7 +56,7 @@ PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.
 
 
 def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
-    """Computes each model's share in the averaged improvement that chooses the next evaluation.
+    """Computes each model's weight in an :class:`~.acquisition.AveragedImprovement`.
 
     The shares are weights divided by their sum. The first model leads: it always has the weight
     one. The other models have the weight ``1 / patience`` after an improvement. Each evaluation
@@ -84,7 +84,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 class TransferGP(AveragedGP):
-    r"""The model to start with: an average of transfer models, with a plain GP in the search.
+    r"""The model to start with: an average of transfer models; acquisitions also use a plain GP.
 
     The prediction is the normal distribution with the moments of a mixture. With shares ``p_k`` and
     posteriors ``(μ_k, Σ_k)`` of the transfer models,
@@ -118,9 +118,9 @@ class TransferGP(AveragedGP):
             With a single prior, the average contains only the models that take this prior, and the
             plain GP.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
-        covar_module: The plain GP's kernel; by default the kernel of ``SingleTaskGP``. It affects
-            the search only, not predictions. To change a transfer model's residual kernel, give
-            ``members`` with ``partial(ScaMLGP, covar_module=...)``.
+        covar_module: The plain GP's kernel; by default the kernel of ``SingleTaskGP``. The kernel
+            affects the choice of evaluations, but not predictions. To change a transfer model's
+            residual kernel, give ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model uses its own transform, and the plain GP's outcomes
             are standardized. If you give a transform, all models use this transform. Pass ``None``
             if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``,
@@ -208,7 +208,7 @@ class TransferGP(AveragedGP):
 
     @property
     def prior(self) -> dict[str, Any]:
-        """The models' priors, by name, to pass as ``prior`` to a model of the same sources."""
+        """The averaged models' priors by name; pass them as ``prior`` to reuse the pre-training."""
         return {
             name: getattr(member, "prior", None)
             for name, member in self.members.items()
@@ -217,7 +217,10 @@ class TransferGP(AveragedGP):
 
     @property
     def shares(self) -> Tensor:
-        """The members' shares of the prediction, ``batch_shape x K``; zero for the plain GP."""
+        """The averaged models' weights in predictions, ``batch_shape x K``; zero for the plain GP.
+
+        The weights are constants.
+        """
         return self._shares
 
     @property
@@ -226,7 +229,7 @@ class TransferGP(AveragedGP):
         return cast(Kernel, self.plain.covar_module)
 
     def source_range(self) -> Tensor | None:
-        """Finds the range of the sources' inputs.
+        """Returns the range of the sources' inputs, outside of which improvements are reduced.
 
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform. A bound is infinite if the
@@ -247,7 +250,7 @@ class TransferGP(AveragedGP):
         )
 
     def _update_shares(self) -> None:
-        """Computes ``improvement_shares`` from the outcomes."""
+        """Recomputes ``improvement_shares`` from the target's outcomes."""
         shares = member_shares(self.train_targets, self.improvement_shares.shape[-1])
         self.improvement_shares.data = shares.to(self.improvement_shares)
 
@@ -255,9 +258,10 @@ class TransferGP(AveragedGP):
 def _classes_and_priors(
     members: Mapping[str, Callable[..., TransferModel]], prior: Any
 ) -> dict[str, tuple[Callable[..., TransferModel], Any]]:
-    """Pairs each member with its prior or the source data.
+    """Returns the class and the prior of each model to average, by name.
 
-    If ``prior`` is a single prior, returns only the members that take this prior.
+    Source data take the place of priors that are not given. If ``prior`` is a single prior, only
+    the classes that take this prior are returned.
     """
     if not members:
         raise ValueError("There are no members: give members= at least one model to average.")
@@ -283,10 +287,10 @@ def _classes_and_priors(
 def _transform_of_plain(
     members: Mapping[str, TransferModel], batch_shape: torch.Size
 ) -> OutcomeTransform:
-    """Builds the plain GP's transform from the members' transforms.
+    """Builds the plain GP's outcome transform from the outcome transforms of the other members.
 
     The members' common element-wise transforms are followed by a standardization. With few
-    outcomes, the standardization uses the mean and the scale of a member's standardization.
+    outcomes, the standardization uses the mean and the scale of another member's standardization.
     """
     parts = [split_transform(getattr(each, "outcome_transform", None)) for each in members.values()]
     steps, typical = parts[0][0], (torch.tensor(0.0), torch.tensor(1.0))
@@ -358,7 +362,11 @@ def transfer_models(
 
 
 def _by_outcome(sources: Any, m: int) -> list[Any]:
-    """Splits source tasks by outcome, unless each outcome already has a history."""
+    """Returns the source tasks of each of the ``m`` outcomes.
+
+    Splits tasks with several outcomes. Returns the given histories if there is one history for each
+    outcome already.
+    """
     given = list(sources.values() if isinstance(sources, Mapping) else sources)
     if all(isinstance(each, Mapping | TransferPrior) for each in given):
         if len(given) != m:

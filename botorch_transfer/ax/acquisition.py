@@ -168,15 +168,14 @@ class TransferAcquisition(Acquisition):
         reference = self._spread_out()
         acquisition: AcquisitionFunction | None = None
         if self.X_observed is None:
-            given = self._outcome_constraints, self.X_pending
-            acquisition = PriorUpperConfidenceBound(model, weights, *given, X_reference=reference)
+            limits = self._outcome_constraints
+            acquisition = PriorUpperConfidenceBound(model, weights, limits, X_reference=reference)
         elif self._is_plain_improvement():
             acquisition = noisy_improvement(model, weights, self.X_observed, X_reference=reference)
-            if acquisition is not None:
-                acquisition.set_X_pending(self.X_pending)
         if acquisition is None:
             super()._instantiate_acquisition()
             return
+        acquisition.set_X_pending(self.X_pending)
         self.acqf = acquisition
         self.models_used = [self.surrogate.model_name_by_metric]
         self.acq_function_sequence = None

@@ -1,16 +1,22 @@
-"""Ax's adapter with source tasks, from a table or from old experiments.
+"""Conversion of Ax's data to the arguments of transfer models.
 
 An adapter converts an experiment to data sets, fits the models and generates candidates.
-:class:`TransferAdapter` adds the old runs to the data sets as source tasks. It overrides private
-methods of Ax: ``_set_kwargs_to_save`` of ``Adapter``, and ``_convert_experiment_data`` of
-``TorchAdapter``. It reads the private ``_experiment`` and ``_optimization_config``.
+:class:`TransferAdapter` adds the old runs to the data sets as source tasks
+(:class:`TransferDataset`). Ax calls :func:`transfer_inputs_for_ax` when it builds the model of a
+metric. :class:`TransferAdapter` overrides private methods of Ax: ``_set_kwargs_to_save`` of
+``Adapter``, and ``_convert_experiment_data`` of ``TorchAdapter``. This module also uses the private
+``_experiment`` and ``_optimization_config`` of adapters, and ``_construct_submodules`` of Ax's
+surrogate.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from inspect import Signature, signature
 from typing import Any, cast
 
@@ -24,21 +30,53 @@ from ax.adapter.transforms.one_hot import OneHot
 from ax.adapter.transforms.standardize_y import StandardizeY
 from ax.core import Experiment, GeneratorRun, ObservationFeatures, SearchSpace
 from ax.core.optimization_config import OptimizationConfig
+from ax.core.parameter import FixedParameter
 from ax.core.search_space import SearchSpaceDigest
 from ax.core.trial_status import TrialStatus
 from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.surrogate import (
+    Surrogate,
+    _construct_submodules,
+    submodel_input_constructor,
+)
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.utils.common.constants import Keys
+from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.utils.datasets import SupervisedDataset
+from gpytorch.settings import min_fixed_noise
+from pandas import DataFrame, to_numeric
+from torch import Tensor
 
+from botorch_transfer import search_space as own
+from botorch_transfer.average.guarded import GuardedTransferGP
+from botorch_transfer.average.transfer import MEMBERS, TransferGP
 from botorch_transfer.ax import experiments
-from botorch_transfer.ax.history import TASK, TransferHistory, encode_runs, moments_of
-from botorch_transfer.ax.model_inputs import TransferDataset
+from botorch_transfer.ax.history import (
+    TASK,
+    TransferHistory,
+    moments_of,
+    own_space,
+    user_errors,
+)
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
+from botorch_transfer.data import SourceData, as_datasets
+from botorch_transfer.data.columns import check_columns
 from botorch_transfer.data.measurements import numbers
+from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.tables import read_history
+from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.hierarchy.prior import SourceHierarchy
+from botorch_transfer.memo import Memo, content_key
+from botorch_transfer.model import TransferModel
+from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space.cells import codes
+from botorch_transfer.sources.scaml import ScaMLGP
+
+logger = logging.getLogger(__name__)
+
+_encoded = Memo(size=32)
 
 
 class StandardizeByHistory(StandardizeY):
@@ -97,6 +135,34 @@ class StandardizeByHistory(StandardizeY):
             data["mean", name] = (values - self.Ymean.get(name, 0.0)) / self.Ystd.get(name, 1.0)
             data["sem", name] = data["sem", name] / self.Ystd.get(name, 1.0)
         return ExperimentData(arm_data=experiment_data.arm_data, observation_data=data)
+
+
+class TransferDataset(SupervisedDataset):
+    """Data set of the target with source tasks; the target may have no data yet.
+
+    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to the source
+    tasks by name. Their inputs are in Ax's model space, and their outcomes are standardized like
+    the target's outcomes. Optionally set :attr:`added` to an ``n`` tensor of variances that are
+    added to the noise variances of the target.
+    """
+
+    sources: Mapping[str, SourceData]
+    added: Tensor | None = None
+
+    def clone(self, deepcopy: bool = False, mask: Tensor | None = None) -> TransferDataset:
+        """Copies the data, or selects rows.
+
+        Args:
+            deepcopy: Whether to copy the tensors.
+            mask: An ``n`` boolean tensor, true for the rows to keep.
+
+        Returns:
+            The new data set, with the same source tasks.
+        """
+        copied = cast(TransferDataset, super().clone(deepcopy, mask))
+        copied.sources = self.sources
+        copied.added = self.added if self.added is None or mask is None else self.added[mask]
+        return copied
 
 
 class TransferAdapter(TorchAdapter):
@@ -211,27 +277,80 @@ class TransferAdapter(TorchAdapter):
         )
         datasets = dict(zip(names, found, strict=True))
         none = torch.empty(0, len(parameters), dtype=torch.double, device=self.device)
-        assumed = experiments.assumed_values(self._experiment)
         for name in self.history.columns.keys() & goals.keys() & wanted:
             called: Any = {"feature_names": parameters, "outcome_names": [name]}
             dataset = datasets.get(name, SupervisedDataset(none, none[:, :1], **called))
             extended = TransferDataset(dataset.X, dataset.Y, Yvar=dataset.Yvar, **called)
-            extended.sources = encode_runs(
-                self.history,
-                goals[name],
-                self.model_space,
-                self.transforms,
-                parameters,
-                self._scale(name),
-                self.device,
-                assumed,
-            )
+            extended.sources = self._source_tasks(goals[name], parameters)
             extended.added = added.get(name)
             datasets[name] = extended
         # Only trust regions need metadata of candidates.
         return [datasets[name] for name in sorted(datasets)], sorted(datasets), None
 
-    def _with_predicted_ends(self, experiment_data: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _source_tasks(self, goal: Outcome, parameters: Sequence[str]) -> dict[str, SourceData]:
+        """Encodes old runs exactly as Ax encodes the target's runs.
+
+        Args:
+            goal: The metric whose outcomes are encoded.
+            parameters: The names of the inputs in the model space, in the order of the columns.
+
+        Returns:
+            ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
+
+        Raises:
+            UserInputError: If a value is missing or of the wrong type, or if no run is in the
+                search space.
+        """
+        history, (mean, std), metric = self.history, self._scale(goal.name), goal.name
+        space = self.model_space.parameters
+        fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
+        # The values of ``history.missing`` override the values of the status quo.
+        missing = {**experiments.assumed_values(self._experiment), **fixed, **history.missing}
+        given = repr(self.model_space), list(self.transforms), (mean, std), str(self.device)
+
+        def encode() -> dict[str, SourceData]:
+            known, noise = own_space(self.model_space), f"{metric}_sem"
+            runs = history.runs_in(self.model_space, goal, fixed)
+            with user_errors():
+                taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
+                named = [("outcome", metric), ("task", TASK)]
+                check_columns(runs, known, named, missing, changed=False)
+                how = partial(self._in_model_space, known, parameters)
+                options: dict[str, Any] = {"changed": False, "encode": how}
+                old = read_history(runs, known, taken, TASK, missing, **options).sources[metric]
+            encoded: dict[str, SourceData] = {}
+            for name, data in (old or {}).items():
+                X, Y, Yvar = data.X.to(self.device), data.Y.to(self.device), data.Yvar
+                Y = (Y - mean) / std
+                encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(Y) / std**2)
+            return encoded
+
+        return _encoded.recall(content_key(history.key, goal, *given, missing), encode)
+
+    def _in_model_space(
+        self, space: own.SearchSpace, parameters: Sequence[str], rows: DataFrame
+    ) -> Tensor:
+        """Converts rows of a table to inputs in the model space."""
+        # Ax finds the active parameters of a run only by exact values of its choices.
+        levels = space.decode(space.place(rows).clamp(0.0, 1.0))
+        recorded = rows.filter(space.number_columns).apply(to_numeric, errors="coerce")
+        records: list[Any] = [frame.to_dict("records") for frame in (levels, recorded)]
+        features, off_levels = list[ObservationFeatures](), list[dict[str, Any]]()
+        for level, row in zip(*records, strict=True):
+            given = {name: value for name, value in level.items() if value is not None}
+            feature = self.model_space.cast_observation_features(ObservationFeatures(given))
+            active = feature.parameters  # Ax fills in inactive parameters.
+            features.append(ObservationFeatures(active))
+            off_levels.append({n: x for n, x in row.items() if n in active and x != active[n]})
+        for transform in self.transforms.values():
+            features = transform.transform_observation_features(features)
+            if isinstance(transform, Cast):  # Restore recorded numbers for later transforms.
+                for feature, values in zip(features, off_levels, strict=True):
+                    feature.parameters.update(values)
+        X = [[float(cast(float, row.parameters[name])) for name in parameters] for row in features]
+        return torch.tensor(X, dtype=torch.double)
+
+    def _with_predicted_ends(self, experiment_data: Any) -> tuple[Any, dict[str, Tensor]]:
         """Replaces the outcomes of early-stopped trials by predictions of their final values.
 
         Before the first complete trial, the outcomes of early-stopped trials become NaN.
@@ -240,7 +359,7 @@ class TransferAdapter(TorchAdapter):
             The data, and the variances of the predictions: for each metric, one variance per trial
             with an outcome. The variance is zero for trials that were not stopped.
         """
-        experiment, added = self._experiment, dict[str, torch.Tensor]()
+        experiment, added = self._experiment, dict[str, Tensor]()
         stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]
         observed = experiment_data.observation_data
         if not stopped or observed.empty:
@@ -272,3 +391,116 @@ _history = signature(TransferAdapter.__init__).parameters["history"]
 TransferAdapter.__signature__ = Signature(  # type: ignore[attr-defined]
     [*signature(TorchAdapter).parameters.values(), _history]
 )
+
+
+# --------------------------------------------------------------------------- arguments of models
+
+
+@submodel_input_constructor.register(TransferModel)
+def transfer_inputs_for_ax(
+    botorch_model_class: type[TransferModel],
+    model_config: ModelConfig,
+    dataset: SupervisedDataset,
+    search_space_digest: SearchSpaceDigest,
+    surrogate: Surrogate,
+) -> dict[str, Any]:
+    """Constructs the arguments of a transfer model.
+
+    Source tasks come from the data set, or from the option ``prior``. An input transform scales the
+    search space and the inputs of the source tasks to the unit cube. A prior with its own input
+    transform keeps this transform.
+
+    Unlike Ax's own constructor, this function does not pass ``outcome_transform=None``. With this
+    argument, a transfer model would expect outcomes in the units of the prior.
+
+    Args:
+        botorch_model_class: The class of the model.
+        model_config: The configuration. The entry ``"pretraining"`` of its ``model_options`` has
+            the options of pre-training.
+        dataset: The data of the target, optionally a :class:`TransferDataset`.
+        search_space_digest: Ax's model space.
+        surrogate: Ax's surrogate. This argument has no effect.
+
+    Returns:
+        The arguments of the constructor.
+
+    Raises:
+        UserInputError: If the model has no pre-training with these options.
+    """
+    options, added = dict(model_config.model_options), None
+    pretraining = options.pop("pretraining", {})
+    if isinstance(dataset, TransferDataset):
+        options["prior"], added = dataset.sources, dataset.added
+    inputs = botorch_model_class.construct_inputs(dataset, **options)
+    Yvar = inputs.pop("train_Yvar", None)
+    if Yvar is not None and not Yvar.isfinite().all():
+        logger.info("Only some trials have a standard error: the noise variance is inferred.")
+        Yvar = None
+    if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
+        if Yvar is None:
+            inputs["likelihood"] = AddedNoiseLikelihood(added.to(dataset.Y))
+        else:
+            Yvar = Yvar + added.to(Yvar).unsqueeze(-1)
+    if Yvar is not None:
+        # Ax writes a standard error of zero for outcomes without noise.
+        inputs["train_Yvar"] = Yvar.clamp_min(min_fixed_noise.value(Yvar.dtype))
+    sources = inputs["prior"]
+    transform = _input_transform(search_space_digest, sources).to(dataset.X.device)
+    model_class: Any = botorch_model_class
+    if issubclass(model_class, GuardedTransferGP):
+        model_class = options.get("transfer_model", ScaMLGP)
+    prior = _pretrained(model_class, sources, pretraining, transform, options.get("members"))
+    inputs["prior"] = prior
+    if not isinstance(prior, TransferPrior) or prior.input_transform is None:
+        inputs["input_transform"] = transform
+    config = replace(model_config, input_transform_classes=None)
+    parts = _construct_submodules(config, dataset, search_space_digest, botorch_model_class)
+    return inputs | {name: part for name, part in parts.items() if part is not None}
+
+
+def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTransform:
+    """Returns the transform that scales the search space and all source inputs to the unit cube."""
+    bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
+    if not isinstance(sources, TransferPrior):
+        X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
+        # If source tasks have another number of inputs, the model raises an error later.
+        if X.shape[-1] == bounds.shape[-1]:
+            X = torch.cat([bounds, X])
+            bounds = torch.stack([X.amin(dim=0), X.amax(dim=0)])
+    return Normalize(bounds.shape[-1], bounds=bounds)
+
+
+def _pretrained(
+    model_class: Any,
+    sources: Any,
+    pretraining: Mapping[str, Any],
+    transform: InputTransform,
+    members: Mapping[str, Any] | None = None,
+) -> Any:
+    """Fits the prior with the options of pre-training.
+
+    Without options, returns the source tasks: the model then fits the prior itself.
+    """
+    if isinstance(sources, TransferPrior) or not pretraining:
+        return sources
+    if isinstance(model_class, type) and issubclass(model_class, TransferGP):
+        members = members or MEMBERS
+        if unknown := sorted(set(pretraining) - set(members)):
+            raise UserInputError(
+                f"{unknown[0]!r} in pretraining= is not a member of TransferGP: give options for "
+                f"the members {sorted(members)}."
+            )
+        return {
+            name: _pretrained(member, sources, pretraining.get(name, {}), transform)
+            for name, member in members.items()
+        }
+    prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
+    if prior_class is None:
+        raise UserInputError(
+            f"pretraining= has no effect, because {model_class.__name__} does not use one prior: "
+            "leave out pretraining=."
+        )
+    options = dict(pretraining)
+    if prior_class is SourceHierarchy:
+        options["propagate"] = model_class.propagate
+    return prior_class.fit_once(sources, input_transform=transform, **options)

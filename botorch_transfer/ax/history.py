@@ -1,8 +1,8 @@
-"""Old runs of a generation strategy, and their encoding in Ax's model space.
+"""Old runs of a generation strategy, as a table.
 
 A :class:`TransferHistory` holds a table of old runs in the raw search space. The values of the
 table have types that JSON stores exactly. Tensors and old Ax experiments are converted to such
-tables. When Ax fits its models, :func:`encode_runs` applies Ax's transforms to the old runs.
+tables. :meth:`TransferHistory.runs_in` selects the old runs of a metric for an experiment.
 """
 
 from __future__ import annotations
@@ -18,25 +18,20 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
-import torch
-from ax.adapter.transforms.base import Transform
-from ax.adapter.transforms.cast import Cast
 from ax.api.client import Client
-from ax.core import ChoiceParameter, Experiment, ObservationFeatures, SearchSpace
+from ax.core import ChoiceParameter, Experiment, SearchSpace
 from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.parameter import FixedParameter, RangeParameter
 from ax.core.trial_status import STATUSES_EXPECTING_DATA
 from ax.exceptions.core import UserInputError
 from botorch.exceptions.errors import InputDataError
-from torch import Tensor
 
 from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.data import SourceData, as_datasets
-from botorch_transfer.data.columns import check_columns
+from botorch_transfer.data.columns import renamed
 from botorch_transfer.data.measurements import measured, numbers
 from botorch_transfer.data.outcome import Outcome
-from botorch_transfer.data.tables import read_history
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.search_space.cells import plain, rows_of_tasks
 from botorch_transfer.search_space.space import check_table
@@ -62,7 +57,7 @@ def user_errors() -> Iterator[None]:
         remedy = (
             r"\1give its value by missing={\2: ...}, or make it one of the dependent_parameters"
         )
-        text = re.sub(r"(Parameter ('.+?') .*)fill it in, drop the.*active_if", remedy, str(error))
+        text = re.sub(r"(Parameter ('.+?') .*)fill in the cell.*active_if", remedy, str(error))
         raise UserInputError(text) from error
 
 
@@ -231,6 +226,7 @@ class TransferHistory:
         cls,
         experiments: Sequence[Client | Experiment | AuxiliarySource],
         missing: Mapping[str, Any] | None = None,
+        rename: Mapping[str, str] | None = None,
     ) -> Self:
         """Reads old experiments, or Ax's ``AuxiliarySource``s.
 
@@ -238,13 +234,15 @@ class TransferHistory:
             experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
                 also renames the parameters and metrics of an experiment.
             missing: Values of parameters that old experiments lack; ``None`` if a value is unknown.
+            rename: New names of parameters and metrics by old name.
 
         Returns:
             The history, with one task for each pair of an experiment and a metric. Experiments
             without data are left out.
 
         Raises:
-            UserInputError: If two experiments have the same name.
+            UserInputError: If two experiments have the same name, no experiment has a name in
+                ``rename``, or an experiment already has a new name.
         """
         sources = [
             given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
@@ -258,9 +256,20 @@ class TransferHistory:
         if empty := [source.experiment.name for source in sources if source.data.empty]:
             logger.warning("Old experiments without data are left out: %s", ", ".join(empty))
         sources = [source for source in sources if source.is_active and not source.data.empty]
-        frames = [frame for source in sources for frame in _tasks(source)]
+        frames, rename = [f for source in sources for f in _tasks(source)], dict(rename or {})
+        if unknown := rename.keys() - {name for frame in frames for name in frame}:
+            raise UserInputError(
+                f"rename= has {min(unknown)!r}, which no old experiment has: correct the name."
+            )
+        new_names = rename | {f"{old}_sem": f"{new}_sem" for old, new in rename.items()}
+        with user_errors():
+            frames = [
+                renamed(frame, {old: new for old, new in new_names.items() if old in frame})
+                for frame in frames
+            ]
         spaces = [(source, source.experiment.search_space) for source in sources]
         varied = {name for s, space in spaces for name in _renamed(s, space.tunable_parameters)}
+        varied = {rename.get(name, name) for name in varied}
         return cls(_plain_columns(frames), dict(missing or {}), varied=sorted(varied))
 
     @cached_property
@@ -307,6 +316,53 @@ class TransferHistory:
         outcomes = numbers(self.recorded(goal), goal.name)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
+    def runs_in(self, space: SearchSpace, goal: Outcome, fixed: Mapping[str, Any]) -> pd.DataFrame:
+        """Selects the runs with a finite value of a metric, for an experiment.
+
+        Args:
+            space: The raw search space of the experiment.
+            goal: The metric.
+            fixed: The values of fixed parameters by name. In runs of old experiments, fixed
+                parameters get these values, as in Ax.
+
+        Returns:
+            The table, with the search space's names and choices.
+
+        Raises:
+            UserInputError: If the search space lacks a parameter that old experiments varied, or if
+                tensors have too many columns.
+        """
+        if unknown := [name for name in self.varied if name not in space.parameters]:
+            raise UserInputError(
+                f"Old experiments varied the parameters {unknown}, and the new experiment lacks "
+                "them: add them to its search space, or rename them by rename=."
+            )
+        frame = self.recorded(goal)
+        if self.positional:
+            names = list(space.tunable_parameters)  # neither fixed nor derived
+            width = sum(name.isdigit() for name in frame.columns)
+            if width > len(names):
+                raise UserInputError(
+                    f"The history's tensors have {width} columns, and the search space has "
+                    f"{len(names)} parameters: give one column for each of {names}, in this order."
+                )
+            frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
+        finite = np.isfinite(numbers(frame, goal.name))
+        if left_out := int((~finite).sum()):
+            logger.info("Left out %d old runs without a finite %s.", left_out, goal.name)
+        frame = frame[finite].drop(columns=fixed if self.varied else (), errors="ignore")
+        values = {**fixed, **self.missing}
+        frame = frame.fillna({name: value for name, value in values.items() if value is not None})
+        listed = own.CategoricalParameter | own.OrdinalParameter
+        for parameter in own_space(space).parameters:
+            if isinstance(parameter, listed) and parameter.name in frame:
+                # Replace a cell by the choice that equals it, if any.
+                frame[parameter.name] = [
+                    next((choice for choice in parameter.values if _same(choice, cell)), cell)
+                    for cell in frame[parameter.name]
+                ]
+        return frame
+
     def __deepcopy__(self, memo: Any) -> TransferHistory:
         return self
 
@@ -342,85 +398,7 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
             yield frame.assign(**{TASK: f"{old.name}_{name}"})
 
 
-_encoded, _recorded = Memo(size=32), Memo(size=32)
-
-
-def encode_runs(
-    history: TransferHistory,
-    goal: Outcome,
-    search_space: SearchSpace,
-    transforms: Mapping[str, Transform],
-    parameters: Sequence[str],
-    scale: tuple[float, float] = (0.0, 1.0),
-    device: torch.device | None = None,
-    assumed: Mapping[str, Any] | None = None,
-) -> dict[str, SourceData]:
-    """Encodes old runs exactly as Ax encodes the target's runs.
-
-    Args:
-        history: The old runs.
-        goal: The metric whose outcomes are encoded.
-        search_space: The raw search space.
-        transforms: Ax's transforms, made for ``search_space``.
-        parameters: The names of the inputs in the model space, in the order of the columns.
-        scale: The mean and the standard deviation for the standardization of outcomes.
-        device: The device of the tensors; by default the CPU.
-        assumed: Values of parameters that old tasks lack. Values in ``history.missing`` override
-            these values.
-
-    Returns:
-        ``(X, Y)`` or ``(X, Y, Yvar)`` by old task, in double precision.
-
-    Raises:
-        UserInputError: If a value is missing or of the wrong type, or if no run is in the search
-            space.
-    """
-    space, (mean, std), metric = search_space.parameters, scale, goal.name
-    fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-    missing = {**(assumed or {}), **fixed, **history.missing}
-    key = content_key(
-        history.key, goal, repr(search_space), list(transforms), scale, str(device), missing
-    )
-
-    def encode() -> dict[str, SourceData]:
-        known, noise = own_space(search_space), f"{metric}_sem"
-        runs = _runs(history, goal, search_space, known, fixed)
-
-        def in_model_space(rows: pd.DataFrame) -> Tensor:
-            # Ax finds the active parameters of a run only by exact values of its choices.
-            levels = known.decode(known.place(rows).clamp(0.0, 1.0))
-            numbers = rows.filter(known.number_columns).apply(pd.to_numeric, errors="coerce")
-            records: list[Any] = [frame.to_dict("records") for frame in (levels, numbers)]
-            features, off_levels = list[ObservationFeatures](), list[dict[str, Any]]()
-            for level, row in zip(*records, strict=True):
-                given = {name: value for name, value in level.items() if value is not None}
-                feature = search_space.cast_observation_features(ObservationFeatures(given))
-                active = feature.parameters  # Ax fills in inactive parameters.
-                features.append(ObservationFeatures(active))
-                off_levels.append({n: x for n, x in row.items() if n in active and x != active[n]})
-            for transform in transforms.values():
-                features = transform.transform_observation_features(features)
-                if isinstance(transform, Cast):  # Restore recorded numbers for later transforms.
-                    for feature, values in zip(features, off_levels, strict=True):
-                        feature.parameters.update(values)
-            return torch.tensor(
-                [[float(cast(float, row.parameters[p])) for p in parameters] for row in features],
-                dtype=torch.double,
-            )
-
-        with user_errors():
-            taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
-            named = [("outcome", metric), ("task", TASK)]
-            check_columns(runs, known, named, missing, changed=False)
-            options: dict[str, Any] = {"changed": False, "encode": in_model_space}
-            old = read_history(runs, known, taken, TASK, missing, **options).sources[metric]
-        encoded: dict[str, SourceData] = {}
-        for name, data in (old or {}).items():
-            X, Y, Yvar = data.X.to(device), (data.Y.to(device) - mean) / std, data.Yvar
-            encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(device) / std**2)
-        return encoded
-
-    return _encoded.recall(key, encode)
+_recorded = Memo(size=32)
 
 
 def own_space(search_space: SearchSpace) -> own.SearchSpace:
@@ -455,50 +433,6 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
             scale: Literal["1-x"] | bool = "1-x" if p.logit_scale else p.log_scale
             found.append(own.FloatParameter(name, p.lower, p.upper, scale, condition))
     return own.SearchSpace(found)
-
-
-def _runs(
-    history: TransferHistory,
-    goal: Outcome,
-    search_space: SearchSpace,
-    known: own.SearchSpace,
-    fixed: Mapping[str, Any],
-) -> pd.DataFrame:
-    """Returns the runs with a finite value of a metric, with the search space's names and choices.
-
-    In runs of old experiments, fixed parameters get the new experiment's values, as in Ax.
-    """
-    if unknown := [name for name in history.varied if name not in search_space.parameters]:
-        raise UserInputError(
-            f"Old experiments varied the parameters {unknown}, and the new experiment lacks them: "
-            "add them to its search space, or rename them by "
-            "AuxiliarySource(transfer_param_config=...)."
-        )
-    frame = history.recorded(goal)
-    if history.positional:
-        names = list(search_space.tunable_parameters)  # neither fixed nor derived
-        width = sum(name.isdigit() for name in frame.columns)
-        if width > len(names):
-            raise UserInputError(
-                f"The history's tensors have {width} columns, and the search space has the "
-                f"{len(names)} parameters {names}: give one column per parameter, in this order."
-            )
-        frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
-    finite = np.isfinite(numbers(frame, goal.name))
-    if not finite.all():
-        logger.info("Left out %d old runs without a finite %s.", int((~finite).sum()), goal.name)
-    frame = frame[finite].drop(columns=fixed if history.varied else (), errors="ignore")
-    values = {**fixed, **history.missing}
-    frame = frame.fillna({name: value for name, value in values.items() if value is not None})
-    listed = own.CategoricalParameter | own.OrdinalParameter
-    for parameter in known.parameters:
-        if isinstance(parameter, listed) and parameter.name in frame:
-            # Replace a cell by the choice that equals it, if any.
-            frame[parameter.name] = [
-                next((choice for choice in parameter.values if _same(choice, cell)), cell)
-                for cell in frame[parameter.name]
-            ]
-    return frame
 
 
 def _same(choice: Any, value: Any) -> bool:

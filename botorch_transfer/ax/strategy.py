@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, cast
 
 import pandas as pd
@@ -19,6 +20,7 @@ from ax.api.client import Client
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.core import Experiment
+from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.experiment_status import ExperimentStatus
 from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
 from ax.exceptions.core import UserInputError
@@ -37,9 +39,11 @@ from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.experiments import curves_of
-from botorch_transfer.ax.history import TensorHistory, TransferHistory
+from botorch_transfer.ax.history import TensorHistory, TransferHistory, user_errors
 from botorch_transfer.curves import CurvePrior
+from botorch_transfer.data.columns import renamed
 from botorch_transfer.model import TransferModel
+from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +84,7 @@ def transfer_generation_strategy(
     *,
     task: str = "task",
     missing: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
     robust: bool = True,
     model_options: Mapping[str, Any] | None = None,
     pretraining: Mapping[str, Any] | None = None,
@@ -117,6 +122,8 @@ def transfer_generation_strategy(
         task: The column of the task names in a table.
         missing: Values of parameters that old runs lack, by name; ``None`` if a value is unknown.
             For a parameter that is not named here, the value of the status quo is used.
+        rename: New names of old parameters, of metrics of experiments, or of columns of a table, by
+            old name.
         robust: Whether outcomes far worse than the median are replaced by a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.
@@ -150,10 +157,11 @@ def transfer_generation_strategy(
     """
     if not (isinstance(model, type) and issubclass(model, TransferModel)):
         raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
-    given = missing, model_options, pretraining, generator_options, optimizer_options
+    check_arguments({"task": task, "missing": missing, "rename": rename, "robust": robust})
+    given = missing, rename, model_options, pretraining, generator_options, optimizer_options
     if history is None and (task != "task" or any(given)):
         raise UserInputError("Without a history, no option has an effect: leave the options out.")
-    read = None if history is None else replace(_read(history, task, missing), robust=robust)
+    read = None if history is None else _read(history, task, missing, rename)
     if not read:
         if history is not None:
             logger.warning("The history has no runs: Ax's default strategy is used.")
@@ -166,7 +174,7 @@ def transfer_generation_strategy(
         generator_enum=TransferGenerators.TRANSFER,
         generator_kwargs={
             "surrogate_spec": SurrogateSpec(model_configs=[config], allow_batched_models=False),
-            "history": read,
+            "history": replace(read, robust=robust),
             **(generator_options or {}),
         },
         generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},
@@ -180,29 +188,32 @@ def transfer_generation_strategy(
     return GenerationStrategy(name=f"Transfer: {name}", nodes=[node])
 
 
-def _of_studies(history: Any, missing: Mapping[str, Any] | None) -> TransferHistory:
-    """Reads Optuna studies. Objectives of studies and experiment correspond by their position."""
-    from botorch_transfer.optuna import history as studies
-
-    read = studies.read_studies(history)
-    if not isinstance(read, studies.OptunaHistory):  # without a finished trial
-        return TransferHistory.from_frame(read, studies.TASK)
-    table = TransferHistory.from_frame(read.runs, studies.TASK, missing)
-    return replace(table, objectives=studies.outcome_signs(read.directions))
-
-
-def _read(history: Any, task: str, missing: Mapping[str, Any] | None) -> TransferHistory:
+def _read(
+    history: Any, task: str, missing: Mapping[str, Any] | None, rename: Mapping[str, str] | None
+) -> TransferHistory:
     if isinstance(history, pd.DataFrame):
+        with user_errors():
+            history = renamed(history, rename or {})
         return TransferHistory.from_frame(history, task, missing)
     if task != "task":
         raise UserInputError("task= only applies to a table as history: leave out task=.")
-    parts = [history, *history] if isinstance(history, list | tuple) else [history]
-    if any("optuna" in type(part).__module__ or isinstance(part, str) for part in parts):
-        return _of_studies(history, missing)
     if isinstance(history, Mapping):
+        if rename:
+            raise UserInputError("The columns of tensors have no names: leave out rename=.")
         return TransferHistory.from_tensors(history, missing)
-    if isinstance(history, list | tuple):
-        return TransferHistory.from_experiments(history, missing)
+    parts = history if isinstance(history, list | tuple) else [history]
+    if all(isinstance(part, Client | Experiment | AuxiliarySource) for part in parts):
+        return TransferHistory.from_experiments(parts, missing, rename)
+    paths = str | PathLike
+    if any("optuna" in type(p).__module__ or isinstance(p, paths) for p in (history, *parts)):
+        # Objectives of studies and experiment correspond by their position.
+        from botorch_transfer.optuna import history as studies
+
+        read = studies.read_studies(history, rename)
+        if not isinstance(read, studies.OptunaHistory):  # without a finished trial
+            return TransferHistory.from_frame(read, studies.TASK)
+        table = TransferHistory.from_frame(read.runs, studies.TASK, missing)
+        return replace(table, objectives=studies.outcome_signs(read.directions))
     raise TypeError(
         f"The history is a {type(history).__name__}: give a table, tensors by metric and task, or "
         "a list of Ax clients, experiments or Optuna studies."

@@ -1,17 +1,18 @@
 r"""``CurvePrior``: predicts the final outcome of a run from the beginning of its learning curve.
 
-At a share ``t`` of the full length, the smoothed value of the curve is ``u``, and the improvement
-since ``t / 2`` is ``d``. Both are scaled by the location and scale of the task's final outcomes,
-the task's unit. The final outcome is
+Let ``t`` be the share of its full length that a run has reached. At ``t``, ``u`` is the smoothed
+value of the learning curve, and ``d`` is its improvement since ``t / 2``. ``f`` is the final
+outcome. ``u`` and ``f`` are standardized by the location and scale of the task's final outcomes,
+and ``d`` is divided by the scale. The model is
 
 .. code-block:: text
 
     f = u + (w + b)ᵀ (1, u, d) + e        b ~ N(0, D),  e ~ N(0, σ² (1 + min(u, 0)²))
 
-with coefficients ``w`` of all tasks, and a task's own shift and slopes ``b``. Expectation
-maximization learns ``w``, ``D`` and ``σ²`` at fixed shares, the knots. The prediction for a run
-uses the knot nearest to the run's share. ``D`` and ``σ²`` are scaled so that nine in ten final
-outcomes of left-out tasks lie in their 90 % band.
+with coefficients ``w`` that all tasks share, and deviations ``b`` of a single task. Expectation
+maximization learns ``w``, ``D`` and ``σ²`` at fixed values of ``t``, the knots. The prediction for
+a run uses the knot nearest to the run's ``t``. ``D`` and ``σ²`` are scaled so that nine in ten
+final outcomes of left-out tasks lie in their predicted 90 % interval.
 
 In a new study, the complete runs determine the posterior of the study's ``b``. The residuals of
 these runs and the distance of ``b`` from zero determine a factor on all variances of the study. The
@@ -39,42 +40,42 @@ from botorch_transfer.search_space.cells import refuse_cell
 
 Values = NDArray[np.float64]
 
-#: Status words of a run that was stopped early, in upper or lower case.
+#: Values of the status column for a run that was stopped early. Upper and lower case are equal.
 STOPPED = ("stopped", "pruned", "early_stopped", "early stopped")
 
-#: Status words of a complete run.
+#: Values of the status column for a complete run.
 COMPLETE = ("complete", "completed", "finished", "done")
 
 #: An outcome with at least this absolute value counts as diverged: its square may overflow.
 DIVERGED = 1e100
 
-#: Shares of the full length at which the prior is learned.
+#: Shares of a run's full length at which the model of final outcomes is fitted.
 KNOTS: Values = np.array(
     [0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 )
 
-#: Size of the window of last values that are averaged, as a share of the curve. The window shrinks
-#: to one value at the full length.
+#: Width of the moving average of a learning curve, as a share of the steps so far. The width
+#: shrinks to one value at the full length.
 WINDOW = 0.2
 
-#: Bounds of value ``u`` and improvement ``d``. Half of a value's excess over a bound is expected to
-#: remain in the final outcome.
+#: Bounds of the standardized value ``u`` and improvement ``d`` in the regression. Half of the
+#: excess of ``u`` over a bound is added to the predicted final outcome.
 LEAST, MOST = np.array([-4.0, -1.0]), np.array([3.0, 4.0])
 
-#: Prior variance of a task's own coefficients, which has the weight of one task.
+#: Prior guess of the variances of a task's deviations ``b``. It counts as much as one task.
 USUAL_VARIANCE = np.array([0.1, 0.05, 0.1])
 
-#: Number of runs that determine a left-out task's unit, number of steps of a fit, and maximum
-#: number of folds.
+#: Number of runs from which the location and scale of a left-out task are estimated, number of
+#: steps of expectation maximization, and maximum number of cross-validation folds.
 NUM_SEEN, NUM_STEPS, MAX_FOLDS = 3, 30, 20
 
-#: A pruning decision learns from at most this number of complete runs: the last complete runs.
+#: Maximum number of complete runs for a pruning decision. The most recent runs are used.
 MAX_COMPLETE = 30
 
-#: Degrees of freedom of Student-t errors, and number of reweighting rounds for outliers.
+#: Degrees of freedom of the Student-t errors, and number of rounds that reweight outliers.
 DEGREES, NUM_REWEIGHTED = 4.0, 3
 
-#: Weight of the old tasks' variances in the study's variances, as a number of complete runs.
+#: Weight of the old tasks' variances in a new study, as a number of the study's complete runs.
 TRUST = 2.0
 
 #: A run that has reached this share of the full length is never stopped.
@@ -83,7 +84,7 @@ LATEST = 0.9
 #: Minimum number of points of a complete curve to learn from.
 ENOUGH_POINTS = 3
 
-#: Half-width of a 90 % band in standard deviations.
+#: Half-width of a 90 % interval in standard deviations.
 WIDTH_90 = 1.6449
 
 
@@ -94,11 +95,11 @@ class Curve(NamedTuple):
     """Learning curve of one run.
 
     Args:
-        steps: An ``n`` array of growing steps, at least one.
+        steps: An ``n`` array of increasing steps, such as epochs; ``n`` is at least one.
         values: An ``n`` array of outcomes to be maximized; NaN if a step has no outcome.
         stopped: Whether the run was stopped early; ``None`` if unknown.
         task: The name of the task.
-        row: The position of the curve's last row in the table.
+        row: The position of the run's last row in the table of runs.
 
     Example:
         >>> Curve(np.array([1.0, 2.0]), np.array([-0.7, -0.5])).diverged
@@ -117,9 +118,9 @@ class Curve(NamedTuple):
         return not np.isfinite(self.values[-1])
 
     def in_logarithms(self) -> Curve:
-        """Returns the curve of the outcome's logarithm, with NaN for outcomes without a logarithm.
+        """Returns the curve with logarithms of its outcomes; NaN if a logarithm is undefined.
 
-        If the outcomes are negated losses, the result is the negated logarithm of the losses.
+        If the outcomes are negated losses, the result has the negated logarithms of the losses.
         """
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
@@ -141,16 +142,16 @@ def read_curves(
         frame: The table. Rows without a step do not belong to a curve.
         outcome: The column of the outcome.
         step: The column of the step.
-        goal: Whether small or large outcomes are good.
+        goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
         run: The columns whose values are the same in all rows of a run. The rows of a run may be in
             any order, unless a step occurs repeatedly. If a step occurs repeatedly, or without
-            ``run``, the rows keep the table's order, and a new run starts at each row whose step
-            does not grow.
+            ``run``, the rows keep the table's order. A new run then starts at each row whose step
+            is not larger than the step before.
         status: The column with the state of a run; it may be absent.
 
     Returns:
-        The curves, in the order of their last rows.
+        One curve for each run, in the order of the runs' last rows.
 
     Raises:
         InputDataError: If a column is missing, or a step is not a finite number.
@@ -168,7 +169,7 @@ def read_curves(
     for name in (outcome, step, *keys):
         if name not in frame.columns:
             raise InputDataError(
-                f"The table has no column {name!r} of learning curves: name an existing column."
+                f"The table of learning curves has no column {name!r}: name an existing column."
             )
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
@@ -203,9 +204,9 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         usual: The full length of other tasks, if there are any.
 
     Returns:
-        The last step of the runs whose status is complete. Without such runs, the largest step of
-        all runs. If only one run has this number of steps, and ``usual`` is larger,
-        the result is ``usual``.
+        The largest step of the complete runs. If no run is marked as complete, the largest step of
+        all runs. If at most one run ended at this step without being stopped, and ``usual`` is
+        larger, the result is ``usual``.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -218,7 +219,18 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
 
 
 def shares(steps: Values, full: float, first: float, gap: float) -> Values:
-    """Converts steps to shares of the full length. A first step of 0 counts as one step."""
+    """Converts steps of runs to shares of the full length.
+
+    Args:
+        steps: The steps.
+        full: The full length, in steps.
+        first: The first step of the task. If it is zero or negative, all steps are shifted so that
+            it becomes ``gap``.
+        gap: The distance between two steps.
+
+    Returns:
+        The shares, usually between 0 and 1.
+    """
     offset = gap - first if first <= 0 else 0.0
     return (steps + offset) / (full + offset)
 
@@ -227,7 +239,7 @@ def shares(steps: Values, full: float, first: float, gap: float) -> Values:
 
 
 class Forecast(NamedTuple):
-    """Expected final outcomes of ``n`` runs, to be maximized.
+    """Predicted final outcomes of ``n`` runs, to be maximized.
 
     Args:
         mean: An ``n`` array of means; NaN for runs that diverged.
@@ -248,7 +260,7 @@ class CurvePrior(Saved):
 
     Args:
         config: The names of columns and the goal, as in :meth:`fit`.
-        tensors: Learned values, by name.
+        tensors: Learned parameters, by name.
 
     Example:
         >>> from pandas import DataFrame
@@ -283,11 +295,12 @@ class CurvePrior(Saved):
         Args:
             frame: The table, with one row per step.
             outcome: The column of the outcome.
-            step: The column of the step; tasks may have different lengths and spacings.
-            goal: Whether small or large outcomes are good.
+            step: The column of the step. Tasks may differ in their last step and in the distance
+                between steps.
+            goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
             task: The column of the task; ``None`` if all runs belong to one task.
-            run: The columns whose values are the same in all rows of a run; by default a run's rows
-                are adjacent.
+            run: The columns whose values are the same in all rows of a run. If omitted, the rows of
+                a run must be adjacent.
             status: The column with the state of a run; it may be absent.
 
         Returns:
@@ -311,7 +324,8 @@ class CurvePrior(Saved):
 
         Args:
             curves: The curves of all tasks.
-            config: The names of columns and the goal, if there is a table.
+            config: The names of the columns and the goal, as in :meth:`fit`; only needed to read
+                tables.
 
         Returns:
             The prior; ``None`` if no run is complete.
@@ -334,7 +348,7 @@ class CurvePrior(Saved):
         """Predicts the final outcomes of the runs of one task, from a table with one row per step.
 
         Args:
-            runs: The table, with the columns that the prior was fitted to except for the task.
+            runs: The table. It has the columns that the prior was fitted to, except for the task.
 
         Returns:
             The last row of each run with three further columns: ``predicted_mean`` and
@@ -357,7 +371,7 @@ class CurvePrior(Saved):
         """Predicts the final outcomes of the runs of one task, to be maximized.
 
         Args:
-            curves: All curves of the task. Complete curves determine the task's shift and slopes.
+            curves: All curves of the task. The complete curves adapt the predictions to the task.
 
         Returns:
             The means and variances of the final outcomes.
@@ -387,7 +401,7 @@ class CurvePrior(Saved):
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: A run is hopeless if it ends worse with more than this probability.
+            probability: A run is hopeless if the probability that it ends worse exceeds this value.
 
         Returns:
             Whether the run is hopeless. A diverged run is always hopeless.
@@ -411,16 +425,18 @@ class CurvePrior(Saved):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Learned values, by name."""
+        """Learned parameters of the prior as tensors, by name."""
         return dict(self.named_buffers())
 
 
 class Study:
-    """Curves of one task, smoothed at the knots and at their ends.
+    """Smoothed learning curves of the runs of one task.
+
+    Each curve is evaluated at fixed shares of the full length (``KNOTS``) and at its own end.
 
     Args:
         curves: The curves.
-        usual: The full length of other tasks.
+        usual: The full length of other tasks, see :func:`full_length`.
     """
 
     def __init__(self, curves: Sequence[Curve], usual: float | None = None) -> None:
@@ -447,13 +463,23 @@ class Study:
         self.teaches = self.complete & (count >= ENOUGH_POINTS)
 
     def known(self) -> Forecast:
-        """Returns the outcomes of complete runs, and NaN for all other runs."""
+        """Returns the known final outcomes of complete runs, with NaN for all other runs."""
         mean = np.where(self.complete, self.last, np.nan)
         return Forecast(mean, np.where(self.complete, 0.0, np.nan), self.share)
 
 
 def _smoothed(at: Values, values: Values, t: Values) -> Values:
-    """Averages the last values up to each share ``t``; the first value if all values are later."""
+    """Computes the moving average of a learning curve at some shares of the full length.
+
+    Args:
+        at: The shares at which the curve has values, ascending.
+        values: The values of the curve.
+        t: The shares at which the average is computed.
+
+    Returns:
+        The mean of the last values up to each share in ``t``. If all values are later, the first
+        value.
+    """
     best = values.max()
     # Clips huge values of a run that nearly diverged, because they would make the sums imprecise.
     total = np.cumsum(np.maximum(values, best - 1e4 * (best - np.median(values))) - best)
@@ -466,13 +492,22 @@ def _smoothed(at: Values, values: Values, t: Values) -> Values:
 
 
 def _middle_and_spread(values: Values) -> tuple[Any, Any]:
-    """Returns the median and the scaled median absolute deviation over the first axis."""
+    """Returns the median and the scaled median absolute deviation along the first axis."""
     middle = np.median(values, axis=0)
     return middle, 1.4826 * np.median(np.abs(values - middle), axis=0)
 
 
 def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
-    """Estimates a task's location and scale from its outcomes along axis 0 and the usual unit."""
+    """Estimates the location and scale of a task's final outcomes.
+
+    Args:
+        usual: Means and variances over old tasks, from :func:`_usual_unit`.
+        seen: Outcomes of the task along the first axis. The fewer outcomes, the closer are the
+            estimates to the means over old tasks.
+
+    Returns:
+        The location and the scale.
+    """
     log_scale, of_log_scale, center, of_center = usual
     n = len(seen)
     if n == 0:
@@ -485,7 +520,15 @@ def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
 
 
 def _usual_unit(finals: Sequence[Values]) -> Values:
-    """Computes the usual unit: mean and variance over tasks of log scale, then of location."""
+    """Computes the distribution over tasks of the location and scale of final outcomes.
+
+    Args:
+        finals: The final outcomes of each task.
+
+    Returns:
+        Four numbers: the mean and variance of the log scale, and the median and variance of the
+        location.
+    """
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]
     if len(scales) == 0:
@@ -497,16 +540,17 @@ def _usual_unit(finals: Sequence[Values]) -> Values:
 
 
 def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, Values]:
-    """Returns features of values and improvements in a task's units.
+    """Computes the regressors of the final outcome from values and improvements of curves.
 
     Args:
-        points: A ``... x 2`` array of values and improvements.
-        center: The task's location.
-        scale: The task's scale.
+        points: A ``... x 2`` array of smoothed values and their improvements.
+        center: The location of the task's final outcomes.
+        scale: The scale of the task's final outcomes.
 
     Returns:
-        A ``... x 3`` array of ones, values and improvements; a ``...`` array of the outcomes that
-        are expected without improvement; and a ``...`` array of factors on the noise variance.
+        A ``... x 3`` array of ones, standardized values and standardized improvements; a ``...``
+        array of outcomes that are predicted without the regression; and a ``...`` array of factors
+        on the noise variance.
     """
     u, d = (points[..., 0] - center) / scale, points[..., 1] / scale
     inside = u.clip(LEAST[0], MOST[0])
@@ -517,10 +561,17 @@ def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, 
 def _sums(
     study: Study, unit: tuple[float, float], learned: Mapping[str, Values]
 ) -> tuple[Values, Values, Values, int]:
-    """Sums ``xxᵀ``, ``xy`` and ``y²`` over a task's complete runs, and counts these runs.
+    """Computes the sufficient statistics of the regression of a task's final outcomes.
 
-    Runs with a large residual of the regression ``learned`` get smaller weights, as with Student-t
-    errors.
+    Args:
+        study: The curves of the task.
+        unit: The location and scale of the task's final outcomes.
+        learned: The regression from the round before. Runs with a large residual get smaller
+            weights, as with Student-t errors.
+
+    Returns:
+        For each knot, the sums of ``xxᵀ``, ``xy`` and ``y²`` over complete runs with regressors
+        ``x`` and final outcomes ``y``; and the number of these runs.
     """
     x, level, factor = _features(study.at_knots[study.teaches], *unit)
     y = ((study.last[study.teaches, None] - unit[0]) / unit[1] - level).clip(-4.0, 4.0)
@@ -532,7 +583,16 @@ def _sums(
 
 
 def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[Values, Values]:
-    """Computes the posterior mean and covariance of tasks' coefficients from :func:`_sums`."""
+    """Computes the posterior mean and covariance of a task's regression coefficients.
+
+    Args:
+        A: The sums of ``xxᵀ`` from :func:`_sums`.
+        c: The sums of ``xy`` from :func:`_sums`.
+        learned: The prior of the coefficients, and the noise variance.
+
+    Returns:
+        The means and the covariances.
+    """
     w, D = learned["coefficients"], learned["task_variance"]
     noise = learned["noise"][:, None]
     S = np.linalg.inv(A / noise[..., None] + np.eye(3) / D[:, None, :])
@@ -541,7 +601,7 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
 
 
 def _squares(A: Values, c: Values, s: Values, b: Values) -> Values:
-    """Computes the sum of squared residuals for coefficients ``b`` from :func:`_sums`."""
+    """Computes the sum of squared residuals for coefficients ``b`` from the sums of ``_sums``."""
     squares: Values = s - 2 * np.sum(c * b, axis=-1) + np.einsum("...i,...ij,...j", b, A, b)
     return squares
 
@@ -554,7 +614,7 @@ _START = {
 
 
 def _maximized(sums: Sequence[tuple[Values, Values, Values, int]]) -> dict[str, Values]:
-    """Fits the hierarchical regression by expectation maximization, at all knots at once."""
+    """Fits the hierarchical regression of all tasks by expectation maximization, at all knots."""
     A, c, s, n = (np.stack(part) for part in zip(*sums, strict=True))
     num_tasks, (w, usual, noise) = len(A), _START.values()
     D = usual
@@ -569,7 +629,11 @@ def _maximized(sums: Sequence[tuple[Values, Values, Values, int]]) -> dict[str, 
 
 
 def _learned(studies: Sequence[Study]) -> dict[str, Values]:
-    """Fits all tasks; scales variances so that 90 % bands cover 90 % of left-out outcomes."""
+    """Learns the parameters of a :class:`CurvePrior` from old tasks.
+
+    The variances are scaled so that predicted 90 % intervals cover 90 % of the final outcomes of
+    left-out tasks.
+    """
     finals = [study.last[study.teaches] for study in studies]
     usual, num_folds = _usual_unit(finals), min(len(studies), MAX_FOLDS)
     units, learned = [_unit(usual, final) for final in finals], _START
@@ -606,7 +670,18 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
 def _moments(
     points: Values, unit: tuple[Any, Any], w: Values, S: Values, noise: Values
 ) -> tuple[Values, Values]:
-    """Computes mean and variance of outcomes from coefficients and noise at the points' shares."""
+    """Computes the mean and variance of predicted final outcomes.
+
+    Args:
+        points: A ``... x 2`` array of smoothed values and their improvements.
+        unit: The location and scale of the task's final outcomes.
+        w: The mean of the regression coefficients.
+        S: The covariance of the regression coefficients.
+        noise: The noise variance, before the factors of :func:`_features`.
+
+    Returns:
+        The means and the variances, in the unit of the outcomes.
+    """
     (center, scale), (x, level, factor) = unit, _features(points, *unit)
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
     variance = variance + (level - x[..., 1]) ** 2  # for values beyond the bounds

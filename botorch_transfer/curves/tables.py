@@ -33,7 +33,7 @@ class CurveColumns(NamedTuple):
     status: str = "status"
 
     def read(self, table: DataFrame | None, outcome: Any, task: str | None) -> list[Curve]:
-        """Reads the curves of one outcome; none if the column of outcomes or steps is missing."""
+        """Reads the learning curves of one outcome; returns no curves if a column is missing."""
         if table is None or self.step not in table.columns or outcome.name not in table.columns:
             return []
         if outcome.log:
@@ -58,7 +58,7 @@ class OwnCurves(NamedTuple):
     prior: CurvePrior | None
 
     def forecast(self) -> Forecast:
-        """Predicts the final outcomes. Complete runs keep their known outcomes."""
+        """Predicts the final outcome of each run. Complete runs keep their known outcomes."""
         return (
             Study(self.curves).known() if self.prior is None else self.prior.forecast(self.curves)
         )
@@ -71,13 +71,13 @@ def one_row_a_run(
     columns: CurveColumns,
     task: str,
 ) -> tuple[DataFrame | None, DataFrame | None, dict[str, OwnCurves]]:
-    """Replaces the rows of each complete run by its outcome, and of each partial run by a forecast.
+    """Reduces the learning curve of each run to one row with the known or predicted final outcome.
 
     Args:
         history: Old runs of other tasks.
         runs: The runs of this study.
         outcomes: The outcomes.
-        columns: The columns of learning curves.
+        columns: The names of the columns.
         task: The column of ``history`` that names the task.
 
     Returns:
@@ -109,7 +109,7 @@ def _with_ends(
     prior: CurvePrior | None,
     sure: float = np.inf,
 ) -> tuple[Any, set[int]]:
-    """Replaces the outcomes in the runs' last rows by known or predicted outcomes.
+    """Writes the known or predicted final outcome of each run into the run's last row.
 
     Returns:
         The table, and the positions of the rows that have an outcome.
@@ -131,7 +131,7 @@ def _with_ends(
 
 
 def _rows(table: Any, step: str, ends: set[int]) -> Any:
-    """Keeps the rows in ``ends``, and the rows without a step."""
+    """Keeps the rows at the positions ``ends``, and all rows without a step."""
     if table is None or step not in table:
         return table
     kept = table[step].isna().to_numpy(copy=True)
@@ -146,20 +146,20 @@ def predicted_ends(
     log: bool = False,
     sure: float = np.inf,
 ) -> tuple[Values, Values]:
-    """Predicts the final outcomes of runs of several tasks, each task from its own runs.
+    """Predicts the final outcomes of runs of several tasks, separately for each task.
 
     Args:
         prior: The prior; if it is ``None``, only complete runs have an outcome.
         curves: The curves of all tasks.
         sign: The factor between the outcome and its maximized form: 1 to maximize, -1 to minimize.
         log: Whether the curves contain the outcome's logarithm.
-        sure: The largest standard error of a predicted outcome, in standard deviations of the
-            task's complete outcomes.
+        sure: The largest allowed standard error of a predicted outcome, in standard deviations of
+            the outcomes of the task's complete runs.
 
     Returns:
-        The outcomes and their variances in the order of the curves. An outcome is NaN if it is too
-        uncertain, and infinite if the run diverged. With ``log``, the variances are variances of
-        the logarithm.
+        The outcomes and their variances in the order of the curves. An outcome is NaN if its
+        standard error is too large, and infinite if the run diverged. With ``log``, the variances
+        are variances of the logarithm.
     """
     mean, variance = np.full((2, len(curves)), np.nan)
     for task in dict.fromkeys(curve.task for curve in curves):

@@ -1,4 +1,4 @@
-"""Renames and checks the columns of tables of old runs."""
+"""Renames the columns of tables of old runs, and checks that all needed columns are present."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
 
     Args:
         frame: The table.
-        rename: Mapping from old names to new names.
+        rename: Mapping from old names to new names of columns.
 
     Returns:
         The table with the new names. All names are text.
@@ -56,16 +56,16 @@ ENOUGH_LETTERS = 3
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:
-    """Finds the column that a name most likely means, if no column has exactly this name.
+    """Finds the column whose name is most similar to a name that the table lacks.
 
     Args:
         name: The name.
         columns: The table's columns.
 
     Returns:
-        A column with a similar name, or a column such that one of the two names abbreviates the
-        other. An abbreviation is the beginning or the initials of a name. ``None`` if there is no
-        such column.
+        The name of a column that is similar to ``name``, abbreviates ``name``, or is abbreviated by
+        ``name``. An abbreviation is the beginning or the initials of a name. ``None`` if there is
+        no such column.
 
     Example:
         >>> likely_column("learning_rate", ["Learning rate", "momentum"])
@@ -88,13 +88,16 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
 
 
 def _forms(name: str) -> tuple[str, str | None]:
-    """Returns the letters and digits of a name, and its initials if it has several words."""
+    """Returns a column's name in lower case without separators, and its initials.
+
+    The initials are ``None`` if the name has a single word.
+    """
     words = re.findall(r"[^\W_]+", name.casefold())
     return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
 
 
 def hint(name: str, columns: Collection[Any]) -> str:
-    """Returns a remark on the column that a name most likely means; empty without one."""
+    """Returns a remark for a message that names a similar column; "" if no column is similar."""
     likely = likely_column(name, columns)
     return f" (a similar column is {likely!r})" if likely is not None else ""
 
@@ -106,12 +109,12 @@ def check_columns(
     missing: Mapping[str, Any],
     changed: bool,
 ) -> None:
-    """Raises an error if columns of old runs are absent, occur twice, or have two meanings.
+    """Checks that a table of old runs has the needed columns, each once and with one meaning.
 
     Args:
         frame: The table.
         space: The search space.
-        named: Pairs of an argument and the column that it names.
+        named: Pairs of an argument, such as ``"task"``, and the column that this argument names.
         missing: Mapping from parameters that the table does not record to their values.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
@@ -150,11 +153,13 @@ def check_columns(
             place = each.place(DataFrame({each.name: [value]}))
         if not np.isfinite(place).all():
             raise ValueError(
-                f"missing= gives the parameter {each.name!r} the value {value!r}, which it cannot "
-                "have: give another value, or None if it is unknown."
+                f"missing= gives the parameter {each.name!r} the invalid value {value!r}: "
+                "give a valid value, or None if the value is unknown."
             )
         if not ((place >= 0) & (place <= 1)).all():
-            logger.warning("missing= gives %r a value outside of its range: check it", each.name)
+            logger.warning(
+                "missing= gives %r a value outside of its range: check the value", each.name
+            )
     left = [column for column in frame.columns if column not in used]
     absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]
     for parameter in [parameter for parameter in absent if parameter.name not in missing]:
@@ -162,15 +167,15 @@ def check_columns(
         if likely := likely_column(name, left):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
-                f"if they are the same, give rename={{{likely!r}: {name!r}}}. Otherwise give the "
-                f"value in the old runs by missing={{{name!r}: ...}}, None if it is unknown."
+                f"if both mean the same, give rename={{{likely!r}: {name!r}}}. If not, give the "
+                f"value in the old runs by missing={{{name!r}: ...}}; give None if it is unknown."
             )
         if changed:
             text = f"No old run records {name!r}: old runs carry no information about it"
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:
-                text += f". But old runs have a column {fits[0]!r} with values in its range: "
-                text += f"if they are the same, give rename={{{fits[0]!r}: {name!r}}}"
+                text += f". Old runs have a column {fits[0]!r} with values in its range: "
+                text += f"if both mean the same, give rename={{{fits[0]!r}: {name!r}}}"
             logger.log(logging.WARNING if fits else logging.INFO, text)
     if changed and len(absent) == len(space.columns):
         raise InputDataError(
@@ -180,7 +185,7 @@ def check_columns(
 
 
 def _fits(column: Series, parameter: Parameter) -> bool:
-    """Returns whether a column varies, and all its values are valid for a parameter."""
+    """Returns whether a column has at least two values, and all are valid for a parameter."""
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False

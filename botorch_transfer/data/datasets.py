@@ -69,7 +69,7 @@ def as_datasets(
     tensors = [t for d in datasets.values() for _, t in _named(d.X, d.Y, d.Yvar)]
     sound = [are_in_range(tensor) for tensor in tensors]
     sound += [(d.Yvar > 0).all() for d in datasets.values() if d.Yvar is not None]
-    if not torch.stack(sound).all():  # all tasks synchronize only once
+    if not torch.stack(sound).all():  # a GPU synchronizes only once for all tasks
         for name, dataset in datasets.items():
             _check_values(name, dataset)
     if isinstance(sources, Mapping):
@@ -81,7 +81,7 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     """Returns the names of the source tasks, for messages and plots.
 
     Args:
-        sources: As ``as_datasets`` takes them.
+        sources: The source tasks, in a form that ``as_datasets`` accepts.
 
     Returns:
         The keys of a mapping. For a sequence, the outcome name of each data set, and "source task
@@ -152,7 +152,7 @@ def check_joint_size(
         num_points: Number of points of all tasks, including the target.
         dtype: Data type of the model.
         max_bytes: Memory limit of the model.
-        instead: What the user can do instead, for the message.
+        instead: The advice at the end of the error message.
 
     Raises:
         InputDataError: If a gradient of the marginal likelihood needs more than ``max_bytes``.
@@ -190,7 +190,7 @@ def evenly_spaced(length: int, most: int) -> list[int]:
 
 
 def with_outcomes(dataset: SupervisedDataset, Y: Tensor, Yvar: Tensor | None) -> SupervisedDataset:
-    """Returns a data set with the same inputs and names, and with other outcomes."""
+    """Returns a copy of a data set with the outcomes ``Y`` and the noise variances ``Yvar``."""
     names: Any = {"feature_names": dataset.feature_names, "outcome_names": dataset.outcome_names}
     return SupervisedDataset(dataset.X, Y, Yvar=Yvar, **names)
 
@@ -212,7 +212,7 @@ def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
 
 
 def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
-    """Checks types and shapes; must precede the other checks."""
+    """Checks the types and shapes of a task's tensors, before their values are checked."""
     for symbol, tensor in _named(X, Y, Yvar):
         check_type(f"Task {name!r}: {symbol}", tensor)
     if X.ndim != 2 or X.shape[1] == 0:
@@ -231,11 +231,12 @@ def check_type(what: str, value: Any) -> None:
     """Raises an error unless a value is a tensor of floating-point numbers.
 
     Args:
-        what: The name of the value, for the message.
+        what: The name of the value, for the error message.
         value: The value.
 
     Raises:
-        InputDataError: If the value is no tensor, or its data type is neither float32 nor float64.
+        InputDataError: If the value is not a tensor, or if its data type is neither float32 nor
+            float64.
     """
     if not isinstance(value, Tensor):
         raise InputDataError(
@@ -285,7 +286,7 @@ def check_range(what: str, values: Tensor) -> None:
     """Raises an error if a value is so large that its square overflows.
 
     Args:
-        what: The name of the values, for the message.
+        what: The name of the values, for the error message.
         values: The values.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Domains: search spaces with their source tasks, and context features of the inputs.
+"""Domains: search spaces with their source tasks, and features that describe the inputs.
 
 HyperBO+ and MPHD learn from several domains [Fan2024mphd]_.
 
@@ -30,7 +30,9 @@ from botorch_transfer.search_space import SearchSpace
 def default_context(
     dim: int, discrete_dims: Iterable[int] = (), dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """Computes MPHD's context features of the inputs (Section 2.1 of [Fan2024mphd]_).
+    """Computes features that describe each input of a search space, for the method MPHD.
+
+    The features are defined in Section 2.1 of [Fan2024mphd]_.
 
     Args:
         dim: The number of inputs ``d``.
@@ -58,7 +60,7 @@ def default_context(
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """One search space with the source tasks that were evaluated in it.
+    """One search space, with the source tasks that were evaluated in this space.
 
     Use domains for methods that transfer between search spaces (HyperBO+, MPHD): these methods
     learn from several domains. Two domains may differ in the number and meaning of their inputs.
@@ -168,8 +170,8 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
     """Applies element-wise transforms to the outcomes of source data.
 
     Args:
-        sources: The source tasks, as ``as_datasets`` takes them, or domains.
-        steps: The transforms.
+        sources: The source tasks, in a form that ``as_datasets`` accepts; or a sequence of domains.
+        steps: The transforms, each as a name and its arguments, such as ``["Power", 0.5]``.
 
     Returns:
         A mapping from task names to transformed data sets, or a list of transformed domains.
@@ -187,7 +189,7 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
-    """Returns sorted, distinct indices of discrete inputs; converts negative indices."""
+    """Converts indices of discrete inputs to sorted, distinct, nonnegative indices."""
     try:
         return tuple(sorted({range(dim)[index] for index in discrete_dims}))
     except (IndexError, TypeError) as error:

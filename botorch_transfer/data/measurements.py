@@ -1,9 +1,9 @@
 """Reads outcomes as people record them, such as ``>95``, ``29*``, ``18 ± 2``, ``n.d.`` and -999.
 
 Read this to see how a cell of an outcome or of a status is interpreted. :func:`measured` replaces
-cells of outcomes by numbers, and adds a column with the fate of each run. The *fate* is whether the
-run has failed or has ended without an outcome. A *code* is a number in place of a missing outcome,
-such as -999.
+cells of outcomes by numbers, and adds a column with the *fate* of each run: ``"failed"``,
+``"ended"`` (without an outcome and without a failure) or empty. A *code* is a number in place of a
+missing outcome, such as -999.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
-#: Column of fates that :func:`measured` adds. Its cells are ``"failed"``, ``"ended"`` (without an
-#: outcome) or, for all other runs, empty.
+#: Name of the column that :func:`measured` adds. The column has ``"failed"`` for a failed run,
+#: ``"ended"`` for a run that ended without an outcome, and an empty text for all other runs.
 FATE = "botorch_transfer: fate"
 
 
@@ -91,11 +91,11 @@ CELL = re.compile(
     re.IGNORECASE,
 )
 
-#: Least distance of the best outcome from all other outcomes, relative to their range, and least
-#: number of other outcomes, for a warning.
+#: The best outcome is reported as a likely typing error if there are more than ``ENOUGH`` outcomes,
+#: and its distance from the second best is above ``TOO_GOOD`` times the range of the rest.
 TOO_GOOD, ENOUGH = 3.0, 5
 
-#: Signs and words for per cent, and for a thousandth.
+#: Pattern of units in per cent or per mille.
 PER_CENT = "[%‰]|pct|percent"
 
 #: The outcome ``>5`` under the constraint ``<= 5`` is read as 5 plus this share of 5, so that it
@@ -114,14 +114,15 @@ KINDS = {
 
 
 class Cell(NamedTuple):
-    """Meaning of one cell.
+    """Content of one cell of an outcome, such as ``>95`` or ``18 ± 2``.
 
     Args:
         kind: A key of :data:`KINDS`. ``"wrong"`` if the cell has digits but is no number. Empty for
             a plain number and for an empty cell.
-        number: The number as text, maybe with a unit. For a cell that is not text, its content.
+        number: The number as text, maybe with a unit. If the cell is not text, the cell's value.
         error: The standard error as text, maybe with a unit.
-        side: 1 if the true outcome is larger than the number, -1 if it is smaller, otherwise 0.
+        side: 1 if the true outcome is larger than the number (``>95``), -1 if the true outcome is
+            smaller, and 0 for all other cells.
     """
 
     kind: str
@@ -131,7 +132,7 @@ class Cell(NamedTuple):
 
 
 def error_column(outcome: str) -> str:
-    """Returns the name of the column for the standard errors of cells such as ``18 ± 2``."""
+    """Returns the name of the column of standard errors that cells such as ``18 ± 2`` have."""
     return f"{outcome} (standard error)"
 
 
@@ -142,7 +143,7 @@ def measured(
     task: str | None = None,
     places: Sequence[str] = (),
 ) -> list[Any]:
-    """Replaces the cells of outcomes by numbers, and finds the fate of each run.
+    """Converts outcomes in tables to numbers; finds failed runs and runs without an outcome.
 
     ``>95`` is read as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error of 2. A
     word such as ``n.d.`` means that the run has ended without an outcome. A run has failed if its
@@ -156,7 +157,7 @@ def measured(
         outcomes: The outcomes. A table may lack columns of outcomes.
         status: The column with the status of a run. A table may lack this column.
         task: The column with the name of the task. A table may lack this column.
-        places: Prefixes of error messages, one for each table, such as "In the runs".
+        places: Prefixes of error messages, such as "In the runs": one prefix for each table.
 
     Returns:
         The tables with numeric outcomes and the column :data:`FATE`. If cells of an outcome have
@@ -185,7 +186,7 @@ def measured(
 def _in_numbers(
     table: DataFrame, outcomes: Sequence[Outcome], status: str | None, task: str | None
 ) -> DataFrame:
-    """Reads the outcomes, the standard errors and the status of one table."""
+    """Converts outcomes and standard errors of one table to numbers; see :func:`measured`."""
     noises = {outcome.name: outcome.noise or error_column(outcome.name) for outcome in outcomes}
     check_table(table, [status, *noises, *noises.values()])
     frame = table.copy(deep=False)
@@ -243,7 +244,7 @@ def _in_numbers(
 
 
 def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | None) -> Array:
-    """Returns standard errors; empty or zero cells get the task's pooled standard error."""
+    """Reads a column of standard errors; fills empty or zero cells with the task's pooled value."""
     errors = numbers(frame, name)
     given = needed & ~np.isnan(errors) & (errors != 0)
     bad = given & ~((errors > 1 / LARGEST) & (errors < LARGEST))
@@ -260,13 +261,13 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
 
 
 def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
-    """Describes a cell by its value, its row and its task."""
+    """Describes a table's cell for a message: its value, row and task."""
     of_task = f" of task {table[task].tolist()[row]!r}" if task in table.columns else ""
     return f"as {table[name].tolist()[row]!r} in row {table.index[row]}{of_task}"
 
 
 def _parse(cell: Any) -> Cell:
-    """Parses one cell."""
+    """Splits a cell of an outcome, such as ``18 ± 2``, into number, standard error and bound."""
     if isinstance(cell, date | time | timedelta) and cell == cell:  # not NaT
         cell = str(cell)
     if not isinstance(cell, str):
@@ -289,7 +290,7 @@ def _parse(cell: Any) -> Cell:
 
 
 def _word(cell: Any) -> str:
-    """Normalizes a cell's text: lower case, without marks, and without the dots of ``n.d.``."""
+    """Converts a cell to words in lower case without punctuation; ``n.d.`` becomes ``nd``."""
     if not isinstance(cell, str):
         return "" if isna(cell) else str(cell).casefold()
     text = re.sub(r"(?<=\b[^\W\d_])\.\s*", "", cell.strip().casefold())
@@ -298,7 +299,7 @@ def _word(cell: Any) -> str:
 
 
 def _fate(word: str) -> str:
-    """Returns the fate that the first words mean, as in ``failed: no memory``; otherwise ""."""
+    """Returns "failed" or "ended" if a text begins with a word of this meaning; otherwise ""."""
     tokens = word.split()
     beginnings = {" ".join(tokens[:number]) for number in (1, 2, 3)}
     if beginnings & FAILED and not (NEGATIONS - {"no"}) & {*tokens}:
@@ -307,7 +308,7 @@ def _fate(word: str) -> str:
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
-    """Finds each run's fate by its status; warns of unknown words."""
+    """Finds failed and ended runs by the words in their status; warns of unknown words."""
     if status not in frame:
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]
@@ -328,7 +329,7 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
 
 
 def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | None) -> None:
-    """Replaces codes by NaN in place; warns of codes and of outcomes that are far too good."""
+    """Replaces outcomes such as -999 by NaN, with a warning; warns of implausibly good outcomes."""
     every = np.concatenate([np.empty(0), *(table[outcome.name] for table in tables)])
     found = codes(every)
     others = every[np.isfinite(every) & ~np.isin(every, found)]
@@ -339,7 +340,7 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         text = (
             "The column %r has the code %g, %s, which is far from all other outcomes: empty such "
         )
-        text += "cells, or correct them. The code counts as a missing outcome"
+        text += "cells, or correct them. This number counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _place(first, task, outcome.name, row))
         for table in tables:
@@ -358,7 +359,7 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
 
 
 def numbers(frame: DataFrame, name: str | None) -> Array:
-    """Returns a column as numbers; NaN for cells without a number.
+    """Converts a column of a table to numbers; cells without a number become NaN.
 
     Args:
         frame: A table with ``n`` rows.
@@ -383,9 +384,9 @@ def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
     """Computes the natural logarithms of finite values; NaN and infinite values do not change.
 
     Args:
-        values: An ``n`` array.
-        frame: The table that the values come from.
-        name: The column that the values come from.
+        values: An ``n`` array: the numbers in a column of a table.
+        frame: The table, for messages.
+        name: The column.
 
     Returns:
         An ``n`` array.
@@ -394,12 +395,12 @@ def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
         InputDataError: If a value is not positive.
     """
     finite = np.isfinite(values)
-    problem = "which has no logarithm: leave log out, or drop the row"
+    problem = "which has no logarithm: leave out log=, or drop the row"
     if (bad := finite & (values <= 0)).any():
         refuse_cell(bad, frame[name], problem)
     return np.where(finite, np.log(np.where(finite, values, 1.0)), values)
 
 
 def variance_column(outcome: str) -> str:
-    """Returns the name of the column of predictive variances of an outcome."""
+    """Returns the name of the column with the variances of predicted outcomes."""
     return f"{outcome} (predicted variance)"

@@ -1,4 +1,4 @@
-"""``Outcome``: the column, direction and limit of one outcome; converts its predictions."""
+"""``Outcome``: one column of outcomes and its goal; converts predictions to the column's unit."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from botorch_transfer.outcome_transforms import robust_limit
 
 Goal = Literal["min", "max"]
 
-#: Probabilities of quantiles. The average of the quantiles approximates a mean that has no closed
-#: form.
+#: Probabilities of 500 quantiles. The average of these quantiles approximates the mean of a
+#: distribution, where the mean has no closed form.
 LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One outcome of the target task: an objective or a constrained outcome.
+    """An outcome of the target task, which is an objective or a constrained outcome.
+
+    The *modelled outcome* is the number that models predict: the outcome or its logarithm, times
+    the sign. Models maximize the modelled outcome.
 
     Args:
         name: The column of the outcome.
-        sign: 1 if large outcomes are good, -1 if small outcomes are good. Models predict the
-            outcome times the sign.
+        sign: 1 if large outcomes are good, -1 if small outcomes are good.
         limit: The least feasible value of the modelled outcome; ``None`` for an objective.
         noise: The column of standard errors, if there is such a column.
-        log: Whether models predict the outcome's logarithm, times the sign.
+        log: Whether models predict the outcome's logarithm.
         within: The least and the largest possible value of the outcome, such as a yield of 0 % and
             of 100 %. The quantiles of predictions are clipped to this range. Means and standard
             deviations are computed from the clipped quantiles.
@@ -56,23 +58,23 @@ class Outcome:
 
     @property
     def bound(self) -> float | None:
-        """The limit in the unit of the column; ``None`` for an objective."""
+        """Limit of a constrained outcome, in the outcome's unit; ``None`` for an objective."""
         if self.limit is None:
             return None
         return math.exp(self.sign * self.limit) if self.log else self.sign * self.limit
 
     @property
     def columns(self) -> list[str]:
-        """Names of the column of the outcome and, if known, of the column of standard errors."""
+        """Names of the outcome's column and of its column of standard errors, if there is one."""
         return [column for column in (self.name, self.noise) if column is not None]
 
     @property
     def is_objective(self) -> bool:
-        """Whether the outcome is an objective, not a constraint."""
+        """Whether the outcome is an objective, not a constrained outcome."""
         return self.limit is None
 
     def predicted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Converts a model's moments to the outcome's mean and standard deviation."""
+        """Converts a model's means and variances to the outcome's means and standard deviations."""
         if self.within is not None:
             std, mean = torch.std_mean(self.quantiles(mean, variance, LEVELS), dim=-1, correction=0)
             return mean, std
@@ -83,11 +85,11 @@ class Outcome:
         return mean, mean * variance.expm1().sqrt()
 
     def quantiles(self, mean: Tensor, variance: Tensor, levels: Tensor) -> Tensor:
-        """Converts a model's moments to quantiles of the outcome.
+        """Converts a model's means and variances to quantiles in the outcome's unit.
 
         Args:
-            mean: An ``n`` tensor.
-            variance: An ``n`` tensor.
+            mean: An ``n`` tensor of means of the modelled outcome.
+            variance: An ``n`` tensor of variances of the modelled outcome.
             levels: A ``k`` tensor of probabilities.
 
         Returns:
@@ -98,23 +100,23 @@ class Outcome:
         return values if self.within is None else values.clamp(*self.within)
 
     def original(self, Y: Tensor) -> Tensor:
-        """Converts modelled outcomes, which are maximized, to the unit of the column."""
+        """Converts values that models maximize to the outcome's unit and sign."""
         return (self.sign * Y).exp() if self.log else self.sign * Y
 
     def no_worse_than(self, worst: float) -> Outcome:
-        """Returns an outcome whose predictions are clipped to be no worse than ``worst``."""
+        """Returns a copy whose predictions are clipped at the modelled outcome ``worst``."""
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
         within = (max(least, value), largest) if self.sign > 0 else (least, min(largest, value))
         return replace(self, within=within)
 
     def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes the expected improvement over the incumbent, and its probability.
+        """Computes the expected improvement over the incumbent, and the probability to improve.
 
         Args:
             mean: An ``n`` tensor of the model's means.
             variance: An ``n`` tensor of the model's variances.
-            best: The best modelled outcome so far.
+            best: The best modelled outcome so far, a tensor with one element.
 
         Returns:
             Two ``n`` tensors: the expected improvement in the outcome's unit, and the probability
@@ -124,14 +126,14 @@ class Outcome:
         return gains.clamp_min(0.0).mean(dim=-1), (gains > 0).double().mean(dim=-1)
 
     def limited(self, values: NDArray[np.float64], depth: float = 0.0) -> NDArray[np.float64]:
-        """Raises very bad outcomes of one task to the robust limit, see :func:`robust_limit`.
+        """Raises very bad outcomes of one task to a limit, see :func:`robust_limit`.
 
         Args:
             values: An ``n`` array in the outcome's unit; NaN where an outcome is missing.
             depth: The least distance from the best outcome to the limit.
 
         Returns:
-            An ``n`` array. If the sign is zero, no outcome is bad, and the values do not change.
+            An ``n`` array. If ``sign`` is zero, the values do not change.
         """
         Y = torch.from_numpy(self.sign * values)
         lowest = robust_limit(Y[Y.isfinite()], depth, self.limit)

@@ -18,10 +18,12 @@ from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
 from pandas import DataFrame, isna
+from pandas.api.types import is_numeric_dtype
+from pandas.util import hash_pandas_object
 from torch import Tensor
 
 from botorch_transfer.data.columns import check_columns, likely_column, renamed
-from botorch_transfer.data.datasets import with_outcomes
+from botorch_transfer.data.datasets import evenly_spaced, with_outcomes
 from botorch_transfer.data.measurements import (
     FATE,
     error_column,
@@ -37,6 +39,7 @@ from botorch_transfer.outcome_transforms import (
     best_gap,
     limit_outcomes,
     raise_worse_half,
+    ranks,
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
@@ -45,10 +48,23 @@ from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
 
-#: A task of old runs is left out if it has at least ``ENOUGH_SAME`` of the study's own runs. If
-#: some of these runs have equal outcomes, they must also be at least the share ``MOST`` of all
-#: runs of the task.
+#: A task of old runs is left out if at least ``ENOUGH_SAME`` of its runs are runs of the study. If
+#: some of these runs have equal outcomes, these runs must also be at least the share ``MOST`` of
+#: all runs of the task.
 ENOUGH_SAME, MOST = 3, 0.9
+
+#: A task that repeats another task is left out only if it has at least this number of different
+#: outcomes, or as many as it has runs. Two tasks with few outcomes may be equal by chance.
+ENOUGH_LEVELS = 5
+
+#: Bounds of rank correlations of outcomes. A task of ``n`` runs is reversed, maybe by a wrong sign,
+#: if its correlation with the other tasks is below ``REVERSED - 1.5 / n``, and if the median
+#: correlation among the other tasks is above ``AGREED``.
+REVERSED, AGREED = -0.65, 0.4
+
+#: Reversed tasks are searched if there are ``MIN_TASKS`` to ``MAX_TASKS`` tasks with at least
+#: ``MIN_COMPARED`` runs. At most ``MAX_COMPARED`` runs of each task are compared.
+MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
 
 #: Distances of values outside of a parameter's range, relative to the range. Values in a study's
 #: runs may be up to ``SLIGHTLY`` outside. Distances up to ``SAME_PLACE`` are rounding errors.
@@ -92,7 +108,7 @@ def from_dataframe(
     """Converts a table with one row per run to source data.
 
     Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are converted to numbers, and codes such
-    as -999 count as missing; see the page on source data. Runs without a finite outcome are
+    as -999 count as missing; see the page on old runs as a table. Runs without a finite outcome are
     dropped. With ``failed="worst"``, failed runs get the worst finite outcome of their task. A task
     without any finite outcome is left out. One log line per call counts the runs and names the
     tasks.
@@ -108,14 +124,14 @@ def from_dataframe(
       all runs of the task. The task then carries no information about other values. If this value
       is unknown, each run gets a random value, and these values are spread over the range. The
       outcomes of the task then do not depend on the parameter.
-    - An empty cell of a categorical parameter means ``"none"`` if this is one of its choices;
+    - An empty cell of a categorical parameter means ``"none"`` if ``"none"`` is one of its choices;
       otherwise the run is left out. With ``changed``, a run is also left out if the cell of an
-      unconditional number is empty.
-    - A number outside of its range keeps its place on the parameter's scale, outside of the unit
-      cube. A number between two levels of a parameter keeps its place between the levels. A run is
-      left out if one of its choices no longer exists, if a number has no logarithm on a logarithmic
-      scale, or if a number is a code of a missing value, such as -999. A warning in the log counts
-      the runs that are left out.
+      unconditional numeric parameter is empty.
+    - The encoding of a number outside of its range is extrapolated beyond the unit cube. The
+      encoding of a number between two levels of a parameter is interpolated. A run is left out if
+      one of its choices no longer exists, if a number has no logarithm on a logarithmic scale, or
+      if a number is a code of a missing value, such as -999. A warning in the log counts the runs
+      that are left out.
     - Old runs carry no information about a new choice.
 
     Args:
@@ -139,12 +155,12 @@ def from_dataframe(
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
             outside of the space. If ``True``, the value of such a parameter counts as unknown. If
-            the table has a column with a similar name, an error is raised.
-        log: Whether to take the natural logarithm of the outcome. Standard errors are then relative
-            errors. The target's outcomes must be logarithms, too.
+            the table has a column with a name similar to this parameter, an error is raised.
+        log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
+            by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
-            maps a table of ``n`` runs to an ``n x d`` tensor of inputs. The table has only runs
-            that have a place in the space.
+            maps a table of ``n`` runs to an ``n x d`` tensor of inputs. The table does not have the
+            runs that are left out.
         robust: Whether to raise outcomes far below the median of their task to a limit
             (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs count
             as bad runs. If ``False``, a warning in the log names tasks with such outcomes. If
@@ -165,8 +181,8 @@ def from_dataframe(
             name, or one column has two meanings. If a run has no task, no run has a finite outcome,
             an outcome has no logarithm, or a standard error is negative. If a task lacks a
             parameter that is not in ``missing``, a parameter's value is empty or of a wrong type,
-            or no run has a place in the search space. If ``encode`` returns no finite tensor with
-            one row per run. The message names the task and the parameter.
+            or all runs are left out. If ``encode`` returns no finite tensor with one row per run.
+            The message names the task and the parameter.
         TypeError: If an argument has a wrong type.
         ValueError: If ``goal`` or ``failed`` has another value, or ``missing`` has a name that is
             not a parameter of the space, or a value that the parameter cannot have.
@@ -186,7 +202,7 @@ def from_dataframe(
         goals = [goal] * len(outcome) if isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome) or not outcome:
             raise ValueError(
-                f"There are {len(outcome)} outcomes and {len(goals)} goals: give one each."
+                f"There are {len(outcome)} outcomes and {len(goals)} goals: give one goal each."
             )
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
@@ -215,14 +231,14 @@ NO_DATA = ": there are no source data in this table."
 
 
 class OldRuns(NamedTuple):
-    """Old runs, encoded in a search space.
+    """Old runs in the form of model inputs and outcomes.
 
     Args:
-        sources: Mapping from each outcome to its source data, which map task names to data sets.
-            Outcomes are maximized. If no run has a finite value of the outcome, ``None`` replaces
-            the source data.
-        failed: An ``f x d`` tensor of inputs of failed runs. It leaves out failed runs of tasks
-            without a successful run, and failed runs that lack a parameter's value.
+        sources: Mapping from each outcome to its source data. Source data map task names to data
+            sets, whose outcomes are maximized. If no run has a finite value of the outcome,
+            ``None`` replaces the source data.
+        failed: An ``f x d`` tensor of inputs of failed runs. The tensor leaves out failed runs of
+            tasks without a successful run, and failed runs that lack a parameter's value.
     """
 
     sources: dict[str, dict[str, SupervisedDataset] | None]
@@ -242,7 +258,7 @@ def read_history(
     encode: Callable[[DataFrame], Tensor] | None = None,
     robust: bool | None = None,
 ) -> OldRuns:
-    """Encodes the old runs of a table in a search space, for all outcomes at once.
+    """Converts a table of old runs to source data for each outcome, and finds failed runs.
 
     Args:
         frame: A table that :func:`~.measurements.measured` returned.
@@ -251,14 +267,14 @@ def read_history(
         task: The column with the name of the task.
         missing: See :func:`from_dataframe`.
         status: The column with the status of a run. If the table lacks the column, runs without any
-            outcome count as failed. With ``None``, ``failed`` of the result is empty.
+            outcome count as failed. With ``None``, no failed runs are returned.
         changed: See :func:`from_dataframe`.
         keep: Whether failed runs without an outcome get the worst outcome of their task.
         encode: See :func:`from_dataframe`.
         robust: See :func:`from_dataframe`.
 
     Returns:
-        The runs.
+        The source data of each outcome, and the inputs of the failed runs.
 
     Raises:
         InputDataError: For the reasons listed in :func:`from_dataframe`.
@@ -307,6 +323,7 @@ def read_history(
         _log_missing(is_finite[:, i], outcome.name, keep, without)
         _recommend_logarithms(outcome, sources[outcome.name])
         _warn_of_units(outcome, sources[outcome.name])
+        _warn_of_reversal(outcome, sources[outcome.name])
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
@@ -318,14 +335,14 @@ def read_history(
     return OldRuns(found, torch.cat(failed_inputs))
 
 
-#: Lists for the log. ``displaced``: task and row of each run without a place in the search space.
-#: ``outside``: task and row of each run outside of the unit cube. ``lost``: column and value of
-#: each value without a place. ``limited``: task of each very bad outcome.
+#: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
+#: column and value of each value that cannot be encoded. ``outside``: task and row of each run
+#: outside of the unit cube. ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
 
 def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool) -> None:
-    """Logs the notes; warns of runs outside of the space unless they are expected."""
+    """Logs very bad outcomes, runs that are left out, and runs outside of the search space."""
     if (limited := notes["limited"]) and robust is not None:
         told = ", and are raised to a limit" if robust else ": consider robust=True"
         text = f"%d outcomes %r are far worse than the task's median{told} (task %s)"
@@ -346,7 +363,11 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
 def _place(
     name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
 ) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Encodes the runs of a task that have a place; also returns the mask of these runs."""
+    """Encodes the runs of one task; leaves out each run with a value that cannot be encoded.
+
+    Returns the inputs of the encoded runs, and a mask of the encoded runs among ``runs``. Appends
+    the other runs, and runs outside of the unit cube, to ``notes``.
+    """
     needed = [p.name for p in space.parameters if changed and p.is_numeric and p.active_if is None]
     filled = runs[needed].notna().all(axis=1).to_numpy()
     X = torch.full((len(runs), space.dim), math.nan, dtype=torch.double)
@@ -363,7 +384,7 @@ def _place(
 
 
 def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) -> Tensor:
-    """Encodes the runs of a task by a function of the user, and checks the result."""
+    """Encodes the runs of a task by the user's function ``encode``, and checks the inputs."""
     X = encode(runs)
     is_finite = isinstance(X, Tensor) and not X.is_complex() and bool(X.isfinite().all())
     if not is_finite or X.ndim != 2 or len(X) != len(runs):
@@ -374,12 +395,16 @@ def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) 
     return X.detach().double()
 
 
-def without_own_runs(
-    history: DataFrame, runs: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+def without_repeats(
+    history: DataFrame,
+    runs: DataFrame | None,
+    space: SearchSpace,
+    outcomes: Sequence[Outcome],
+    task: str,
 ) -> DataFrame:
-    """Leaves out tasks of the old runs that contain the study's own runs.
+    """Leaves out each task of old runs that repeats another task or runs of the current study.
 
-    Old runs contain the study's own runs if one file has the runs of all studies.
+    Old runs contain runs of the current study if one file has the runs of all studies.
 
     Args:
         history: Old runs, with numeric outcomes.
@@ -389,10 +414,15 @@ def without_own_runs(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs of all other tasks. A task is left out if at least three of its runs are runs
-        of the study, and if one of two conditions holds: the outcomes of these runs all differ, or
-        these runs are at least 90 % of the task's runs.
+        The old runs of the remaining tasks. A task repeats another task if at least 90 % of its
+        runs are also runs of the other task, and if these runs have at least three different
+        outcomes. A task repeats the current study if at least three of its runs are runs of the
+        study, and if one of two conditions holds: the outcomes of these runs all differ, or these
+        runs are at least 90 % of the task's runs.
     """
+    history = _without_copies(history, space, outcomes, task)
+    if runs is None:
+        return history
     names = [o.name for o in outcomes if o.name in history and o.name in runs]
     columns = [name for name in space.columns if name in history and name in runs] + names
     known = runs[runs[names].notna().any(axis=1)] if names else runs[:0]
@@ -419,8 +449,33 @@ def without_own_runs(
     return history[kept]
 
 
+def _without_copies(
+    history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
+) -> DataFrame:
+    """Leaves out each task of old runs that repeats another task; see ``without_repeats``."""
+    names = [outcome.name for outcome in outcomes if outcome.name in history]
+    columns = [*(name for name in space.columns if name in history), *names]
+    cells = {n: c if is_numeric_dtype(c) else c.map(str) for n, c in history[columns].items()}
+    tasks = history[task].map(str).to_numpy()
+    hashes = hash_pandas_object(DataFrame(cells), index=False).to_numpy()
+    runs = DataFrame({"task": tasks, "run": hashes})[history[names].notna().any(axis=1).to_numpy()]
+    runs["size"] = runs.groupby("task")["run"].transform("size")
+    runs = runs.sort_values(["size", "task"], ascending=[False, True])
+    runs["first"] = runs.groupby("run")["task"].transform("first")
+    kept = np.ones(len(history), dtype=np.bool_)
+    repeated: Any = runs[runs["task"] != runs["first"]].groupby(["task", "first", "size"])
+    for (name, other, size), same in repeated:
+        if len(same) >= MOST * size:
+            levels = history.iloc[same.index][names].nunique().max()
+            if levels >= max(ENOUGH_SAME, min(ENOUGH_LEVELS, size)):
+                text = "Task %r of the history is left out, because task %r has the same runs"
+                logger.warning(text, name, other)
+                kept &= tasks != name
+    return history[kept]
+
+
 def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
-    """Converts rows to text, so that 3, 3.0 and "3" are equal."""
+    """Converts each row of a table to a text, in which 3, 3.0 and "3" are equal."""
 
     def written(cell: Any) -> str:
         try:
@@ -434,11 +489,11 @@ def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
 def limit_task(
     task: SupervisedDataset, limit: float | None = None, by_rank: bool = False
 ) -> SupervisedDataset:
-    """Raises the very bad outcomes of a task to its robust limit.
+    """Raises very bad outcomes of a task to a limit, see ``robust_limit``.
 
     Args:
         task: The task; its outcomes are maximized.
-        limit: The least feasible outcome, for a constrained outcome.
+        limit: The least feasible value of a constrained outcome; ``None`` for an objective.
         by_rank: Whether to replace the worse half of the outcomes by rank
             (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
@@ -460,15 +515,15 @@ def limit_task(
 def modelled(
     frame: DataFrame, outcomes: Sequence[Outcome]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Converts the outcomes of runs to modelled outcomes.
+    """Converts outcomes to the values that models maximize, and standard errors to variances.
 
     Args:
         frame: A table that :func:`~.measurements.measured` returned; it may lack columns.
         outcomes: The outcomes.
 
     Returns:
-        Two ``n x m`` arrays. The first has the modelled outcomes, which are maximized; NaN or
-        infinite for missing outcomes. The second has the noise variances; NaN if unknown.
+        Two ``n x m`` arrays. The first array has the outcomes, times their signs; NaN or infinite
+        for missing outcomes. The second array has the noise variances; NaN if unknown.
 
     Raises:
         InputDataError: If an outcome has no logarithm.
@@ -493,7 +548,8 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
         Y: An ``n x m`` array of the table's outcomes.
 
     Returns:
-        An ``n`` array: whether the run's fate is ``"failed"``, or an outcome is infinite.
+        An ``n`` boolean array. A run has failed if the column :data:`~.measurements.FATE` has
+        ``"failed"``, or if an outcome is infinite.
 
     Example:
         >>> from pandas import DataFrame
@@ -505,7 +561,7 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
-    """Returns the inputs of the runs that have a place; skips runs that lack a value."""
+    """Encodes runs; skips each run with a value that is missing or cannot be encoded."""
     try:
         X = space.place(runs)
     except InputDataError:
@@ -518,9 +574,10 @@ def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
 def _fill(
     name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, Any], changed: bool
 ) -> DataFrame:
-    """Fills the columns that a task lacks; raises an error if a value is required.
+    """Fills the columns of parameters that a task does not record.
 
-    Conditional parameters raise no error here: ``encode`` checks them.
+    Raises an error if ``missing`` has no value for an unconditional parameter. Conditional
+    parameters are checked later, by ``SearchSpace.encode``.
     """
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
@@ -540,9 +597,9 @@ def _fill(
 
 
 def _unknown_values(parameter: Parameter, n: int, seed: str) -> NDArray[Any]:
-    """Draws values of a parameter for ``n`` runs that do not record it.
+    """Draws random values of a parameter for ``n`` runs whose value of the parameter is unknown.
 
-    The values are spread over the range, in random order. A model of such runs then does not depend
+    The values are spread over the range, in random order. Outcomes of these runs then do not depend
     on the parameter.
     """
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
@@ -553,7 +610,7 @@ def _unknown_values(parameter: Parameter, n: int, seed: str) -> NDArray[Any]:
 
 
 def _counted(values: Iterable[Any]) -> str:
-    """Lists the most frequent values with their counts, and counts the remaining values."""
+    """Formats the most frequent values with their counts, as in "'a' (4), 'b' (1) and 3 more"."""
     counts = Counter("empty" if isna(value) else repr(plain(value)) for value in values)
     common = [f"{value} ({number:,})" for value, number in counts.most_common(MAX_COUNTED)]
     more = len(counts) - len(common)
@@ -561,12 +618,12 @@ def _counted(values: Iterable[Any]) -> str:
 
 
 def _some(runs: Sequence[tuple[str, Any]]) -> str:
-    """Lists the tasks of some runs, and the row of the first run."""
+    """Formats pairs of task and row, as in "task 'a' (2), 'b' (1), from row 0 on"."""
     return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
 
 def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: list[str]) -> None:
-    """Logs runs without an outcome; warns of tasks without any outcome."""
+    """Logs the number of runs without an outcome; warns of tasks without any outcome."""
     if count := int((~is_finite).sum()):
         treatment = "failed runs get the worst outcome of their task" if keep else "left out"
         text = f"{count:,} of {len(is_finite):,} runs have no finite outcome {name!r}: {treatment}"
@@ -576,15 +633,45 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
 
 
 def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
-    """Warns of constant outcomes, and of one task in fractions where others are in per cent."""
+    """Warns if outcomes are constant in each task, or if tasks mix fractions with percentages."""
     if tasks and all(len(data.Y.unique()) < 2 for data in tasks.values()):
-        logger.warning("Each old task has one value of %r only: nothing to learn", outcome.name)
+        logger.warning(
+            "All values of %r are equal in each old task: nothing to learn", outcome.name
+        )
     tops = {name: float((outcome.sign * data.Y).max()) for name, data in tasks.items()}
     small = [name for name, top in tops.items() if 0.1 < top <= 1]
     large = [name for name, top in tops.items() if 10 < top <= 100]
     if small and large and len(tops) == len(small + large) > 2 and not outcome.log:
-        text = "Maybe another unit: %r is in fractions in task %r, and in per cent in task %r"
+        text = "Maybe another unit: %r has fractions in task %r, and percentages in task %r"
         logger.warning(text, outcome.name, small[0], large[0])
+
+
+def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
+    """Warns of a task whose good settings are bad in all other tasks, maybe due to a wrong sign.
+
+    The ranks of a task's outcomes are correlated with mean ranks of the nearest runs of the other
+    tasks. The warning also requires that the other tasks agree with one another.
+    """
+    tasks = {name: data for name, data in tasks.items() if len(data.Y) >= MIN_COMPARED}
+    if not MIN_TASKS <= len(tasks) <= MAX_TASKS:
+        return
+    few = [(each, evenly_spaced(len(each.Y), MAX_COMPARED)) for each in tasks.values()]
+    X, Y = [each.X[rows] for each, rows in few], [ranks(each.Y[rows, 0]) for each, rows in few]
+    pairs = list(zip(X, Y, strict=True))
+    nearest = [[y[torch.cdist(x, z).argmin(dim=-1)] / len(y) for z, y in pairs] for x in X]
+
+    def agreement(i: int, others: Iterable[int]) -> float:
+        mean = torch.stack([nearest[i][j] for j in others if j != i]).mean(dim=0)
+        return float(torch.corrcoef(torch.stack([ranks(mean), Y[i]]))[0, 1].nan_to_num())
+
+    found = [agreement(i, range(len(X))) for i in range(len(X))]
+    i = int(np.argmin(found))
+    others = [j for j in range(len(X)) if j != i]
+    agreed = float(np.median([agreement(j, others) for j in others]))
+    if found[i] < REVERSED - 1.5 / len(Y[i]) and agreed > AGREED:
+        text = "Good settings of task %r are bad in the other old tasks (rank correlation %.2f): "
+        text += "check the sign of the task's %r, or leave the task out"
+        logger.warning(text, list(tasks)[i], found[i], outcome.name)
 
 
 def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
@@ -600,18 +687,18 @@ def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDatase
 
 
 class Runs(NamedTuple):
-    """The runs of a study.
+    """The runs of the current study in the form of model inputs and outcomes.
 
     Args:
         X: An ``n x d`` tensor of inputs of the runs with at least one known outcome.
         Y: An ``n x m`` tensor of outcomes, which are maximized; NaN for an unknown outcome.
         Yvar: An ``n x m`` tensor of noise variances; NaN for unknown noise variances.
-        added: An ``n x m`` tensor of variances to add to the noise variances. The final outcome of
-            an early-stopped run is predicted: ``added`` is the variance of this prediction. It is
-            zero for all other runs.
+        added: An ``n x m`` tensor of variances to add to the noise variances. For an early-stopped
+            run, the final outcome is predicted, and ``added`` is the variance of this prediction.
+            For all other runs, ``added`` is zero.
         succeeded: An ``n`` boolean tensor: whether the run has not failed.
         waiting: A ``p x d`` tensor of inputs of pending runs.
-        failed: An ``f x d`` tensor of inputs of failed runs. It includes failed runs that have an
+        failed: An ``f x d`` tensor of inputs of failed runs, including failed runs that have an
             outcome.
         ended: An ``e x d`` tensor of inputs of runs that ended without an outcome.
     """
@@ -634,7 +721,7 @@ class Runs(NamedTuple):
 
     @property
     def awaited(self) -> Tensor:
-        """Inputs of the runs that have outcomes or are pending."""
+        """Inputs of all runs that have an outcome or are pending."""
         return torch.cat([self.X, self.waiting])
 
     @property
@@ -648,7 +735,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Selects one outcome, and the runs in which this outcome is known."""
+        """Selects the outcome with this index, and the runs in which this outcome is known."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)
@@ -657,7 +744,7 @@ class Runs(NamedTuple):
 def read_runs(
     space: SearchSpace, runs: DataFrame | None, outcomes: Sequence[Outcome], status: str
 ) -> Runs:
-    """Encodes the runs of a study, and finds the pending, failed and ended runs.
+    """Encodes the runs of the current study; separates pending, failed and ended runs.
 
     Args:
         space: The search space.
@@ -666,7 +753,7 @@ def read_runs(
         status: The column with the status of a run.
 
     Returns:
-        The runs.
+        The encoded runs.
 
     Raises:
         InputDataError: If a parameter's column is missing, or a value is not in the search space.

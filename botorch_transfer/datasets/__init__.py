@@ -26,13 +26,13 @@ _SPACES = {
 
 
 def tuning_search_space(space: str) -> SearchSpace:
-    """Returns the search space of one part of the tuning history.
+    """Returns one of the four search spaces of the tuning history.
 
     Args:
         space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`.
 
     Returns:
-        The search space, which encodes the runs of this part.
+        The search space of the runs in ``load_tuning_history(space)``.
 
     Raises:
         ValueError: If the history has no space of this name.
@@ -47,7 +47,7 @@ def tuning_search_space(space: str) -> SearchSpace:
 
 
 def load_tuning_history(space: str | None = None) -> pd.DataFrame:
-    """Loads cross-validation results of scikit-learn classifiers, a real history of old runs.
+    """Loads real old runs: cross-validation results of scikit-learn classifiers.
 
     Use this history for examples, tests and quick comparisons. On each of 18 tasks, 150
     configurations of each space were measured. Each task has different configurations.
@@ -59,8 +59,8 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
         A table with one row per run. `space` and `task` hold names. A parameter's cell is NaN if
         the parameter is inactive or belongs to another space. `log_loss` (nats per sample,
         minimized) and `accuracy` (0 to 1, maximized) are NaN for failed runs. `fit_seconds` is the
-        processor time of the whole cross-validation. With `space`, the table has only the columns
-        and rows of this space.
+        processor time of the whole cross-validation. If `space` is given, the table has only the
+        rows and columns of this space.
 
     Raises:
         ValueError: If the history has no space of this name.
@@ -79,7 +79,10 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
 
 
 def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame:
-    """Converts integers and ordinals to whole numbers; they are floats because of empty cells."""
+    """Converts the columns of integer and ordinal parameters to the dtype int64.
+
+    They are floats in the file, because the cells of other spaces are empty.
+    """
     kinds = IntegerParameter, OrdinalParameter
     whole = [p.name for p in space.parameters if isinstance(p, kinds) and p.name in frame]
     return frame.astype(dict.fromkeys(whole, "int64"))

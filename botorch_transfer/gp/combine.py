@@ -21,17 +21,11 @@ from gpytorch.module import Module
 from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils.checkpoint import checkpoint
 
-from botorch_transfer.gp.conditioned import (
-    Conditioned,
-    ConditionedBatch,
-    ConditionedGPs,
-    in_parts,
-    max_elements,
-)
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
 from botorch_transfer.gp.paths import SourcePath
+from botorch_transfer.gp.posterior import Conditioned, ConditionedBatch, in_parts, max_elements
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
 from botorch_transfer.gp.stationary import PriorKernel
 
@@ -289,12 +283,16 @@ class WeightedSumKernel(PriorKernel):
             x2 = collapse_batch(x2)
         x1 = x2 if same else x1
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
-        only_variances = same and x1.shape[-2] == 1
-        if width * x1.shape[-2] > max_elements(x1) and not only_variances:
-            values = _large_sum(gps, weights, x1, x2, width)
+        if same and (x1.shape[-2] == 1 or width * x1.shape[-2] <= max_elements(x1)):
+            values = _weighted_sum(weights, self.source_covariances(x1), event_dims=2, power=2)
         else:
-            covariances = self.source_covariances(x1, None if same else x2)
-            values = _weighted_sum(weights, covariances, event_dims=2, power=2)
+            whitened = self._whitened(gps.whiten, x2, gps.alpha)
+
+            def of_rows(rows: Tensor) -> Tensor:
+                covariances = gps.covariance(rows, x2, whitened)
+                return _weighted_sum(weights, covariances, event_dims=2, power=2)
+
+            values = in_parts(of_rows, x1, width, dim=-2)
         return values.expand(*batch_shape, *values.shape[-2:])
 
     def draw(
@@ -318,7 +316,7 @@ class WeightedSumKernel(PriorKernel):
         constants[0] = weights @ gps.prior_mean
         constants[1] += weights.square() @ gps.outputscale
         if gps.alpha.numel() > FEW_POINTS:
-            moves = weights * torch.maximum(gps.summary.reach, gps.outputscale.sqrt())
+            moves = weights * torch.maximum(gps.reach, gps.outputscale.sqrt())
             moves, order = moves.sort()
             is_kept = moves.cumsum(dim=0) > NEGLIGIBLE * constants[1].sqrt()
             kept = order[is_kept].sort().values
@@ -327,60 +325,18 @@ class WeightedSumKernel(PriorKernel):
         parts = [Part.of_sources(gps, weights, T)] if len(weights) else []
         return Expansion([*rest.parts, *parts], constants)
 
-    def source_covariances(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    def source_covariances(self, x: Tensor) -> Tensor:
         """Evaluates the posterior covariances of the selected source GPs; results are cached.
 
         Args:
-            x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` tensor of inputs; ``x1`` if omitted.
+            x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n1 x n2`` tensor; ``S x n1 x n2`` if all batches have the same
-            inputs.
+            A ``batch_shape x S x n x n`` tensor; ``S x n x n`` if all batches have the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
-        if x2 is not None:
-            return gps.covariance(x1, x2, self._whitened(gps.whiten, x2, gps.alpha))
-        if x1.requires_grad:
-            return gps.covariance(x1)
-        return self._covariance(gps.covariance, collapse_batch(x1), gps.alpha)
-
-
-#: Maximum number of covariances between inputs and source data in memory. Larger problems are
-#: evaluated in blocks of tasks.
-MAX_WHITENED = 2**24
-
-
-def _large_sum(
-    gps: ConditionedBatch, weights: Tensor, x1: Tensor, x2: Tensor, width: int
-) -> Tensor:
-    """Computes the weighted sum of the covariances in blocks of tasks and of rows of ``x1``.
-
-    The blocks limit the memory. The backward pass uses the same blocks.
-    """
-    size, whitened = gps.num_tasks, gps.alpha.numel() * x2.shape[:-1].numel()
-    if isinstance(gps, ConditionedGPs) and whitened > MAX_WHITENED:
-        size = max(1, gps.num_tasks * MAX_WHITENED // whitened)
-
-    def of_tasks(start: int, x1: Tensor, x2: Tensor, weights: Tensor) -> Tensor:
-        chosen, part = slice(start, start + size), gps
-        if size < gps.num_tasks:
-            part, weights = cast(ConditionedGPs, gps).select(chosen), weights[..., chosen]
-        whitened = part.whiten(x2)
-
-        def rows(some: Tensor) -> Tensor:
-            return _weighted_sum(weights, part.covariance(some, x2, whitened), 2, power=2)
-
-        return in_parts(rows, x1, width * size // gps.num_tasks, dim=-2)
-
-    total: Tensor | None = None
-    for start in range(0, gps.num_tasks, size):
-        if torch.is_grad_enabled() and size < gps.num_tasks:
-            value = checkpoint(of_tasks, start, x1, x2, weights, use_reentrant=False)
-        else:
-            value = of_tasks(start, x1, x2, weights)
-        total = value if total is None else total + value
-    return cast(Tensor, total)
+        points = x if x.requires_grad else collapse_batch(x)
+        return self._covariance(gps.covariance, points, gps.alpha)
 
 
 class SourceMean(Mean, ABC):

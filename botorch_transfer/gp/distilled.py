@@ -14,7 +14,7 @@ also the functions of single tasks. With the whitened inputs ``V(x) = P⁻¹ k(Z
     k'(x, x') = k(x, x') - k(x, Z) Fᵀ F k(Z, x')
 
 ``α`` and ``F`` replace the coefficients and the inverse Cholesky factor of the exact posterior
-(``gp.conditioned``). If ``R`` is block diagonal, ``B`` and ``a`` are sums over the blocks, and the
+(``gp.posterior``). If ``R`` is block diagonal, ``B`` and ``a`` are sums over the blocks, and the
 total cost is ``N r²`` plus the cost of the blocks.
 
 .. [Titsias2009variational]
@@ -92,7 +92,7 @@ class InducingPoints:
     Example:
         >>> kernel = Stationary("rbf", torch.ones(1, 2).double(), torch.tensor(1.0).double())
         >>> X = torch.rand(50, 2).double()
-        >>> inducing = InducingPoints.chosen(kernel, X, most=20)
+        >>> inducing = InducingPoints.chosen(kernel, X, most=20, noise=torch.ones(50))
         >>> V = inducing.whiten(X)  # of noise with variance one:
         >>> inducing.condense(V @ V.mT, V @ X.sum(-1, keepdim=True)).alpha.shape[-1]
         1
@@ -103,9 +103,7 @@ class InducingPoints:
         self.root = psd_safe_cholesky(kernel.between(points, points))
 
     @classmethod
-    def chosen(
-        cls, kernel: Stationary, X: Tensor, most: int, noise: Tensor | None = None
-    ) -> InducingPoints:
+    def chosen(cls, kernel: Stationary, X: Tensor, most: int, noise: Tensor) -> InducingPoints:
         """Chooses inducing points among inputs, greedily by the remaining variance.
 
         Each step adds the input with the largest variance given the function at the points chosen
@@ -115,8 +113,8 @@ class InducingPoints:
             kernel: The GP's kernel.
             X: An ``N x d`` tensor of inputs.
             most: The maximum number of inducing points.
-            noise: Noise variances of the data. If given, the remaining variance must also be small
-                relative to the smallest noise variance.
+            noise: Noise variances of the data. The remaining variance must also be small relative
+                to the smallest noise variance.
 
         Returns:
             The inducing points, a subset of the inputs.
@@ -128,9 +126,8 @@ class InducingPoints:
         points = GreedyVarianceReduction().allocate_inducing_points(
             candidates, unit, min(most, len(candidates)), torch.Size()
         )
-        inducing, enough = cls(kernel, points), ENOUGH
-        if noise is not None:
-            enough = min(enough, SHARE_OF_NOISE * float(noise.min() / kernel.scale))
+        inducing = cls(kernel, points)
+        enough = min(ENOUGH, SHARE_OF_NOISE * float(noise.min() / kernel.scale))
         left = 1 - inducing.whiten(candidates).square().mean(-1).cumsum(0) / kernel.scale
         needed = int((left > enough).sum()) + 1
         return inducing if needed >= len(points) else cls(kernel, points[:needed])

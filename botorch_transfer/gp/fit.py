@@ -230,8 +230,9 @@ def fit_map(
         chunks += [(chunk, own, starts) for chunk in of_like_size]
     # With fewer chunks than threads, each chunk gets a larger share of chunk_elements.
     num_threads = min(num_threads, len(chunks))
-    common = options.max_iter, options.chunk_elements // num_threads
-    jobs = [(tasks[chunk].double(), kernel, *own, *common) for chunk, *own in chunks]
+    most = max(1, options.chunk_elements // num_threads)
+    own_options = MAPOptions(max_iter=options.max_iter, chunk_elements=most)
+    jobs = [(tasks[chunk].double(), kernel, *own, own_options) for chunk, *own in chunks]
     function, n_jobs, backend = _optimize, options.n_jobs, None
     if num_threads > 1:
         function, n_jobs, backend = _on_one_thread(_optimize), num_threads, "threading"
@@ -310,22 +311,17 @@ def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _optimize(
-    tasks: PaddedTasks,
-    kernel: str,
-    hyperparameters: GPHyperparameters,
-    starts: Tensor,
-    max_iter: int,
-    chunk_elements: int,
+    tasks: PaddedTasks, kernel: str, own: GPHyperparameters, starts: Tensor, options: MAPOptions
 ) -> tuple[Tensor, Tensor]:
     """Runs all starts of all tasks at once and returns the best optimum of each task."""
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
-    objective = TaskObjective(tasks, kernel, hyperparameters.log_prior(dim), chunk_elements)
+    objective = TaskObjective(tasks, kernel, own.log_prior(dim), options.chunk_elements)
     keep_freed_memory()
     theta, value = minimize_batched(
         objective,
         starts.to(tasks.X.device).repeat_interleave(num_tasks, dim=0),
-        log_bounds(hyperparameters, dim),
-        max_iter,
+        log_bounds(own, dim),
+        options.max_iter,
     )
     best_value, best = value.reshape(len(starts), num_tasks).min(dim=0)
     thetas = theta.reshape(len(starts), num_tasks, -1)

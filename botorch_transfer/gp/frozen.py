@@ -37,7 +37,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
-from botorch_transfer.gp.conditioned import ConditionedBatch, in_parts
+from botorch_transfer.gp.posterior import ConditionedBatch, in_parts
 from botorch_transfer.gp.stationary import (
     FixedPoints,
     PriorKernel,
@@ -114,7 +114,7 @@ class Part:
         """
         squares = weights.square() if squares is None else squares
         own, number = gps.points.expand(len(weights), *gps.points.shape[-2:]), len(T)
-        root = gps.summary.root
+        root = torch.cat([gps.inverse_root, gps.alpha.unsqueeze(-2)], dim=-2)
         # The last row of the root gives the GP's mean. The variance of an uncertain weight, times
         # the squared mean, is added to the variance.
         of_rows = squares.unsqueeze(-1).repeat(1, root.shape[-2])

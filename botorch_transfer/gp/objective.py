@@ -10,6 +10,7 @@ have closed-form gradients with respect to the hyperparameters. For a few points
 kernels and automatic differentiation take ten times as long. With a closed form, BoTorch's batched
 L-BFGS-B minimizes all rows at once (:func:`minimize_batched`). Without a closed form, BoTorch's
 optimizer runs one start after another by automatic differentiation (:class:`AutogradObjective`).
+``fit_gpytorch_mll`` fits every transfer model by :func:`fit_from_starts`.
 
 For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the sources at the target
 points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional covariance ``C`` in
@@ -29,6 +30,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from threading import Lock
 from time import monotonic
 from typing import Any, Self, cast
@@ -36,11 +38,13 @@ from typing import Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 import torch
+from botorch.exceptions.errors import ModelFittingError
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from botorch.optim.closures import get_loss_closure_with_grads
 from botorch.optim.fit import fit_gpytorch_mll_scipy
-from botorch.optim.utils import get_parameters
+from botorch.optim.utils import get_parameters, sample_all_priors
+from botorch.utils.context_managers import parameter_rollback_ctx
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
@@ -68,6 +72,9 @@ MAX_DIFFERENCES = 2**18
 
 #: Default maximum number of iterations of a fit, as in SciPy's optimizer.
 _MAX_ITERATIONS = 15000
+
+#: Number of starts that are added if no start has a finite optimum.
+_FURTHER_STARTS = 4
 
 #: Value that replaces NaN in :func:`minimize_batched`; larger than the objective of any outcomes.
 _UNDEFINED_IN_BATCH = 1e100
@@ -433,11 +440,8 @@ class ClosedFormObjective(FitObjective):
         self.num_members = self.batch_shape.numel()
         self._X = X.double().reshape(self.num_members, n, X.shape[-1])
         self._Y = Y.double().reshape(self.num_members, n)
-        known: Any = 0.0
-        if isinstance(model.likelihood, GaussianLikelihood):
-            known = added_variance(model.likelihood)
-        elif n > 0:
-            known = model.likelihood.noise
+        is_learned = isinstance(model.likelihood, GaussianLikelihood)
+        known: Any = added_variance(model.likelihood) if is_learned else model.likelihood.noise
         known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
         self._known_noise = known.reshape(self.num_members, n)
         self._num_points = max(n, 1)
@@ -615,9 +619,9 @@ class TargetObjective(ClosedFormObjective):
         self._kernel = cast(Stationary, Stationary.of(residual)).name
         # For few points, all differences between inputs are cached.
         few = self.num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
-        differences = self._X[0].unsqueeze(-2) - self._X[0] if few else None
-        self._squares = None if differences is None else differences.square().flatten(0, 1)
-        self._means = self._covariances = None
+        self._squares = self._means = self._covariances = None
+        if few:
+            self._squares = (self._X[0].unsqueeze(-2) - self._X[0]).square().flatten(0, 1)
         if isinstance(mean := model.mean_module, WeightedSumMean):
             self._means = _of_members(mean.source_means(X), mean.task_weights)
         if sources is not None:
@@ -734,3 +738,75 @@ def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:
     if len(matrices) == 1:
         return values @ matrices[0]
     return (values.unsqueeze(-2) @ matrices[rows % len(matrices)]).squeeze(-2)
+
+
+# ----------------------------------------------------------------------------------- several starts
+
+
+def fit_from_starts(
+    mll: ExactMarginalLogLikelihood,
+    num_restarts: int,
+    seed: int,
+    options: dict[str, Any] | None = None,
+    timeout_sec: float | None = None,
+    **others: Any,
+) -> None:
+    """Fits a model from several starts and keeps the best optimum.
+
+    The fit maximizes the marginal log likelihood plus the log hyperpriors. If the objective has a
+    closed form, each member of a batch of models keeps its own best optimum. If an option is given
+    that only BoTorch's optimizer supports, BoTorch's optimizer fits the model.
+
+    Args:
+        mll: The marginal log likelihood of a single-outcome model with data, in training mode.
+        num_restarts: The number of starts that are drawn from the hyperpriors. One more start uses
+            the current values.
+        seed: The seed of the draws.
+        options: ``{"maxiter": ...}``, or options of SciPy's optimizer.
+        timeout_sec: The time in seconds after which all starts stop.
+        **others: Further arguments of :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`, such as
+            ``callback=``.
+
+    Raises:
+        ModelFittingError: If no start has a finite optimum.
+    """
+    options = options or {}
+    closed_form = getattr(mll.model, "closed_form", TargetObjective.of)
+    only_botorchs = others or options.keys() - {"maxiter"}
+    objective = None if only_botorchs else closed_form(mll)
+    objective = objective or AutogradObjective(mll, **others)
+    for more in (0, _FURTHER_STARTS):
+        starts = _draw_starts(objective, num_restarts + more, seed)
+        with parameter_rollback_ctx(dict(mll.named_parameters())):
+            theta, value = objective.minimize(starts.flatten(0, 1), options, timeout_sec)
+        least, best = value.reshape(starts.shape[:2]).min(dim=0)
+        if bool(least.isfinite().all()):
+            objective.write(theta.reshape(starts.shape)[best, torch.arange(len(best))])
+            return
+    raise ModelFittingError(
+        f"No start leads to an optimum of {type(mll.model).__name__}: the covariance matrix is "
+        "not positive definite, or the objective is NaN. Check the hyperpriors and the inputs "
+        "for extreme scales, or use another kernel."
+    )
+
+
+def _draw_starts(
+    objective: ClosedFormObjective | AutogradObjective, num_restarts: int, seed: int
+) -> Tensor:
+    """Returns the current values and draws from the hyperpriors, an ``S x B x k`` tensor.
+
+    The draws are equal on all devices, because all draws are made on the CPU. If the model is on
+    another device, its copy on the CPU is used. Some GPyTorch priors, such as ``LogNormalPrior``,
+    draw on the CPU in any case.
+    """
+    mll, starts = objective.mll, [objective.read(objective.mll)]
+    is_elsewhere = starts[0].device.type != "cpu"
+    on_cpu = deepcopy(mll).cpu() if is_elsewhere and num_restarts > 0 else mll
+    every = dict(on_cpu.named_parameters())
+    with parameter_rollback_ctx(every), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for _ in range(num_restarts):
+            with suppress(RuntimeError):  # a draw outside the bounds: the old value stays
+                sample_all_priors(on_cpu.model)
+            starts.append(objective.read(on_cpu).to(starts[0]))
+    return torch.stack(starts)

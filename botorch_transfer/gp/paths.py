@@ -33,8 +33,8 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
-from botorch_transfer.gp.conditioned import ConditionedBatch, times
 from botorch_transfer.gp.frozen import FrozenPosterior, PriorKernel, terms_of
+from botorch_transfer.gp.posterior import ConditionedBatch, times
 
 #: Minimum number of random features of one kernel.
 MIN_FEATURES = 1024
@@ -271,8 +271,7 @@ class SourcePath(ModelPath):
 
     Args:
         gps: The source GPs.
-        weights: A ``batch_shape x G`` tensor of the weights of the GPs; all weights are one if
-            omitted.
+        weights: A ``batch_shape x G`` tensor of the weights of the GPs.
         shape: The sample shape, followed by the batch shape of the target model.
         num_features: The total number of frequencies, divided among the kernels. Each kernel has at
             least half of ``MIN_FEATURES`` frequencies.
@@ -284,10 +283,9 @@ class SourcePath(ModelPath):
     correction: Tensor
 
     def __init__(
-        self, gps: ConditionedBatch, weights: Tensor | None, shape: torch.Size, num_features: int
+        self, gps: ConditionedBatch, weights: Tensor, shape: torch.Size, num_features: int
     ) -> None:
         super().__init__()
-        weights = gps.alpha.new_ones(len(gps.alpha)) if weights is None else weights
         self.gps, num_kernels = gps, len(gps.outputscale)
         half = max(num_features // num_kernels, MIN_FEATURES // 2)
         self.register_buffer("weights", weights.detach().double())

@@ -28,10 +28,10 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
+    DiagLinearOperator,
     LinearOperator,
     MatmulLinearOperator,
     SumLinearOperator,
-    ZeroLinearOperator,
 )
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NotPSDError
@@ -39,8 +39,8 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from botorch_transfer.gp.combine import sharing_inputs
-from botorch_transfer.gp.conditioned import max_elements
 from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand, terms_of
+from botorch_transfer.gp.posterior import max_elements
 from botorch_transfer.gp.stationary import PriorKernel, evaluate
 
 #: The maximum number of points whose joint covariance is evaluated eagerly.
@@ -229,13 +229,9 @@ class Strategy:
             return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
         mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
         if without_variance:
-            kind: Any = {"dtype": mean.dtype, "device": mean.device}
-            none = ZeroLinearOperator(*mean.shape, mean.shape[-1], **kind)
-            return MultivariateNormal(mean, none)
-        if self.root.dim() == 3 < cross.dim():  # avoids a copy of the roots for each batch
-            explained = torch.einsum("...mqn,mnk->...mqk", cross, self.root)
-        else:
-            explained = cross @ self.root
+            return MultivariateNormal(mean, DiagLinearOperator(torch.zeros_like(mean)))
+        # Unlike matmul, einsum does not copy the roots for each batch.
+        explained = torch.einsum("...qn,...nk->...qk", cross, self.root)
         if is_large:
             known = MatmulLinearOperator(explained, -explained.mT)
             covariance = LargeCovariance(covariance, known)

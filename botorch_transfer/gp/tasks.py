@@ -155,29 +155,22 @@ class PaddedTasks:
         """
         # Data are transformed as in training mode: one-to-many transforms affect only predictions.
         apply = torch.nn.Identity() if transform is None else transform.preprocess_transform
-        noises = [torch.zeros_like(data.Y) if data.Yvar is None else data.Yvar for data in datasets]
-        return cls.padded(
-            [apply(data.X) for data in datasets],
-            [data.Y.squeeze(-1) for data in datasets],
-            [noise.squeeze(-1) for noise in noises],
-            [data.Yvar is not None for data in datasets],
-        )
+        tasks = []
+        for data in datasets:
+            noise = torch.zeros_like(data.Y) if data.Yvar is None else data.Yvar
+            tasks.append((apply(data.X), data.Y.squeeze(-1), noise.squeeze(-1)))
+        return cls.padded(tasks, [data.Yvar is not None for data in datasets])
 
     @classmethod
     def padded(
-        cls,
-        inputs: Sequence[Tensor],
-        outcomes: Sequence[Tensor],
-        noises: Sequence[Tensor],
-        fixed_noise: Sequence[bool],
+        cls, tasks: Sequence[tuple[Tensor, Tensor, Tensor]], fixed_noise: Sequence[bool]
     ) -> PaddedTasks:
-        """Pads tensors of ``n_m x d`` inputs, ``n_m`` outcomes and ``n_m`` noise variances."""
-        device = outcomes[0].device
-        sizes = torch.tensor([len(outcome) for outcome in outcomes], device=device)
-        mask = torch.arange(int(sizes.max()), device=device) < sizes.unsqueeze(-1)
-        known = torch.tensor(list(fixed_noise), device=device)
-        data = inputs, outcomes, noises
-        X, Y, Yvar = (pad_sequence(list(part), batch_first=True) for part in data)
+        """Pads each task's ``n_m x d`` inputs, ``n_m`` outcomes and ``n_m`` noise variances."""
+        columns = zip(*tasks, strict=True)
+        X, Y, Yvar = (pad_sequence(list(column), batch_first=True) for column in columns)
+        sizes = torch.tensor([len(outcomes) for _, outcomes, _ in tasks], device=Y.device)
+        mask = torch.arange(Y.shape[-1], device=Y.device) < sizes.unsqueeze(-1)
+        known = torch.tensor(list(fixed_noise), device=Y.device)
         return cls(pad_inputs(X, mask), Y, Yvar, mask, known)
 
     def __getitem__(self, index: Tensor) -> PaddedTasks:
@@ -440,19 +433,16 @@ def read_models(
         >>> read.hyperparameters["kernel"]
         'rbf'
     """
-    if isinstance(models, Model):
-        raise ValueError("models= is a single model: give a list or a mapping of models.")
-    if len(models) == 0:
-        raise ValueError("models= is empty: give at least one model.")
-    given = (
-        models if isinstance(models, Mapping) else {f"model {n}": m for n, m in enumerate(models)}
-    )
-    names, transform = [str(name) for name in given], frozen_input_transform(input_transform)
+    if isinstance(models, Model) or len(models) == 0:
+        raise ValueError("models= must be a list or a mapping of at least one model.")
+    if not isinstance(models, Mapping):
+        models = {f"model {number}": model for number, model in enumerate(models)}
+    names, transform = [str(name) for name in models], frozen_input_transform(input_transform)
     if not isinstance(transform, Normalize | None):
         kind = type(transform).__name__
         raise ValueError(f"The prior's input transform is a {kind}: only Normalize is supported.")
     with torch.no_grad():
-        read = [_read_model(*pair, transform) for pair in zip(names, given.values(), strict=True)]
+        read = [_read_model(*pair, transform) for pair in zip(names, models.values(), strict=True)]
         columns = {part: [one[part] for one in read] for part in read[0]}
         for what in ("kernel", "number of inputs", "dtype", "device", "use of Standardize"):
             for name, mine in zip(names, columns[what], strict=True):
@@ -463,14 +453,12 @@ def read_models(
                     )
         parts = ("mean", "std", "mean_constant", "lengthscale", "outputscale")
         mean, std, constant, lengthscale, outputscale = (torch.cat(columns[p]) for p in parts)
-        data = columns["X"], columns["Y"], columns["noise"]
-        own = {"lengthscale": lengthscale, "outputscale": outputscale}
-        return ReadModels(
-            PaddedTasks.padded(*data, fixed_noise=[True] * len(read)),
-            TaskUnits(names, mean, std, columns["units"][0], transform),
-            constant,
-            {**own, "kernel": columns["kernel"][0], "task_names": names},
-        )
+        data = list(zip(columns["X"], columns["Y"], columns["noise"], strict=True))
+        own: dict[str, Any] = {"lengthscale": lengthscale, "outputscale": outputscale}
+        own |= {"kernel": columns["kernel"][0], "task_names": names}
+        tasks = PaddedTasks.padded(data, [True] * len(read))
+        units = TaskUnits(names, mean, std, columns["units"][0], transform)
+        return ReadModels(tasks, units, constant, own)
 
 
 def _read_model(

@@ -70,7 +70,7 @@ class HierarchicalGP(SourcePosteriorGP):
     """
 
     prior_class = SourceHierarchy
-    #: The part of a level's posterior that the next level uses.
+    #: The part of a task's posterior that the next task uses: ``"covariance"`` or ``"mean"``.
     propagate: Propagate
 
     prior: SourceHierarchy
@@ -107,7 +107,7 @@ class HierarchicalGP(SourcePosteriorGP):
 
 
 class SequentialHierarchicalGP(HierarchicalGP):
-    r"""SHGP [Tighineanu2022hierarchical]_: levels pass on their means and their covariances.
+    r"""SHGP [Tighineanu2022hierarchical]_: each task uses the previous task's mean and covariance.
 
     Source task ``n`` is task ``n - 1`` plus a difference. Each difference is a GP, and the GPs are
     fitted level by level. If the last source task has the posterior mean ``μ`` and covariance
@@ -129,8 +129,8 @@ class SequentialHierarchicalGP(HierarchicalGP):
             for each input.
 
     Raises:
-        ValueError: If the hierarchy passes on means only, or the input transform does not match
-            the prior's transform.
+        ValueError: If the hierarchy has another value of ``propagate``, or the input transform does
+            not match the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -151,13 +151,14 @@ class SequentialHierarchicalGP(HierarchicalGP):
 
 
 class MeanHierarchicalGP(HierarchicalGP):
-    r"""MHGP [Tighineanu2022hierarchical]_: levels pass on their means and ignore the uncertainty.
+    r"""MHGP [Tighineanu2022hierarchical]_: each task uses only the previous task's mean.
 
     The target is a GP whose prior mean is the last source task's posterior mean, which is a sum
-    over the levels. MHGP is the simplest and cheapest of the hierarchical models. Far from target
-    data, its standard deviation is the standard deviation of the residual GP, even if the sources
-    are uncertain. Use it for many and dense source data; otherwise prefer
-    :class:`SequentialHierarchicalGP` or :class:`BoostedHierarchicalGP`.
+    over the levels. MHGP ignores the uncertainty of this mean, and is the simplest and cheapest of
+    the hierarchical models. Far from target data, the predicted standard deviation is the standard
+    deviation of the residual GP, even if the sources are uncertain. Use MHGP for many and dense
+    source data; otherwise prefer :class:`SequentialHierarchicalGP` or
+    :class:`BoostedHierarchicalGP`.
 
     With ``deviation_weight``, the standard deviations of the levels are combined, as in
     [Golovin2017vizier]_: ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``,
@@ -174,8 +175,8 @@ class MeanHierarchicalGP(HierarchicalGP):
             uses the standard deviation of the residual GP.
 
     Raises:
-        ValueError: If the hierarchy passes on covariances, the input transform does not match the
-            prior's transform, or ``deviation_weight`` is not positive.
+        ValueError: If the hierarchy has another value of ``propagate``, the input transform does
+            not match the prior's transform, or ``deviation_weight`` is not positive.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -253,8 +254,8 @@ class BoostedHierarchicalGP(HierarchicalGP):
             for each input.
 
     Raises:
-        ValueError: If the hierarchy passes on covariances, or the input transform does not match
-            the prior's transform.
+        ValueError: If the hierarchy has another value of ``propagate``, or the input transform does
+            not match the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -271,11 +272,15 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
     @property
     def _terms(self) -> tuple[Kernel, ...]:
-        """The kernel of MHGP, and the covariance of the last source task."""
+        """The residual kernel, and the posterior covariance of the last source task."""
         return self.covar_module, self.source_covar_module
 
     def _predict(self, X: Tensor) -> MultivariateNormal:
-        """Adds ``Cov[f(x) - A(x) f(X)]``, where ``f`` is the last source task."""
+        """Predicts like MHGP, and adds the uncertainty of the last source task ``f``.
+
+        With the coefficients ``A(x)`` of the target's outcomes, ``Cov[f(x) - A(x) f(X)]`` is added
+        to the covariance.
+        """
         mvn = self.exact_gp(X)
         X, kernel = X.expand(*mvn.batch_shape, *X.shape[-2:]), self.source_covar_module
         covariance = evaluated(mvn.lazy_covariance_matrix) + evaluated(kernel(X))

@@ -50,13 +50,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_transfer.data import SourceData, check_joint_size
-from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
+from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
+from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky
 from botorch_transfer.gp.state import Cache, savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (
@@ -73,14 +74,14 @@ from botorch_transfer.progress import track
 
 @savable
 class ConditionedHierarchy(ConditionedBatch):
-    r"""The last task of a hierarchy, given the data of all levels: the prior of SHGP.
+    r"""Posterior of the last task of a hierarchy, given the data of all tasks: the prior of SHGP.
 
-    Build it by :meth:`from_data`.
+    Each task is one *level*: the level below plus a difference. Build it by :meth:`from_data`.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all levels, stacked.
         alpha: A ``1 x N`` tensor: the coefficients of the mean.
-        level: An ``N`` tensor: the level of each row, from 0, in ascending order.
+        level: An ``N`` tensor: the level of each point, from 0, in ascending order.
         noise: An ``N`` tensor of observation noise variances.
         lengthscale: An ``M x d`` tensor: the lengthscales of each level.
         outputscale: An ``M`` tensor of signal variances.
@@ -90,7 +91,7 @@ class ConditionedHierarchy(ConditionedBatch):
 
     Raises:
         InputDataError: If the covariance matrix of the data is not positive definite.
-        ValueError: If the rows are not in order of their levels.
+        ValueError: If the points are not in order of their levels.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
@@ -120,11 +121,11 @@ class ConditionedHierarchy(ConditionedBatch):
     ) -> None:
         super().__init__(lengthscale, outputscale, kernel, task_names)
         if bool((level.diff() < 0).any()):
-            raise ValueError("The rows must be in ascending order of their levels.")
+            raise ValueError("level= is not in ascending order: sort the points by level.")
         level_means = torch.zeros_like(outputscale) if level_means is None else level_means
         levels = torch.arange(len(outputscale), device=level.device)
         self.register(points=points, alpha=alpha, level=level, noise=noise, level_means=level_means)
-        # M x N flags: whether a row's function includes a level's difference.
+        # M x N flags: whether the task of a point includes a level's difference.
         self.register(includes=levels.unsqueeze(-1) <= level)
         self.register(prior_mean=level_means.sum().unsqueeze(0))
         self._rows = self._rows_of_levels()
@@ -134,10 +135,10 @@ class ConditionedHierarchy(ConditionedBatch):
     @classmethod
     @torch.no_grad()
     def from_data(cls, data: Observations, *own: Any, **named: Any) -> Self:
-        """Conditions on the data of all levels.
+        """Builds the posterior of the last task, given the data of all tasks.
 
         Args:
-            data: The data; the task of a row is its level.
+            data: The data of all tasks; the task index of a point is its level.
             *own: The arguments of the constructor from ``lengthscale`` on.
             **named: The same arguments by name.
 
@@ -146,7 +147,7 @@ class ConditionedHierarchy(ConditionedBatch):
 
         Raises:
             InputDataError: If the covariance matrix of the data is not positive definite.
-            ValueError: If the rows are not in order of their levels.
+            ValueError: If the points are not in order of their levels.
         """
         alpha = torch.zeros_like(data.Y).unsqueeze(0)
         gps = cls(data.X, alpha, data.task, data.noise, *own, **named)
@@ -163,11 +164,11 @@ class ConditionedHierarchy(ConditionedBatch):
         self._rows = self._rows_of_levels()
 
     def _factorize(self) -> None:
-        """Computes the factors for :meth:`solve`."""
+        """Computes the Cholesky factors that :meth:`solve` uses."""
         self.register(inverse_root=self._joint_factor())
 
     def _joint_factor(self) -> Tensor:
-        """Inverts the Cholesky factor of ``K``."""
+        """Computes the inverse Cholesky factor of the joint covariance of all levels' data."""
         covariance = self.noise.diag()
         for level, rows in enumerate(self._rows):
             X = self.points[rows.start :]
@@ -189,7 +190,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return self.num_tasks * self.alpha.numel()
 
     def distilled(self) -> Self:
-        """Raises an error, because the data of each level have a different kernel.
+        """Raises an error: a hierarchy, with a kernel for each level, has no inducing points.
 
         Raises:
             NotImplementedError: Always.
@@ -200,38 +201,56 @@ class ConditionedHierarchy(ConditionedBatch):
         )
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Sums over the levels, because the last task is the sum of all levels."""
+        """Sums the values of all levels, because the last task is the sum of the differences."""
         return values.sum(dim=dim, keepdim=True)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that turn draws from the prior into draws from the posterior."""
+        """Draws the coefficients with which Matheron's rule conditions prior samples on the data.
+
+        Args:
+            values: A ``... x M x N`` tensor: prior samples of each level's difference at all ``N``
+                points.
+
+        Returns:
+            A ``... x 1 x N`` tensor.
+        """
         of_rows = (values * self.includes).sum(dim=-2, keepdim=True)
         normal = torch.randn_like(of_rows)
         return self.solve(of_rows + self.noise.sqrt() * normal)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``h(x)`` for ``P x d`` inputs, a ``1 x P x N`` tensor."""
+        """Evaluates the prior covariance of the last task at ``P x d`` inputs with all data.
+
+        Returns:
+            A ``1 x P x N`` tensor.
+        """
         return self._joint(self._level_crosses(x))
 
     def _level_crosses(self, x: Tensor) -> list[Tensor]:
-        """Evaluates each level's kernel between ``P x d`` inputs and the rows that include it."""
+        """Evaluates each level's kernel between ``P x d`` inputs and the data of some levels.
+
+        The data are the data of the kernel's own level and of all higher levels.
+        """
         rows = enumerate(self._rows)
         return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
 
     def _joint(self, crosses: list[Tensor]) -> Tensor:
-        """Sums the kernels of the levels that each row includes."""
+        """Sums the kernel matrices of all levels from :meth:`_level_crosses`.
+
+        A level's matrix has no columns for the data of lower levels: these terms are zero.
+        """
         first, *others = zip(crosses, self._rows, strict=True)
         return sum((pad(x, (rows.start, 0)) for x, rows in others), start=first[0]).unsqueeze(0)
 
 
 @savable
 class BoostedHierarchy(ConditionedHierarchy):
-    r"""The last task of a hierarchy that passes on its means only: the prior of MHGP and BHGP.
+    r"""Posterior of the last task, if each task uses only the mean of the previous task.
 
-    The mean needs only a Cholesky factor for each level. The covariance is the covariance of BHGP,
-    which includes the uncertainty of the means. It needs the joint Cholesky factor of all rows,
-    which is computed on first use. The arguments are the arguments of
-    :class:`ConditionedHierarchy`.
+    It is the prior of MHGP and BHGP. The mean needs only a Cholesky factor for each level. The
+    covariance is the covariance of BHGP, which includes the uncertainty of the means. The
+    covariance needs the joint Cholesky factor of all data, which is computed on first use. The
+    arguments are the arguments of :class:`ConditionedHierarchy`.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
@@ -247,9 +266,9 @@ class BoostedHierarchy(ConditionedHierarchy):
     def _factorize(self) -> None:
         # Independent GPs of the differences. Only their factors are used, so their outcomes are
         # zero.
-        X, noise = ([part[rows] for rows in self._rows] for part in (self.points, self.noise))
-        nothing, known = [torch.zeros_like(part) for part in noise], [True] * self.num_tasks
-        tasks = PaddedTasks.padded(X, nothing, noise, known)
+        nothing = torch.zeros_like(self.noise)
+        levels = [(self.points[rows], nothing[rows], self.noise[rows]) for rows in self._rows]
+        tasks = PaddedTasks.padded(levels, [True] * self.num_tasks)
         data = tasks.X, tasks.Y, tasks.mask, self.lengthscale, self.outputscale, tasks.Yvar
         self.levels = ConditionedGPs.from_data(
             *data, kernel=self.kernel, task_names=self.task_names
@@ -257,7 +276,15 @@ class BoostedHierarchy(ConditionedHierarchy):
         self._boosts = Cache(size=1)  # all copies share the cache
 
     def solve(self, values: Tensor) -> Tensor:
-        """Converts ``... x 1 x N`` values at the data to coefficients of ``a(x)``: ``F⁻¹ y``."""
+        """Computes the coefficients of the posterior mean from the values of all data points.
+
+        Args:
+            values: A ``... x 1 x N`` tensor: outcomes minus prior means.
+
+        Returns:
+            A ``... x 1 x N`` tensor. The mean is the product of the coefficients and
+            :meth:`flat_cross`, plus the prior mean.
+        """
         rest, solved = values.squeeze(-2), []
         for level, rows in enumerate(self._rows):
             size = rows.stop - rows.start
@@ -272,8 +299,8 @@ class BoostedHierarchy(ConditionedHierarchy):
         """Factorizes the joint covariance of the ``N x d`` inputs of all levels.
 
         Returns:
-            The inverse Cholesky factor of the joint covariance, and the factor of the excess
-            variance.
+            The inverse Cholesky factor of the joint covariance, and a factor that gives the excess
+            of BHGP's covariance over HGP's covariance.
         """
         advice = "use MeanHierarchicalGP, or thin out the source data"
         check_joint_size(len(X), torch.double, instead=advice)
@@ -284,13 +311,25 @@ class BoostedHierarchy(ConditionedHierarchy):
         return inverse_root, coefficients @ root
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``a(x)`` for ``P x d`` inputs, a ``1 x P x N`` tensor."""
+        """Evaluates each level's kernel between ``P x d`` inputs and the level's own data.
+
+        Returns:
+            A ``1 x P x N`` tensor.
+        """
         rows = enumerate(self._rows)
         own = [self._kernel(level, x, self.points[row]) for level, row in rows]
         return torch.cat(own, dim=-1).unsqueeze(0)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens ``P x d`` inputs: rows of explained variance, then rows of excess variance."""
+        """Computes a factor of the difference between prior and posterior covariance.
+
+        Args:
+            x: A ``P x d`` tensor of inputs.
+
+        Returns:
+            A ``1 x 2N x P`` tensor. The first half of the rows is the factor of the variance that
+            the data explain. The second half is the factor of the excess variance, which BHGP adds.
+        """
         inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)
         own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
@@ -299,17 +338,17 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Flips the sign of the excess variance.
+        """Flips the sign of the second half of the rows from :meth:`flat_whiten`.
 
-        Explained variance is subtracted from the prior variance, but excess variance is added.
+        The first half is subtracted from the prior variance, but the second half is added.
         """
         sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
         sign[1] = -1.0
         return whitened * sign.flatten(end_dim=1)
 
 
-#: The part of a level's posterior that the next level uses: mean and covariance (SHGP), or the mean
-#: (MHGP, BHGP).
+#: The part of a task's posterior that the next task uses: mean and covariance (SHGP), or only the
+#: mean (MHGP, BHGP).
 Propagate = Literal["covariance", "mean"]
 
 _LOWEST = SOURCE_HYPERPARAMETERS
@@ -333,7 +372,8 @@ class SourceHierarchy(ConditionedPrior):
 
     Args:
         gps: The conditioned hierarchy, in the prior's units.
-        units: The transforms from the tasks' data, in the order of the levels, to the prior's data.
+        units: The transforms from the tasks' data to the prior's inputs and outcomes, in the order
+            of the levels.
         log_posterior: An ``M`` tensor: each level's log marginal likelihood plus log hyperprior
             density; NaN if the levels come from :meth:`from_models`.
 
@@ -349,7 +389,10 @@ class SourceHierarchy(ConditionedPrior):
 
     @property
     def propagate(self) -> Propagate:
-        """The part of a level's posterior that the next level uses."""
+        """The part of a task's posterior that the next task uses: ``"covariance"`` or ``"mean"``.
+
+        ``"covariance"`` includes the mean.
+        """
         return "mean" if isinstance(self.gps, BoostedHierarchy) else "covariance"
 
     @classmethod
@@ -363,7 +406,7 @@ class SourceHierarchy(ConditionedPrior):
         input_transform: InputTransform | None = None,
         **options: Any,
     ) -> Self:
-        """Fits the levels in order, with earlier levels fixed.
+        """Fits one source task after another, without changing the fits of earlier tasks.
 
         Args:
             source_data: The source tasks, a sequence or a mapping from names, as in
@@ -411,7 +454,7 @@ class SourceHierarchy(ConditionedPrior):
         results, noise = list[MAPResult](), torch.zeros_like(tasks.Yvar)
 
         def condition() -> ConditionedHierarchy:
-            """Conditions the fitted levels on their data."""
+            """Builds the posterior of the tasks that are fitted so far."""
             return _HIERARCHIES[propagate].from_data(
                 Observations.of(tasks, noise).select(torch.arange(len(results))),
                 lengthscale=torch.cat([result.lengthscale for result in results]).to(tasks.X),
@@ -445,9 +488,9 @@ class SourceHierarchy(ConditionedPrior):
         """Builds a hierarchy from fitted BoTorch models, without changing the hyperparameters.
 
         Args:
-            models: One model for each level, the lowest level first. Level ``n`` uses the data of
-                model ``n``, and models its difference from the level below with the kernel, mean
-                and noise of model ``n``. The supported models are the same as in
+            models: One model for each source task, in order. The data, kernel, mean and noise of a
+                model are used for the same task. The kernel and the mean then describe the task's
+                difference from the previous task. The supported models are the same as in
                 :meth:`SourceGPs.from_models`.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             input_transform: A frozen ``Normalize`` to the prior's input space.

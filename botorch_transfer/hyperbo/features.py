@@ -37,8 +37,8 @@ MIN_NOISE = 1e-6
 class FeatureNetwork(Module):
     r"""A multilayer perceptron with ``tanh`` after every layer, including the last layer.
 
-    Weights may have a batch shape, like the hyperparameters of GPyTorch's kernels. Each member of a
-    batched model then has a network of its own.
+    Weights may have a batch shape, like the hyperparameters of GPyTorch's kernels. Each model of a
+    batch then has its own network.
 
     Args:
         dim: The number of inputs ``d``, which lie in the unit cube.
@@ -74,11 +74,11 @@ class FeatureNetwork(Module):
 
     @property
     def num_features(self) -> int:
-        """The number of features."""
+        """The number of features that the network computes."""
         return cast(Tensor, self.weights[-1]).shape[-2]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Evaluates the features.
+        """Computes the features of inputs.
 
         Args:
             x: A ``... x n x d`` tensor of inputs.
@@ -94,7 +94,7 @@ class FeatureNetwork(Module):
         return x
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects members of a batch, like the kernels of GPyTorch."""
+        """Selects the networks at an index of the batch shape, as GPyTorch's kernels do."""
         selected = type(self).__new__(type(self))
         Module.__init__(selected)
         selected.weights = ParameterList([weight[index] for weight in self.weights])
@@ -128,7 +128,7 @@ class FeatureKernel(Kernel):
         self.network = network
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Evaluates the kernel.
+        """Evaluates the deep kernel ``k(φ(x1), φ(x2))``.
 
         Args:
             x1: A ``... x n1 x d`` tensor of inputs.
@@ -144,14 +144,16 @@ class FeatureKernel(Kernel):
         return evaluate(self.base_kernel, z1, z2, diag)
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects members of a batch."""
+        """Selects the kernels at an index of the batch shape."""
         if len(self.batch_shape) == 0:
             return self
         return type(self)(self.base_kernel[index], self.network[index])
 
 
 class FeatureMean(Mean):
-    r"""``wᵀ φ(x) + b``, zero before it is trained.
+    r"""A mean ``wᵀ φ(x) + b`` that is linear in the features ``φ`` of a network.
+
+    Before training, the mean is zero.
 
     Args:
         network: The network of the features ``φ``, usually the network of the kernel.
@@ -220,7 +222,9 @@ def _gen_features_of_features(
 
 
 class GPParts(Module):
-    """A mean, a kernel and a noise variance, which may share modules.
+    """A GP prior with Gaussian noise: a mean, a kernel and a noise variance.
+
+    The mean and the kernel may share modules, such as a network.
 
     Args:
         mean_module: The mean.
@@ -236,7 +240,7 @@ class GPParts(Module):
         self.likelihood = GaussianLikelihood(noise_constraint=constraint)
         self.double()
         self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # in double precision
-        # GPyTorch would add hyperpriors to the marginal likelihood of every target model.
+        # Deleted, because GPyTorch would add them to each target model's marginal likelihood.
         for module in self.modules():
             if hyperpriors := getattr(module, "_priors", None):
                 names, owner = sorted(hyperpriors), type(module).__name__
@@ -250,14 +254,14 @@ class GPParts(Module):
         return self.likelihood.noise
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates mean and covariance, without noise.
+        """Evaluates the prior mean and the prior covariance, without noise.
 
         Args:
             X: A ``... x n x d`` tensor of inputs.
 
         Returns:
-            A ``... x n`` and a ``... x n x n`` tensor. Features that mean and kernel share are
-            computed only once.
+            The mean, a ``... x n`` tensor, and the covariance, a ``... x n x n`` tensor. A network
+            that mean and kernel share is evaluated only once.
         """
         mean, kernel = self.mean_module, self.covar_module
         if type(kernel) is not FeatureKernel or kernel.active_dims is not None:
@@ -288,10 +292,11 @@ def structure(module: Module) -> list[str]:
 
 
 def spread(module: Module, batch_shape: torch.Size) -> None:
-    """Gives each member of a batched model its own copy of the parameters.
+    """Expands the parameters of a module to the batch shape of a model.
 
     Args:
-        module: The module, changed in place; its parameters have no batch shape yet.
+        module: The module, changed in place. Its parameters have no batch shape yet. Afterwards,
+            each model of the batch has its own parameters.
         batch_shape: The batch shape of the model.
     """
     for parameter in module.parameters():
@@ -319,7 +324,7 @@ def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -
 
 
 def scaled_linear(dim: int) -> ScaleKernel:
-    """Builds ``σ_0² + zᵀz' / λ²``, the kernel of Bayesian linear regression with an intercept.
+    """Builds the kernel ``σ_0² + zᵀz' / λ²`` of Bayesian linear regression with an intercept.
 
     Args:
         dim: The number of features. ``σ_0²`` starts at one, and ``1 / λ²`` at ``1 / dim``.

@@ -1,11 +1,12 @@
-"""Pre-training runs: options, the objectives NLL and EKL, optimization, held-out tasks.
+"""Pre-training of a GP on source tasks: objectives, optimization and early stopping.
 
 Pre-training assumes that all tasks are draws of one GP [Wang2024hyperbo]_. The NLL is the negative
-log marginal likelihood of the tasks. The EKL compares the GP with the empirical mean and covariance
-of tasks that were evaluated at the same inputs.
+log marginal likelihood of the tasks. The EKL (empirical Kullback-Leibler divergence) compares the
+GP with the empirical mean and covariance of tasks that were evaluated at the same inputs.
 
-Pre-training uses BoTorch's optimizers: Adam on sub-samples, or L-BFGS on all points. With held-out
-tasks, a run stops early if their loss no longer falls. An interrupted run cannot be resumed.
+Pre-training uses BoTorch's optimizers: Adam on sub-samples, or L-BFGS on all points. If some tasks
+are held out, a run stops early once the NLL of these tasks no longer falls. An interrupted run
+cannot be resumed.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -48,12 +49,13 @@ from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
 
-#: The objective of pre-training.
+#: Objective of pre-training, see :class:`PretrainingOptions`.
 Objective = Literal["nll", "ekl", "nll+ekl"]
 
 Optimizer = Literal["adam", "lbfgs"]
 
-#: Number of random numbers that are drawn at once, for several steps. Single draws would be slow.
+#: Number of random numbers that one call generates, for several steps of Adam. Small calls are
+#: slow.
 RANDOM_NUMBERS = 2**17
 
 #: A run of Adam fails after this number of consecutive steps without a finite loss.
@@ -62,7 +64,7 @@ _MAX_SKIPPED = 20
 
 @dataclass(frozen=True)
 class PretrainingOptions:
-    """Options of pre-training.
+    """Options for pre-training a ``PretrainedPrior`` on source tasks.
 
     Args:
         optimizer: ``"adam"`` or ``"lbfgs"``. By default, as in the paper, Adam on sub-samples if
@@ -79,24 +81,25 @@ class PretrainingOptions:
             default a fiftieth of all steps.
         patience: The run stops after this number of evaluations of the validation loss without
             improvement.
-        seed: The seed of the samples.
+        seed: The seed of the sub-samples and of the choice of held-out tasks.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
             of more than three seconds has a bar on a terminal, and logs its expected duration.
         objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
-            inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1`` directions.
-            With fewer tasks than shared inputs, the EKL leaves most of the GP undetermined: use
-            ``"nll"`` or ``"nll+ekl"`` instead.
+            inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
+            ``N - 1``. With fewer tasks than shared inputs, the EKL leaves most of the GP
+            undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
         nll_weight: The weight of the NLL in ``"nll+ekl"``.
-        groups: For the EKL, sets of task indices; the common inputs of each set are a group. By
-            default all matching inputs are found.
+        groups: Sets of task indices for the EKL. The tasks of a set are compared at the inputs that
+            all of them share. By default, all groups of tasks with shared inputs are found.
         tolerance: Values of one input count as equal if they differ by no more than ``tolerance``.
             The default is 1e-8, or 1e-6 for data in single precision.
-        max_points: The maximum number of inputs of a group; larger groups are subsampled.
+        max_points: The maximum number of shared inputs of a group of tasks in the EKL. From more
+            shared inputs, a random sub-sample is drawn.
         hold_out: The share of source tasks to hold out for early stopping, for instance 0.25. A
             first run trains without these tasks, and finds the number of steps with the lowest NLL
             of the held-out tasks. A second run takes this number of steps on all tasks. Use early
-            stopping with networks, which overfit a dozen tasks after some hundred steps. It cannot
-            be combined with ``groups``.
+            stopping with networks, which overfit a dozen tasks after some hundred steps.
+            ``hold_out`` cannot be combined with ``groups``.
 
     Raises:
         ValueError: If an option is unknown or out of range.
@@ -144,16 +147,18 @@ class PretrainingOptions:
 
 @dataclass(frozen=True)
 class EmpiricalGaussian:
-    r"""Empirical mean and covariance of the outcomes of each group of tasks with shared inputs.
+    r"""Empirical mean and covariance of outcomes, for groups of tasks with shared inputs.
 
-    The covariance ``Σ̃ = A Aᵀ`` of ``N`` tasks has a rank ``r < N``, often less than the number of
-    inputs. The GP is then compared only in the range (the column space) of ``Σ̃``. Groups with
-    fewer inputs or a lower rank are padded by zeros.
+    A group is a set of tasks that were evaluated at the same inputs. The covariance ``Σ̃ = A Aᵀ``
+    of ``N`` tasks has a rank ``r < N``, often less than the number of inputs. The GP is then
+    compared only in the range (the column space) of ``Σ̃``. Groups with fewer inputs or a lower
+    rank are padded by zeros.
 
     Args:
-        mean: A ``G x P`` tensor of means over tasks ``μ̃``.
-        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``. Rows beyond a group's rank are
-            zero.
+        mean: A ``G x P`` tensor: for each of ``G`` groups, the mean ``μ̃`` over the group's tasks
+            at each of ``P`` inputs.
+        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``, for a largest rank ``R``. Rows
+            beyond a group's rank are zero.
     """
 
     mean: Tensor
@@ -161,11 +166,11 @@ class EmpiricalGaussian:
 
     @classmethod
     def of(cls, outcomes: Sequence[Tensor]) -> Self:
-        r"""Estimates a Gaussian for each group.
+        r"""Estimates mean and covariance of the outcomes of each group of tasks.
 
-        The rank is the number of singular values of ``(Y - μ̃) / √N`` above ``max(P, N) ε`` times
-        the largest singular value, with the machine epsilon ``ε``. With a lower tolerance, the
-        whitening would divide by rounding errors.
+        The rank of a covariance is the number of singular values of ``(Y - μ̃) / √N`` above
+        ``max(P, N) ε`` times the largest singular value, with the machine epsilon ``ε``. With a
+        lower tolerance, the whitening would divide by rounding errors.
 
         Args:
             outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
@@ -188,7 +193,15 @@ class EmpiricalGaussian:
 
 
 def _whiten(Y: Tensor) -> Tensor:
-    """Computes the ``r x P`` pseudo-inverse ``A⁺``; ``r`` is zero for equal outcomes."""
+    """Computes the pseudo-inverse ``A⁺`` of a factor ``A`` of the empirical covariance ``A Aᵀ``.
+
+    Args:
+        Y: A ``P x N`` tensor: the outcomes of ``N`` tasks at ``P`` shared inputs.
+
+    Returns:
+        An ``r x P`` tensor, for a covariance of rank ``r``. If all tasks have the same outcomes,
+        ``r`` is zero.
+    """
     centered = (Y - Y.mean(dim=-1, keepdim=True)) / math.sqrt(Y.shape[-1])
     U, singular, _ = torch.linalg.svd(centered, full_matrices=False)
     tolerance = max(Y.shape) * torch.finfo(Y.dtype).eps
@@ -199,10 +212,10 @@ def _whiten(Y: Tensor) -> Tensor:
 
 
 def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
-    r"""Computes the EKL between the GP and each group's empirical Gaussian.
+    r"""Computes the divergence (EKL) between a GP and the outcomes of each group of tasks.
 
-    The formula is Eq. 5 and 9 of [Wang2024hyperbo]_. In the range of the empirical covariance, with
-    ``μ_p = A⁺ (μ - μ̃)`` and ``Σ_p = A⁺ Σ A⁺ᵀ``,
+    EKL is the empirical Kullback-Leibler divergence of Eq. 5 and 9 of [Wang2024hyperbo]_. In the
+    range of the empirical covariance, with ``μ_p = A⁺ (μ - μ̃)`` and ``Σ_p = A⁺ Σ A⁺ᵀ``,
 
     .. code-block:: text
 
@@ -240,11 +253,11 @@ Rows = npt.NDArray[np.intp]
 
 
 class MatchingGroup(NamedTuple):
-    """Inputs at which several tasks were evaluated.
+    """A group of source tasks that were evaluated at the same inputs.
 
     Args:
         tasks: An ``N`` tensor of task indices, ascending.
-        rows: A ``P x N`` tensor: the row of each shared input in each task.
+        rows: A ``P x N`` tensor: the row index of each shared input in the data of each task.
     """
 
     tasks: Tensor
@@ -256,7 +269,7 @@ def find_matching_groups(
     groups: Sequence[Sequence[int]] | None = None,
     tolerance: float = 1e-8,
 ) -> list[MatchingGroup]:
-    """Finds the inputs that tasks share.
+    """Finds groups of source tasks that were evaluated at the same inputs.
 
     Each input belongs to the group of all tasks that were evaluated at this input. For example, a
     design that all tasks share is one group, and a design that half of the tasks share is another
@@ -264,13 +277,13 @@ def find_matching_groups(
 
     Args:
         inputs: Each task's ``n_i x d`` tensor of inputs.
-        groups: Sets of task indices; the common inputs of each set are a group. By default all
-            groups of matching inputs are found.
+        groups: Sets of task indices. The result has one group for each set, with the inputs that
+            all tasks of the set share. By default, all groups are found.
         tolerance: Values of one input dimension count as equal if they differ by no more than
             ``tolerance``.
 
     Returns:
-        The groups, each of two tasks or more, ordered by their tasks.
+        The groups, each of two tasks or more, sorted by their task indices.
 
     Raises:
         InputDataError: If no two tasks share an input, or if the tasks of a given group share no
@@ -298,7 +311,13 @@ def find_matching_groups(
 
 
 def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
-    """Returns each task's first row at each distinct input; -1 if the task has no such row."""
+    """Finds the first row of each task at each distinct input.
+
+    Returns:
+        A matrix with one row for each distinct input and one column for each task. An element is
+        the index of the task's first row at this input, or -1 if the task was not evaluated at this
+        input.
+    """
     stacked = torch.cat(list(inputs)).detach().cpu().double().numpy()
     codes = [_codes(column, tolerance) for column in stacked.T]
     task = np.repeat(np.arange(len(inputs)), [len(X) for X in inputs])
@@ -307,7 +326,10 @@ def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
 
 
 def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
-    """Numbers the distinct values of a column, up to a tolerance."""
+    """Replaces each value by the number of its group of almost equal values.
+
+    In sorted order, neighbours belong to one group if they differ by no more than ``tolerance``.
+    """
     # Rounding would separate two close values on different sides of a rounding boundary.
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
@@ -375,17 +397,21 @@ class RandomBatches:
         self._block: int | None = None
 
     def __getitem__(self, step: int) -> PaddedTasks:
-        """Returns the batch of a step: ``T`` tasks with ``B`` points each."""
+        """Returns the random sub-sample of tasks and points for one step of Adam."""
         block, place = divmod(step, self.block_size)
         if block != self._block:
             self._block, self._drawn = block, self._draw(block)
         return PaddedTasks(*(part[place] for part in self._drawn))
 
     def _draw(self, block: int) -> list[Tensor]:
-        """Draws the fields of a block of batches, with a leading dimension of steps."""
+        """Draws the random sub-samples for several consecutive steps of Adam at once.
+
+        Returns:
+            The fields of a :class:`PaddedTasks`, each with a leading dimension for the steps.
+        """
         tasks, (M, N) = self.tasks, self.tasks.mask.shape
         S, T, device = self.block_size, self.task_batch_size, tasks.X.device
-        # Each block of each run has its own seed.
+        # Each block of steps has its own seed.
         words = np.random.SeedSequence((self.seed % 2**64, block)).generate_state(1, np.uint64)
         generator = torch.Generator(device).manual_seed(int(words[0]) % 2**63)
 
@@ -409,7 +435,7 @@ class RandomBatches:
 
 
 def nll_of_batch(parts: GPParts, tasks: PaddedTasks, is_padded: bool = True) -> Tensor:
-    """Evaluates the NLL of each task, all tasks at once.
+    """Evaluates the negative log marginal likelihood (NLL) of each task, for all tasks at once.
 
     Args:
         parts: The GP.
@@ -425,7 +451,7 @@ def nll_of_batch(parts: GPParts, tasks: PaddedTasks, is_padded: bool = True) -> 
 
 
 def nll_of_tasks(parts: GPParts, tasks: PaddedTasks) -> Iterator[Tensor]:
-    """Evaluates the NLL of each task, in chunks of tasks.
+    """Evaluates the negative log marginal likelihood (NLL) of each task, in chunks of tasks.
 
     Args:
         parts: The GP.
@@ -442,14 +468,15 @@ def nll_of_tasks(parts: GPParts, tasks: PaddedTasks) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class GroupEKL:
-    """The EKL, averaged over matching groups.
+    """The mean divergence (EKL) between a GP and the groups of tasks with shared inputs.
 
     Args:
-        X: A ``G x P x d`` tensor: each group's inputs, padded by the group's first input.
-        empirical: The mean and covariance of the tasks' outcomes at these inputs.
-        known_noise: A ``G x P`` tensor: known noise variances, averaged over a group's tasks. A
-            task with inferred noise contributes zero.
-        inferred: A ``G x 1`` tensor: the share of a group's tasks whose noise is inferred.
+        X: A ``G x P x d`` tensor: the shared inputs of each group, padded by the group's first
+            input.
+        empirical: The empirical mean and covariance of the tasks' outcomes at these inputs.
+        known_noise: A ``G x P`` tensor: known noise variances, averaged over the tasks of each
+            group. A task with inferred noise contributes zero.
+        inferred: A ``G x 1`` tensor: the share of tasks with inferred noise in each group.
     """
 
     X: Tensor
@@ -459,14 +486,14 @@ class GroupEKL:
 
     @classmethod
     def of(cls, tasks: PaddedTasks, groups: Sequence[MatchingGroup]) -> GroupEKL:
-        """Estimates the groups' empirical Gaussians.
+        """Estimates the mean and covariance of outcomes of each group of tasks.
 
         Args:
             tasks: The padded tasks, in the prior's units.
-            groups: The groups of matching inputs.
+            groups: The groups of tasks with shared inputs.
 
         Returns:
-            The loss, without groups in which all tasks have the same outcomes.
+            The loss. Groups in which all tasks have the same outcomes are left out.
 
         Raises:
             InputDataError: If in every group all tasks have the same outcomes.
@@ -474,8 +501,8 @@ class GroupEKL:
         kept = [group for group in groups if len(_whiten(tasks.Y[group]))]
         if not kept:
             raise InputDataError(
-                "Source tasks with matching inputs do not differ in their outcomes at these "
-                "inputs, so the EKL is undefined: use objective='nll'."
+                "All source tasks that share inputs have the same outcomes at these inputs, so the "
+                "EKL is undefined: use objective='nll'."
             )
         inputs = [tasks.X[group.tasks[0], group.rows[:, 0]] for group in kept]
         size = max(map(len, inputs))
@@ -489,18 +516,19 @@ class GroupEKL:
         )
 
     def full(self, parts: GPParts) -> Tensor:
-        """Evaluates the loss, a differentiable tensor without dimensions."""
+        """Evaluates the mean EKL of a GP, a differentiable scalar tensor."""
         mean, covariance = parts(self.X)
         noise = self.known_noise + self.inferred * parts.noise
         return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
 
 
 class SourceLoss:
-    """The weighted sum of NLL and EKL that pre-training minimizes.
+    """The weighted sum of NLL and EKL of the source tasks, which pre-training minimizes.
 
     Args:
         tasks: The padded tasks, in the prior's units and in double precision.
-        options: The objective, the sub-samples, and the matching inputs.
+        options: The objective, the sizes of the sub-samples, and the groups of tasks with shared
+            inputs.
 
     Raises:
         InputDataError: If the objective contains the EKL, but there are no matching inputs.
@@ -527,14 +555,15 @@ class SourceLoss:
             self.group_ekl = GroupEKL.of(tasks, found)
 
     def evaluate(self, parts: GPParts, step: int | None = None) -> Tensor:
-        """Evaluates the loss, and adds its gradient to ``grad`` of the parameters.
+        """Evaluates the loss, and adds its gradient to ``grad`` of the GP's parameters.
 
         Args:
             parts: The GP.
-            step: The number of the step whose sub-sample is used; by default, all points are used.
+            step: The number of a step of Adam, whose sub-sample is used. By default, all points are
+                used.
 
         Returns:
-            The loss, a tensor without dimensions.
+            The loss, a scalar tensor.
         """
         total = parts.noise.new_zeros(())
         for summand in self._summands(parts, step):
@@ -559,15 +588,15 @@ class SourceLoss:
 
 @dataclass
 class LearningCurve:
-    """The losses of a run of pre-training.
+    """The training and validation losses of a run of pre-training.
 
     Args:
         loss: The training loss before each step. For Adam, it is the loss on the step's sub-sample.
             A step without a finite loss was skipped.
         validation_steps: The numbers of steps after which the validation loss was computed.
         validation_loss: The mean NLL of the validation tasks after these steps.
-        best_step: The number of steps with the lowest validation loss. Without validation tasks,
-            the number of all steps.
+        best_step: The number of steps after which the validation loss is lowest. Without validation
+            tasks, the number of all steps.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -583,15 +612,15 @@ class LearningCurve:
 
 
 class GradientFit:
-    """One run of pre-training, which BoTorch's optimizers also call as stopping criterion.
+    """One run of pre-training, and the stopping criterion that BoTorch's optimizers call.
 
     Args:
         parts: The GP, changed in place.
         loss: The loss on the source tasks.
         validation: The held-out tasks; ``None`` if no tasks are held out.
         options: How to optimize.
-        stop: The number of steps after which the run stops. The learning rate still decays over all
-            steps of ``options``.
+        stop: The number of steps after which the run stops; by default all steps of ``options``.
+            The schedule of the learning rate does not depend on ``stop``.
     """
 
     def __init__(
@@ -672,7 +701,7 @@ class GradientFit:
         )
         closure.state = theta[0].numpy()
         if not is_over:
-            self.curve.loss.pop()  # the loss after the last iteration, which precedes no iteration
+            self.curve.loss.pop()  # the loss after the last step: no step follows it
 
     def reset(self) -> None:
         """Does nothing, because each object is used for a single run."""
@@ -723,7 +752,7 @@ class GradientFit:
 
 
 def pretrain(parts: GPParts, tasks: PaddedTasks, options: PretrainingOptions) -> LearningCurve:
-    """Trains on all tasks. With ``hold_out``, a first run chooses the number of steps.
+    """Trains a GP on all source tasks. With ``hold_out``, a first run finds the number of steps.
 
     Args:
         parts: The GP, changed in place.
@@ -749,11 +778,11 @@ def pretrain(parts: GPParts, tasks: PaddedTasks, options: PretrainingOptions) ->
 
 
 def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Draws tasks to hold out.
+    """Splits source tasks randomly into training tasks and held-out tasks.
 
     Args:
         num_tasks: The number of tasks.
-        share: The share to hold out, between 0 and 1; at least one task is held out.
+        share: The share of tasks to hold out, between 0 and 1. At least one task is held out.
         seed: The seed.
 
     Returns:

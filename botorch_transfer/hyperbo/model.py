@@ -1,7 +1,7 @@
 """The target model of HyperBO, FSBO and ABLR: a pre-trained GP.
 
-By default, mean, kernel and noise stay fixed. With ``finetune=True``, a fit changes them, with a
-penalty on the distance from the pre-trained values.
+By default, mean, kernel and noise stay fixed. With ``finetune=True``, a fit changes their
+parameters, with a penalty on the distance from the pre-trained values.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -33,7 +33,8 @@ from botorch_transfer.modular import ModularTransferGP, resolve_prior
 #: Prior standard deviation of a network weight's change in fine-tuning.
 WEIGHT_STD = 0.1
 
-#: Prior standard deviation of the change of any other raw parameter (before softplus).
+#: Prior standard deviation of the change of any other raw parameter (before softplus) in
+#: fine-tuning.
 HYPERPARAMETER_STD = 0.3
 
 
@@ -58,7 +59,7 @@ class PretrainedGP(ModularTransferGP):
             source outcomes, and by the target's outcomes too if ``outcome_scale="per_task"``. Pass
             ``None`` if the outcomes are in the prior's units already. ``Log``, ``Bilog`` and
             ``Power``, alone or first in a chain, also apply to source data.
-        input_transform: A frozen transform of the inputs; by default the prior's.
+        input_transform: A frozen transform of the inputs; by default the prior's transform.
         finetune: Whether a fit changes mean, network, kernel and noise to maximize the target's
             marginal likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty
             keeps the parameters close to these values. Without the penalty, a network would overfit
@@ -139,13 +140,13 @@ class PretrainedGP(ModularTransferGP):
         return self.covar_module if residual is None else self.covar_module.kernels[1]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the prior at transformed inputs. During a fit, it also sets the penalty."""
+        """Evaluates the GP prior at transformed inputs; adds the penalty to the loss of a fit."""
         if self.training and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
-        """Returns the log prior density of the changes in fine-tuning, up to a constant."""
+        """Computes the log prior density of parameter changes in fine-tuning, up to a constant."""
         parts = self.prior.parts
         modules = parts.named_modules(remove_duplicate=False)
         networks = tuple(f"{name}." for name, part in modules if isinstance(part, FeatureNetwork))
@@ -161,7 +162,10 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """Returns the factor that makes the covariance given ``num_points`` points unbiased."""
+        """Returns the factor on the posterior covariance given ``num_points`` target points.
+
+        The factor makes the covariance an unbiased estimate. It is one if ``unbiased`` is not set.
+        """
         if not self.unbiased:
             return 1.0
         num_tasks = self.prior.num_tasks

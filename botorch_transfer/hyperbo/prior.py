@@ -62,7 +62,7 @@ from botorch_transfer.input_transforms import (
 from botorch_transfer.outcome_transforms import OutcomeMoments
 from botorch_transfer.prior import TransferPrior
 
-#: From this number of source tasks on, :meth:`PretrainedPrior.fit_once` holds out a quarter.
+#: Minimum number of source tasks for which ``fit_once`` holds out a quarter of the tasks.
 _ENOUGH_TO_HOLD_OUT = 8
 
 #: Raw outcomes cause a warning if their absolute mean exceeds this value, or if their standard
@@ -128,7 +128,7 @@ class PretrainedPrior(TransferPrior):
     def _on_features(
         cls, name: str, d: int, hidden: Sequence[int], kernel: str | None, noise: float, seed: int
     ) -> Self:
-        """Builds a preset with a stationary or linear kernel on a network's features."""
+        """Builds an untrained prior with a stationary or linear kernel on a network's features."""
         network = FeatureNetwork(d, hidden, seed)
         arguments = {"hidden": [*hidden], "seed": seed}
         if kernel is None:
@@ -223,13 +223,13 @@ class PretrainedPrior(TransferPrior):
         mean: Literal["constant", "zero"] = "constant",
         noise: float = 1e-2,
     ) -> Self:
-        """Builds an ordinary GP without a network: few parameters, for few source tasks.
+        """Builds a prior with a stationary kernel and without a network, for few source tasks.
 
         Args:
             d: The number of inputs.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``, with a lengthscale
                 for each input.
-            mean: The mean.
+            mean: The mean function: a constant to learn, or zero.
             noise: The noise variance to start from.
 
         Returns:
@@ -265,8 +265,8 @@ class PretrainedPrior(TransferPrior):
                 maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
                 in the unit cube, unless ``input_transform`` maps them to the unit cube.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
-                inputs; or ``"nll+ekl"``. The EKL of ``N`` tasks compares at most ``N - 1``
-                directions. With fewer tasks than shared inputs, the EKL leaves most of the GP
+                inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
+                ``N - 1``. With fewer tasks than shared inputs, the EKL leaves most of the GP
                 undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
             outcome_scale: How to standardize the outcomes. ``"pooled"``: all tasks together, which
                 keeps the differences between the tasks' means. ``"per_task"``: each task by itself,
@@ -386,16 +386,15 @@ class PretrainedPrior(TransferPrior):
         return self._thawed(fit=False).to(X).covar_module(self._transformed(X)).to_dense()
 
     def gp(self, batch_shape: torch.Size, fit: bool) -> GPParts:
-        """Copies the GP for a target model.
+        """Copies the pre-trained mean, kernel and likelihood for a target model.
 
         Args:
             batch_shape: The batch shape of the model.
             fit: Whether a fit may change the parameters of the copy.
 
         Returns:
-            A copy of mean, kernel and likelihood. Each member of a batched model has its own
-            parameters. Exception: if ``fit`` is false and the user gave the mean and the kernel,
-            all members share these two.
+            The copy. Each model of a batch has its own parameters. Exception: if ``fit`` is false
+            and the user gave mean and kernel, all models of the batch share mean and kernel.
         """
         parts = self._thawed(fit)
         if batch_shape:
@@ -417,9 +416,10 @@ class PretrainedPrior(TransferPrior):
         return x
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns outcomes within two standard deviations of the mean, and their task index 0.
+        """Returns typical source outcomes and a task index for each outcome.
 
-        An unfitted prior returns ``None``.
+        The outcomes are evenly spaced within two standard deviations of the mean of all source
+        outcomes. All task indices are zero. Returns ``None`` for an unfitted prior.
         """
         if self.num_tasks == 0:
             return None
@@ -441,7 +441,7 @@ class PretrainedPrior(TransferPrior):
         return target_transform(self.outcome_scale, moments, batch_shape)
 
     def extra_repr(self) -> str:
-        """Returns the text that ``print`` shows."""
+        """Returns the description of the prior that ``print`` shows."""
         return (
             f"tasks={self.num_tasks}, points={self.num_points}, inputs={self.dim}, "
             f"outcome_scale={self.outcome_scale!r}"
@@ -500,11 +500,11 @@ class PretrainedPrior(TransferPrior):
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
-    """Warns if raw outcomes are far from standardized."""
+    """Warns if mean or standard deviation of raw outcomes is far from zero or one."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warn_of_data(
-            f"The raw outcomes have mean {mean:.3g} and standard deviation {spread:.3g}, but step "
-            "sizes and initial noise suit outcomes of order one: standardize the outcomes, or "
-            "leave out outcome_scale='raw'."
+            f"The raw outcomes have mean {mean:.3g} and standard deviation {spread:.3g}, but the "
+            "optimizer needs outcomes of order one: standardize the outcomes, or leave out "
+            "outcome_scale='raw'."
         )

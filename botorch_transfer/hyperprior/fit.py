@@ -2,11 +2,12 @@
 
 A domain is a search space with its source tasks. Step 1 estimates one GP for each domain. All tasks
 of a domain are assumed to be draws of this GP, which has a constant mean. The hyperparameters of
-the GP are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). Large tasks are
-represented by some well-spread points.
+the GP are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). A large task is
+reduced to points that are evenly spaced in the order of their outcomes.
 
 Each domain's outcomes are scaled to mean zero and variance one before the fit, and the estimates
-are scaled back afterwards. Maximum likelihood does not depend on units, but an optimizer does.
+are scaled back afterwards. The scaling does not change the optimum, but the optimizer needs
+outcomes of order one.
 
 Step 2 of MPHD [Fan2024mphd]_ trains a network that maps the context of an input (a vector that
 describes the input) to the Gamma distribution of the input's lengthscale. Training minimizes
@@ -14,10 +15,10 @@ describes the input) to the Gamma distribution of the input's lengthscale. Train
 ``s_j``. This sum alone is unbounded: the distribution for a context with a single lengthscale could
 become arbitrarily narrow. Two priors, which are not in the paper, prevent this. A standard normal
 prior on the weights shrinks all distributions towards a common distribution. A log-normal prior on
-each distribution's shape keeps a distribution broad if a few estimates are close by chance.
+each Gamma's shape parameter keeps the distribution broad if a few estimates are close by chance.
 
-The module also contains the classes of estimates and draws of hyperparameters, the likelihoods of
-draws, and the fits of distributions to estimates.
+The module also defines containers of estimated and of sampled hyperparameters, evaluates the
+likelihood of samples, and fits Gamma and Normal distributions to estimates.
 """
 
 from __future__ import annotations
@@ -57,21 +58,21 @@ from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
 
-#: A Gamma with a larger shape counts as degenerate: its standard deviation is below 3 % of the
-#: mean.
+#: A Gamma distribution with a larger shape parameter counts as degenerate: its standard deviation
+#: is below 3 % of the mean.
 MAX_SHAPE = 1e3
 
-#: Shape of the broad Gamma that replaces a degenerate Gamma. Its standard deviation is 70 % of its
-#: mean, and its density at zero is zero.
+#: Shape parameter of the broad Gamma distribution that replaces a degenerate Gamma. Its standard
+#: deviation is 70 % of its mean, and its density at zero is zero.
 BROAD_SHAPE = 2.0
 
 
 class HyperparameterDraws(NamedTuple):
-    """``R`` draws of the hyperparameters of a GP with ``d`` inputs.
+    """``R`` samples of the hyperparameters of a GP with ``d`` inputs.
 
     Args:
         constant: An ``R`` tensor of constant means.
-        lengthscale: An ``R x d`` tensor.
+        lengthscale: An ``R x d`` tensor of lengthscales.
         outputscale: An ``R`` tensor of signal variances.
         noise: An ``R`` tensor of noise variances.
     """
@@ -82,16 +83,17 @@ class HyperparameterDraws(NamedTuple):
     noise: Tensor
 
     def to(self, other: Tensor) -> HyperparameterDraws:
-        """Converts the draws to the dtype and the device of a tensor."""
+        """Converts all samples to the dtype and the device of the tensor ``other``."""
         return HyperparameterDraws(*(part.to(other) for part in self))
 
 
 @savable
 @dataclass(frozen=True)
 class DomainEstimates:
-    """Penalized maximum likelihood estimates for ``N`` domains with ``D`` inputs in total.
+    """Penalized maximum likelihood estimates of the GP hyperparameters of ``N`` domains.
 
-    Means and variances have the units of the fit: standardized or raw outcomes.
+    A domain is a search space with its source tasks. The domains have ``D`` inputs in total. Means
+    and variances have the units of the fit: standardized or raw outcomes.
 
     Args:
         names: The domains' names.
@@ -100,13 +102,13 @@ class DomainEstimates:
         outputscale: An ``N`` tensor of signal variances.
         noise: An ``N`` tensor of noise variances.
         dims: An ``N`` tensor of integers: each domain's number of inputs.
-        context: A ``D x s`` tensor: the context of each input.
-        log_likelihood: An ``N`` tensor of log likelihoods, summed over a domain's tasks. They are
-            evaluated before the noise variance is raised to its lower bound.
+        context: A ``D x s`` tensor: ``s`` features that describe each input.
+        log_likelihood: An ``N`` tensor: for each domain, the log marginal likelihood of its tasks.
+            It is evaluated before the noise variance is raised to its lower bound.
         outcome_mean: An ``N`` tensor: for each domain, the mean of its tasks' mean outcomes, in the
             user's units.
-        outcome_std: An ``N`` tensor: for each domain, the root mean square of its tasks' standard
-            deviations.
+        outcome_std: An ``N`` tensor: for each domain, the root mean square of the standard
+            deviations of its tasks' outcomes.
     """
 
     names: Sequence[str]
@@ -125,18 +127,19 @@ class DomainEstimates:
 def log_likelihoods(
     draws: HyperparameterDraws, X: Tensor, Y: Tensor, Yvar: Tensor | None, kernel: str
 ) -> Tensor:
-    """Evaluates one task's log marginal likelihood under each draw, in one batch.
+    """Evaluates the log marginal likelihood of one task for each sample of GP hyperparameters.
 
     Args:
-        draws: ``R`` draws of hyperparameters.
+        draws: ``R`` samples of hyperparameters.
         X: An ``n x d`` tensor of inputs; ``n`` may be zero.
         Y: An ``n`` tensor of outcomes.
-        Yvar: An ``n`` tensor of known noise variances; the draws' noise variances if omitted.
+        Yvar: An ``n`` tensor of known noise variances. If omitted, the sampled noise variances are
+            used.
         kernel: The stationary kernel's name.
 
     Returns:
-        An ``R`` tensor in double precision; minus infinity if a covariance matrix cannot be
-        factorized.
+        An ``R`` tensor in double precision. A value is minus infinity if the covariance matrix
+        cannot be factorized.
 
     Example:
         >>> ones = torch.ones(3, dtype=torch.double)
@@ -168,25 +171,26 @@ _MAX_CONSTANT = 1e2
 #: to lower estimates would make covariance matrices singular.
 _LEAST_NOISE = 1e-5
 
-# Cache of finished domains, so that an interrupted run need not repeat them.
+# Cache of the fit of each domain: after an interruption, finished domains are not fitted again.
 _finished = Memo(size=4096)
 
 
 @dataclass(frozen=True)
 class DomainFitOptions(MAPOptions):
-    """Options of the fit of the domains' hyperparameters.
+    """Options for fitting a GP to each domain, a search space with its source tasks.
 
     Args:
         fit_points: The maximum number of points of a task. A larger task is reduced to this number
-            of points, spread over inputs and outcomes.
+            of points, evenly spaced in the order of their outcomes.
         num_restarts: The number of random starts of L-BFGS-B. One more start uses fixed values.
         max_iter: The maximum number of L-BFGS-B iterations of each start.
         lengthscale_spread: The standard deviation of the log lengthscale in a weak log-normal
             hyperprior with median 0.5. Infinity removes the hyperprior.
-        seed: The seed of the starts.
+        seed: The seed of the random starts.
         chunk_elements: The maximum number of covariance matrix elements in memory at once. Each
             element needs 90 bytes.
-        max_bytes: The maximum memory of a domain's fit. A larger domain raises an error.
+        max_bytes: The maximum memory of the fit of one domain. If the fit needs more memory, an
+            error is raised.
         n_jobs: The number of domains that joblib fits in parallel. ``None`` follows
             ``joblib.parallel_config``, for instance to fit them on a dask cluster.
         progress: ``True`` for a progress bar over the domains, ``False`` for none. By default a fit
@@ -222,8 +226,8 @@ def fit_domains(
     Args:
         domains: The domains.
         kernel: The stationary kernel's name.
-        outcome_scale: Whether each task is standardized by itself beforehand (``"per_task"``), or
-            not at all (``"raw"``).
+        outcome_scale: How outcomes are scaled before the fit: ``"per_task"`` standardizes each task
+            by itself, and ``"raw"`` changes nothing.
         options: How to optimize.
 
     Returns:
@@ -272,10 +276,12 @@ def fit_domains(
 def _prepare(
     name: str, domain: Domain, outcome_scale: OutcomeScale, options: DomainFitOptions
 ) -> tuple[PaddedTasks, float, float]:
-    """Returns a domain's padded tasks in the hyperprior's units, and their typical raw moments.
+    """Pads the tasks of a domain, scales their outcomes, and computes typical moments.
 
-    The moments are the mean of the tasks' means, and the root mean square of the tasks' standard
-    deviations.
+    Returns:
+        The padded tasks with scaled outcomes; the mean over tasks of the mean outcome; and the root
+        mean square over tasks of the outcomes' standard deviation. Both moments are in the user's
+        units.
     """
     sizes = [len(data.X) for data in domain.datasets]
     labels = [f"{name}: {task}" for task in domain.task_names]
@@ -288,7 +294,7 @@ def _prepare(
     outcomes = tasks.Y[tasks.mask]
     if float(outcomes.max() - outcomes.min()) <= 1e-12 * float(outcomes.abs().max()):
         raise InputDataError(
-            f"The outcomes of {name!r} are constant, so no GP can be learned from them: "
+            f"The outcomes of domain {name!r} are constant, so no GP can be learned from them: "
             "leave this domain out, or use SingleTaskGP."
         )
     return tasks, *typical
@@ -297,7 +303,12 @@ def _prepare(
 def _fit_domain(
     tasks: PaddedTasks, kernel: str, options: DomainFitOptions
 ) -> tuple[Tensor, float, float, float, float]:
-    """Fits one domain; returns lengthscales, constant, outputscale, noise and log likelihood."""
+    """Fits one GP to all tasks of a domain.
+
+    Returns:
+        The lengthscales, the constant mean, the signal variance, the noise variance and the log
+        marginal likelihood.
+    """
     tasks = tasks.typical(options.fit_points)
     outcomes = tasks.Y[tasks.mask]
     moments = torch.stack([outcomes.mean(), outcomes.std(correction=0)])
@@ -312,11 +323,11 @@ def _fit_domain(
 
 
 def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> TaskObjective:
-    """Returns the objective of a domain's fit, with hyperparameters that all tasks share.
+    """Builds the objective for fitting one GP to all tasks of a domain.
 
-    The objective includes a weak hyperprior of the lengthscales. If one lengthscale is very short,
-    the function looks like noise, and the likelihood does not depend on the other lengthscales.
-    Without the hyperprior, the other lengthscales would end at a bound.
+    The objective is the negative log marginal likelihood of the tasks, with a weak hyperprior of
+    the lengthscales. If one lengthscale is very short, the likelihood does not depend on the other
+    lengthscales. Without the hyperprior, the other lengthscales would end at a bound.
     """
     lengthscale, spread = DOMAIN_HYPERPARAMETERS.lengthscale, options.lengthscale_spread
     if math.isfinite(spread):
@@ -328,7 +339,12 @@ def _objective(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> Ta
 
 
 def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tuple[Tensor, float]:
-    """Runs L-BFGS-B from all starts; returns the best optimum and its negative log likelihood."""
+    """Minimizes the objective of a domain's fit by L-BFGS-B, from several starts.
+
+    Returns:
+        The best optimum, and its negative log marginal likelihood. The optimum is a tensor of log
+        lengthscales, log signal variance, log noise variance and constant mean.
+    """
     objective, dim = _objective(tasks, kernel, options), tasks.X.shape[-1]
     # In all starts the constant is zero, the mean of the outcomes.
     starts = pad(draw_starts(DOMAIN_HYPERPARAMETERS, dim, options), (0, 1)).to(tasks.X.device)
@@ -344,16 +360,16 @@ def _minimize(tasks: PaddedTasks, kernel: str, options: DomainFitOptions) -> tup
 def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     """Fits a Gamma distribution by maximum likelihood.
 
-    For a single estimate, or for a few almost equal estimates, the likelihood is unbounded. A very
-    narrow distribution would fix the hyperparameter in all later fits. The function then returns a
-    broad Gamma with the same mean, and logs a warning.
+    For a single value, or for almost equal values, the maximum likelihood distribution is so narrow
+    that it would fix the hyperparameter in all later fits. In this case, the function logs a
+    warning and returns a broad Gamma distribution with the same mean.
 
     Args:
         sample: An ``n`` tensor of one or more positive values.
-        name: The hyperparameter's name, for the log.
+        name: The hyperparameter's name, for the warning.
 
     Returns:
-        A tensor of two: shape and rate, the arguments of ``GammaPrior``.
+        A tensor of two elements: shape and rate, the arguments of ``GammaPrior``.
 
     Example:
         >>> fit_gamma(torch.tensor([1.0, 2.0, 4.0], dtype=torch.double))
@@ -378,10 +394,10 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
     Args:
         sample: An ``n`` tensor of one or more values.
         broad: The standard deviation to use if the values are almost equal, see :func:`fit_gamma`.
-        name: The hyperparameter's name, for the log.
+        name: The hyperparameter's name, for the warning.
 
     Returns:
-        A tensor of two: mean and standard deviation, the arguments of ``NormalPrior``.
+        A tensor of two elements: mean and standard deviation, the arguments of ``NormalPrior``.
 
     Example:
         >>> fit_normal(torch.tensor([1.0, 3.0]), broad=1.0)
@@ -397,23 +413,25 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 
 def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     logger.warning(
-        f"The {len(values)} estimate(s) of the {name} are almost equal, so maximum likelihood "
-        f"would be degenerate: the hyperprior is a broad {family} distribution with the same mean."
+        f"The {len(values)} estimate(s) of the {name} are almost equal, so the maximum "
+        f"likelihood distribution is degenerate. A broad {family} distribution with the same mean "
+        "replaces it."
     )
 
 
 @savable
 class ContextNetwork(Module):
-    r"""A small network that maps a context to a Gamma distribution [Fan2024mphd]_.
+    r"""A small network that maps features of an input to a Gamma prior of its lengthscale.
 
-    Contexts are standardized by the training contexts and clipped to the range of the training
-    contexts, so that the network does not extrapolate. The outputs are the logarithms of shape and
-    mean, relative to ``base``: if the outputs are zero, all contexts have the Gamma distribution
-    ``base``.
+    It is the network of MPHD [Fan2024mphd]_. The context of an input is a vector of features that
+    describe the input. Contexts are standardized by the training contexts and clipped to their
+    range, so that the network does not extrapolate. The outputs are the logarithms of the Gamma's
+    shape and mean, relative to ``base``. If the outputs are zero, the result is the Gamma
+    distribution ``base``.
 
     Args:
         contexts: An ``n x s`` tensor: the contexts of the training data.
-        base: A tensor of two elements: the shape and rate at outputs of zero.
+        base: A tensor of two elements: the Gamma's shape and rate if the outputs are zero.
         hidden: The widths of the hidden layers, each followed by tanh.
         bounded_head: Whether the last layer is followed by tanh and softplus, as in the authors'
             program. This confines shape and rate to (0.31, 1.31), for any ``base``.
@@ -452,17 +470,17 @@ class ContextNetwork(Module):
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The weights of the layers."""
+        """The weights of the network's layers, by name."""
         return self.layers.state_dict()
 
     def forward(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the network.
+        """Computes the Gamma distributions of lengthscales from the contexts of their inputs.
 
         Args:
-            contexts: A ``... x s`` tensor.
+            contexts: A ``... x s`` tensor: ``s`` features of each input.
 
         Returns:
-            Shapes and rates, two ``...`` tensors.
+            The shapes and the rates of the Gamma distributions, two ``...`` tensors.
         """
         clipped = contexts.clamp(*self.contexts.aminmax(dim=0))
         std, mean = torch.std_mean(self.contexts, dim=0, correction=0)
@@ -476,25 +494,25 @@ class ContextNetwork(Module):
         return shape, shape * self.base[1] / self.base[0] * (-log_mean).exp()
 
     def prior(self, context: Tensor) -> GammaPrior:
-        """Builds the Gamma hyperprior of lengthscales that differ in their contexts.
+        """Builds the Gamma hyperprior of the lengthscales of a GP with ``d`` inputs.
 
         Args:
-            context: A ``d x s`` tensor: the context of each input.
+            context: A ``d x s`` tensor: ``s`` features that describe each input.
 
         Returns:
             A prior of ``d`` independent lengthscales.
         """
         shape, rate = (part.detach() for part in self(context.to(self.contexts)))
         if len(shape) == 1:
-            # A univariate prior, from which BoTorch draws starts in the shape of the
-            # hyperparameter.
+            # BoTorch can draw starts in the shape of the hyperparameter only from a univariate
+            # prior.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
         return GammaPrior(shape, rate)
 
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Options of MPHD's network and of its training.
+    """Options of the network that predicts priors of lengthscales (MPHD), and of its training.
 
     Args:
         hidden: The widths of the network's hidden layers.
@@ -502,10 +520,10 @@ class NetworkOptions:
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
         weight_penalty: The factor of half the sum of squared weights in the objective.
-        shape_spread: The prior standard deviation of each context's log shape, whose prior mean is
-            the log shape of one Gamma for all contexts. It has no effect if ``bounded_head``. The
-            paper's objective, which overfits few domains, is ``weight_penalty=0,
-            shape_spread=math.inf``.
+        shape_spread: The prior standard deviation of the log of each Gamma's shape parameter. The
+            prior mean is the log shape of one Gamma distribution that is fitted to all
+            lengthscales. ``shape_spread`` has no effect if ``bounded_head``. The paper's objective,
+            which overfits few domains, is ``weight_penalty=0, shape_spread=math.inf``.
         seed: The seed of the initial weights.
 
     Raises:
@@ -540,14 +558,15 @@ def network_objective(
     lengthscale: Tensor,
     options: NetworkOptions,
 ) -> Tensor:
-    """Evaluates the objective of step 2.
+    """Evaluates the training objective of MPHD's network for estimated lengthscales.
 
     Args:
         network: The network.
-        context: A ``C x s`` tensor of distinct contexts. Each context's prior counts once.
+        context: A ``C x s`` tensor of distinct contexts, each a vector of features of an input. The
+            prior on the Gamma's shape counts once for each context.
         index: A ``D`` tensor of integers: the row of ``context`` for each lengthscale.
-        lengthscale: A ``D`` tensor of estimates.
-        options: The options of the priors. The network's biases have no prior.
+        lengthscale: A ``D`` tensor of estimated lengthscales.
+        options: The options that define the priors. The network's biases have no prior.
 
     Returns:
         A scalar tensor, differentiable in the network's parameters.
@@ -567,13 +586,13 @@ def network_objective(
 def fit_network(
     context: Tensor, lengthscale: Tensor, base: Tensor, options: NetworkOptions
 ) -> ContextNetwork:
-    """Trains a network on the estimates of step 1.
+    """Trains MPHD's network on the lengthscales that were estimated for all domains.
 
     Args:
-        context: A ``D x s`` tensor.
-        lengthscale: A ``D`` tensor of estimates.
-        base: A tensor of two elements: the shape and rate of a Gamma distribution for all
-            lengthscales, the network's initial output.
+        context: A ``D x s`` tensor: for each lengthscale, ``s`` features of its input.
+        lengthscale: A ``D`` tensor of estimated lengthscales.
+        base: A tensor of two elements: the shape and rate of one Gamma distribution for all
+            lengthscales, see :class:`ContextNetwork`.
         options: How to train.
 
     Returns:

@@ -1,9 +1,9 @@
 """GPs with pre-trained hyperpriors: hyperparameters are fitted by MAP, or averaged over.
 
 The MPHD model fits mean, kernel and noise by MAP with the hyperpriors of a :class:`Hyperprior`. The
-HyperBO+ model draws hyperparameters from the hyperprior, weights them by the likelihood of the
-target's data, and resamples them to an ensemble of GPs. BoTorch's acquisition functions average
-over the members of this ensemble.
+HyperBO+ model draws hyperparameters from the hyperprior, weights the samples by the likelihood of
+the target's data, and resamples an ensemble of GPs. BoTorch's acquisition functions average over
+the members of this ensemble.
 
 .. [Fan2022hyperboplus]
     Z. Fan, X. Han and Z. Wang. HyperBO+: Pre-training a universal prior for Bayesian optimization
@@ -63,41 +63,46 @@ HyperpriorOrData = PriorOrData | Sequence[Domain]
 #: Lower bound of the noise variance in a fit, relative to the signal variance.
 LEAST_NOISE = 1e-6
 
-#: This value and its inverse bound hyperparameters whose values come from the hyperprior.
+#: This value and its inverse are the bounds of hyperparameters that the hyperprior determines.
 _TINY = 1e-18
 
 _WIDE = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
 
 
 def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
-    """Builds a hyperparameter whose hyperprior is a density of the hyperparameter's logarithm.
+    """Describes a positive hyperparameter with a given hyperprior, for a MAP fit.
+
+    The MAP fit uses the density of the hyperparameter's logarithm.
 
     Args:
         prior: A univariate Gamma or uniform hyperprior.
         least: The minimum of the starting value and of the bounds.
 
     Returns:
-        The hyperparameter, which starts at the hyperprior's mean.
+        The hyperprior, the starting value (the hyperprior's mean) and the bounds.
     """
     start, lower, upper = (max(float(part), least) for part in start_and_bounds(prior))
     return Hyperparameter(partial(deepcopy, log_density_prior(prior)), start, lower, upper)
 
 
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
-    """Builds the noise variance, at least ``LEAST_NOISE`` times the mean signal variance."""
+    """Describes the noise variance: its hyperprior, starting value and bounds.
+
+    The starting value and the bounds are at least ``LEAST_NOISE`` times the mean signal variance.
+    """
     least = LEAST_NOISE * float(hyperprior.priors["outputscale"].mean)
     return learned_hyperparameter(hyperprior.priors["noise"], least)
 
 
 def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> ConstantMean:
-    """Builds the constant mean, with the hyperprior's mean as its value.
+    """Builds a constant mean module that starts at the mean of its hyperprior.
 
     Args:
         hyperprior: The hyperprior; its dtype and device become the module's.
         batch_shape: The batch shape of the model.
 
     Returns:
-        The mean, with its hyperprior registered.
+        The mean module, with its hyperprior registered.
     """
     prior = hyperprior.priors["constant"]
     constraint = Interval(prior.low, prior.high) if isinstance(prior, UniformPrior) else None
@@ -110,7 +115,7 @@ def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> Constant
 def hyperprior_kernel(
     hyperprior: Hyperprior, dim: int, context: Tensor | None, batch_shape: torch.Size
 ) -> ScaleKernel:
-    """Builds the scaled kernel with ARD lengthscales, with the hyperpriors' means as values.
+    """Builds a scaled ARD kernel whose hyperparameters start at the means of their hyperpriors.
 
     Args:
         hyperprior: The hyperprior; its dtype and device become the module's.
@@ -144,8 +149,8 @@ class HyperpriorGP(ModularTransferGP):
     mean, and Gammas for the other hyperparameters. The hyperpriors are registered in the usual way
     of GPyTorch, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq. 6). The MAP uses
     the density of a hyperparameter's logarithm, see
-    :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`. So a hyperparameter that the
-    data do not determine stays at its hyperprior's mean. Use the model if the target has a new
+    :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`. A hyperparameter that the data
+    do not determine thus stays at its hyperprior's mean. Use the model if the target has a new
     search space, which may even have a new number of inputs.
 
     Args:
@@ -154,7 +159,7 @@ class HyperpriorGP(ModularTransferGP):
             again.
         likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
         covar_module: A kernel to use instead of the hyperprior's kernel.
-        outcome_transform: By default standardizes by the target's outcomes, or by typical source
+        outcome_transform: The default standardizes by the target's outcomes, or by typical source
             moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
             no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
             already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to
@@ -228,7 +233,7 @@ class HyperpriorGP(ModularTransferGP):
 #: A smaller effective sample size causes a warning.
 MIN_EFFECTIVE_SAMPLES = 5.0
 
-#: Lower bound of a draw's noise variance, relative to the draw's signal variance.
+#: Lower bound of a sampled noise variance, relative to the signal variance of the same sample.
 _LEAST_DRAWN_NOISE = 1e-8
 
 
@@ -252,11 +257,11 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
             source tasks of a single domain. Pre-training is cached: equal data are not pre-trained
             again.
-        train_Yvar: An ``n x 1`` tensor of known noise variances; drawn like the other
-            hyperparameters if omitted.
+        train_Yvar: An ``n x 1`` tensor of known noise variances. If omitted, the noise variance is
+            drawn from the hyperprior.
         likelihood: Must be omitted, because the noise is drawn from the hyperprior.
         covar_module: Must be omitted, because the kernel is drawn from the hyperprior.
-        outcome_transform: By default standardizes by the target's outcomes, or by typical source
+        outcome_transform: The default standardizes by the target's outcomes, or by typical source
             moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
             no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
             already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to
@@ -266,10 +271,11 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             ``d`` inputs.
         context: A ``d x s`` tensor that describes each input by the same ``s`` features as in the
             source domains. The default is ``default_context(d)``, for continuous inputs.
-        num_samples: The number of draws. Use 4,096 or more: the paper uses 100 draws, but with a
-            dozen points nearly all weight is on a few of 100 draws. See ``effective_sample_size``.
+        num_samples: The number of samples from the hyperprior. Use 4,096 or more. The paper uses
+            100 samples, but with a dozen points nearly all weight is on a few of 100 samples. See
+            ``effective_sample_size``.
         num_members: The number of members of the ensemble.
-        seed: The seed of the draws.
+        seed: The seed of the samples.
 
     Raises:
         ValueError: If a likelihood or kernel is given, if ``num_samples`` or ``num_members`` is not
@@ -293,7 +299,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     prior: Hyperprior
     mean_module: ConstantMean
     covar_module: ScaleKernel
-    #: Effective number of weighted draws, a scalar tensor.
+    #: Effective sample size of the weighted hyperparameter samples, a scalar tensor.
     effective_sample_size: Tensor
 
     def __init__(
@@ -320,7 +326,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         for name, part in {"likelihood": likelihood, "covar_module": covar_module}.items():
             if part is not None:
                 raise ValueError(
-                    f"The members' {name} comes from the hyperprior: leave out {name}=, or use "
+                    f"The {name} comes from the hyperprior: leave out {name}=, or use "
                     f"HyperpriorGP, which takes a {name}."
                 )
         if num_samples < 1 or num_members < 1:
@@ -358,7 +364,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
 
     @torch.no_grad()
     def _choose_members(self, draws: HyperparameterDraws, train_X: Tensor, seed: int) -> None:
-        """Weights the draws by the likelihood of the target's data, and resamples the members."""
+        """Weights hyperparameter samples by the target's likelihood, and resamples the members."""
         X = self.transform_inputs(train_X)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self.likelihood.noise[0] if known else None
@@ -393,14 +399,15 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         posterior_transform: PosteriorTransform | None = None,
         **kwargs: Any,
     ) -> GaussianMixturePosterior | GPyTorchPosterior | TransformedPosterior:
-        """Evaluates the posterior of every member.
+        """Evaluates the posterior of every GP in the ensemble.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.
             output_indices: Must be omitted or ``[0]``.
             observation_noise: Whether to add the members' noise; or a ``batch_shape x q x 1``
-                tensor of noise variances, in the model's own units. A tensor with a dimension of
-                members before ``q`` has noise variances for each member.
+                tensor of noise variances, in the model's own units. A
+                ``batch_shape x num_members x q x 1`` tensor has separate noise variances for each
+                member.
             posterior_transform: A transform of the posterior.
             **kwargs: Ignored.
 
@@ -421,7 +428,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         return GaussianMixturePosterior(distribution=posterior.distribution)
 
     def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Self:
-        """Conditions every member on draws of the member's own posterior.
+        """Conditions every GP in the ensemble on samples of its own posterior.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of inputs.
@@ -429,33 +436,34 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             **kwargs: See BoTorch.
 
         Returns:
-            A batch of models; the last batch dimension is the members. The batch is not marked as
-            an ensemble, because BoTorch's knowledge gradients average over the members explicitly.
+            A batch of models, with the members of the ensemble as last batch dimension. The batch
+            is not marked as an ensemble, because BoTorch's knowledge gradients average over the
+            members explicitly.
         """
         fantasies = super().fantasize(X, *args, **kwargs)
         fantasies._is_ensemble = False
         return fantasies
 
     def loo_posterior(self, observation_noise: bool = True) -> Posterior:
-        """Predicts every target point from the other points, with fixed hyperparameters.
+        """Computes the leave-one-out posterior of each target point, with fixed hyperparameters.
 
         Args:
             observation_noise: Whether the variances include the observation noise.
 
         Returns:
-            A mixture of shape ``n x num_members x 1 x 1`` in the user's units, with a batch for
-            each point.
+            A Gaussian mixture of shape ``n x num_members x 1 x 1`` in the user's units. Each
+            element of the first dimension is the prediction of one target point.
         """
         return ensemble_loo_cv(self, observation_noise=observation_noise).posterior
 
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> Self:
-        """Conditions every member on further points, without changing the members or their weights.
+        """Conditions every GP in the ensemble on further points, without resampling the ensemble.
 
         Args:
-            X: A ``batch_shape x q x d`` tensor of inputs for all members; or a tensor with a
-                dimension of members before ``q``, if ``Y`` has this dimension.
+            X: A ``batch_shape x q x d`` tensor of inputs for all members. If ``Y`` has a dimension
+                of members, ``X`` may be a ``batch_shape x num_members x q x d`` tensor.
             Y: A ``batch_shape x q x 1`` tensor of outcomes; or a
                 ``batch_shape x num_members x q x 1`` tensor of outcomes for each member. As in
                 BoTorch's fully Bayesian models, a dimension of size ``num_members`` before ``q`` is
@@ -478,12 +486,12 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
 
 
 def _for_members(values: Tensor, members: torch.Size) -> Tensor:
-    """Repeats ``batch_shape x q x c`` values for each member, next to the last two dimensions."""
+    """Expands a ``batch_shape x q x c`` tensor to ``batch_shape x num_members x q x c``."""
     return values.unsqueeze(MCMC_DIM).expand(*values.shape[:-2], *members, *values.shape[-2:])
 
 
 def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
-    """Raises draws to their lower bounds, so that covariance matrices can be factorized."""
+    """Raises sampled hyperparameters to lower bounds, so that covariances can be factorized."""
     outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)
@@ -491,10 +499,10 @@ def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
 
 
 def effective_sample_size(log_weights: Tensor) -> Tensor:
-    """Computes the effective number of draws, ``(Σ w)² / Σ w²``.
+    """Computes the effective sample size ``(Σ w)² / Σ w²`` of samples with weights ``w``.
 
     Args:
-        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+        log_weights: An ``R`` tensor of logarithms of weights, up to an additive constant.
 
     Returns:
         A scalar tensor, from 1 to ``R``.
@@ -507,12 +515,12 @@ def effective_sample_size(log_weights: Tensor) -> Tensor:
 
 
 def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
-    """Resamples draws in proportion to their weights, by systematic resampling.
+    """Chooses indices in proportion to their weights, by systematic resampling.
 
     Args:
-        log_weights: An ``R`` tensor of logarithms of weights, up to a constant.
+        log_weights: An ``R`` tensor of logarithms of weights, up to an additive constant.
         num: The number of indices to choose.
-        seed: The seed of the common offset.
+        seed: The seed of the random offset.
 
     Returns:
         A ``num`` tensor of indices, ascending. An index with the weight ``w`` occurs ``num * w``

@@ -50,7 +50,7 @@ from botorch_transfer.prior import TransferPrior
 
 Kind = Literal["mphd", "universal", "empirical"]
 
-#: Units of a hyperprior. Domains with different units have no common scale.
+#: Scaling of outcomes. Outcomes of several domains are not pooled, because their units may differ.
 DomainScale = Literal["per_task", "raw"]
 
 _SHARED = ("constant", "outputscale", "noise")
@@ -78,13 +78,14 @@ class Hyperprior(TransferPrior):
         kernel: The stationary kernel's name.
         priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
             network, ``"lengthscale"``. Their parameters are copied.
-        network: MPHD's network.
+        network: The trained network, for kind ``"mphd"``.
         estimates: The estimates of step 1.
-        default_contexts: Whether the network was trained on default contexts.
+        default_contexts: Whether the network was trained on contexts from ``default_context``.
         outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
         input_transform: The common input transform of all domains; ``None`` if their input
             transforms differ.
-        outcome_steps: The element-wise transforms, such as ``Log``, of all outcomes.
+        outcome_steps: The element-wise transforms, such as ``Log``, that were applied to all
+            outcomes.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -231,7 +232,10 @@ class Hyperprior(TransferPrior):
         for name, prior in positive.items():
             family, parameters = describe_prior(prior)
             if family == "normal" or (family == "uniform" and float(parameters[0]) <= 0):
-                raise ValueError(f"The hyperprior of the {name} must allow positive values only.")
+                raise ValueError(
+                    f"The hyperprior of the {name} must allow positive values only: give a "
+                    "GammaPrior, or a UniformPrior with a positive lower bound."
+                )
         if describe_prior(constant)[0] == "gamma":
             raise ValueError("The constant may be negative: give a NormalPrior or UniformPrior.")
         priors = {"constant": constant, **positive}
@@ -253,7 +257,7 @@ class Hyperprior(TransferPrior):
 
     @property
     def estimates(self) -> DomainEstimates | None:
-        """The estimates of step 1; ``None`` if the hyperprior was specified by hand."""
+        """GP hyperparameters that were estimated for each domain; ``None`` if there are none."""
         if not self.task_names:
             return None
         buffers = dict(self.named_buffers(recurse=False))
@@ -262,9 +266,10 @@ class Hyperprior(TransferPrior):
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """New GPyTorch priors by name: ``"constant"``, ``"outputscale"``, ``"noise"``.
+        """GPyTorch priors by name: ``"constant"``, ``"outputscale"``, ``"noise"``.
 
-        Without a network, there is also the prior of ``"lengthscale"``.
+        If the hyperprior has no network, the prior of each ``"lengthscale"`` is included. Each
+        access builds new priors.
         """
         parts = {name: getattr(self, f"{name}_parameters") for name in self.families}
         return {name: make_prior(self.families[name], part) for name, part in parts.items()}
@@ -275,11 +280,11 @@ class Hyperprior(TransferPrior):
         Args:
             dim: The target's number of inputs ``d``.
             context: A ``d x s`` tensor that describes the inputs; by default ``d`` continuous
-                inputs. Only MPHD uses it.
+                inputs. Only a hyperprior of kind ``"mphd"`` uses the context.
 
         Returns:
-            A new GPyTorch prior: a univariate prior of each lengthscale, or for MPHD a joint prior
-            of all ``d`` lengthscales, which are independent.
+            A new GPyTorch prior. For kind ``"mphd"``, it is a joint prior of ``d`` independent
+            lengthscales, otherwise a univariate prior of each lengthscale.
 
         Raises:
             InputDataError: If the context has the wrong shape, or if MPHD needs a context but none
@@ -307,18 +312,18 @@ class Hyperprior(TransferPrior):
     def sample(
         self, num: int, dim: int, context: Tensor | None = None, seed: int = 0
     ) -> HyperparameterDraws:
-        """Draws hyperparameters.
+        """Draws samples of the hyperparameters of a GP.
 
         Args:
-            num: The number of draws ``R``.
+            num: The number of samples ``R``.
             dim: The target's number of inputs ``d``.
             context: As in :meth:`lengthscale_prior`.
             seed: The seed.
 
         Returns:
-            The draws, in double precision. For an empirical hyperprior, mean and variances of a
-            draw come from one random domain. Each lengthscale comes from a random input among the
-            inputs of all domains.
+            The samples, in double precision. For an empirical hyperprior, mean and variances of a
+            sample are the estimates for one random domain. Each lengthscale is the estimate for a
+            random input of any domain.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -365,14 +370,14 @@ class Hyperprior(TransferPrior):
         return OwnStandardize(typical[0], typical[1], batch_shape=batch_shape)
 
     def extra_repr(self) -> str:
-        """Returns the text that ``print`` shows."""
+        """Returns the description of the hyperprior that ``print`` shows."""
         return (
             f"kind={self.kind!r}, kernel={self.kernel!r}, domains={len(self.task_names)}, "
             f"outcome_scale={self.outcome_scale!r}"
         )
 
     def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
-        """Returns the input transform of a model, which may have a new search space.
+        """Chooses the input transform of a model that uses this hyperprior.
 
         Args:
             dim: The number of the model's inputs.
@@ -392,7 +397,7 @@ class Hyperprior(TransferPrior):
 
 
 def check_domains(domains: Sequence[Domain]) -> None:
-    """Checks that domains can be used to learn a hyperprior.
+    """Checks that the argument is a sequence of domains whose contexts have one size.
 
     Args:
         domains: The domains.
@@ -437,7 +442,7 @@ def hierarchical_negative_log_likelihood(
             cube), ``Y`` (``n x 1``) and optionally ``Yvar``. The outcomes must be standardized,
             unless the hyperprior's ``outcome_scale`` is ``"raw"``.
         context: A ``d x s`` tensor that describes the inputs.
-        num_samples: The number of draws, the same for all tasks.
+        num_samples: The number of hyperparameter samples ``θ_q``, which are the same for all tasks.
         seed: The seed of the draws.
 
     Returns:

@@ -27,8 +27,8 @@ covariances ``T`` of the target points,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self, cast
@@ -45,11 +45,11 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.nn.functional import pad
 
-from botorch_transfer.gp.conditioned import Conditioned, name_task_in_errors
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.gp.likelihood import log_density, nll
 from botorch_transfer.gp.objective import ClosedFormObjective, Part, kernel_parts
 from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
+from botorch_transfer.gp.posterior import Conditioned, name_task_in_errors
 from botorch_transfer.gp.state import (
     Cache,
     NamedState,
@@ -200,8 +200,6 @@ class SourceConditional(Conditioned, GPyTorchModule):
         torch.Size([3])
     """
 
-    _factor: SourceFactor | None = None
-
     def __init__(
         self, kernel: CoregionalizationKernel, points: SourcePoints, noise: SourceNoise
     ) -> None:
@@ -233,34 +231,24 @@ class SourceConditional(Conditioned, GPyTorchModule):
     def factor(self) -> SourceFactor:
         """Factorizes the covariance of the source data, or returns the cached factor.
 
+        Inside :meth:`sharing`, the covariance is factorized at most once.
+
         Raises:
             InputDataError: If the covariance is not positive definite; the message names the tasks.
                 In training mode, the original error is raised instead, because a fit handles the
                 original error.
         """
-        if self._factor is not None:
-            return self._factor
-        if self._has_graph:
-            return self._factorize()
+        shared = {} if self._shared is None else self._shared.results
+        if "factor" not in shared:
+            shared["factor"] = self._factorize() if self._has_graph else self._cached_factor()
+        return cast(SourceFactor, shared["factor"])
+
+    def _cached_factor(self) -> SourceFactor:
         # The cache compares values, because GPyTorch does not change version counters.
         modules = self.kernel, self.noise
         tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
         hyperparameters = torch.cat([tensor.detach().flatten() for tensor in tensors])
         return self._memory(lambda _: self._factorize(), hyperparameters, *self.points.buffers())
-
-    @contextmanager
-    def sharing(self, x: Tensor) -> Iterator[None]:
-        """Shares the factor, and the covariances of ``x`` and data, while the context is active.
-
-        Args:
-            x: A ``batch_shape x n x d`` tensor of inputs, see :meth:`.Conditioned.sharing`.
-        """
-        self._factor = self.factor()
-        try:
-            with super().sharing(x):
-                yield
-        finally:
-            self._factor = None
 
     def _factorize(self) -> SourceFactor:
         variances = self.noise.variances(self.points)

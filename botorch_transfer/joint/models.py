@@ -148,7 +148,12 @@ class JointTransferGP(TargetGP):
         own = target_hyperparameters(hyperparameters, dim, variance)
         kernels: Sequence[Kernel] = self._default_kernels(num_tasks, dim, batch_shape, own)
         if covar_modules is not None:
-            _check_number(len(covar_modules), len(kernels))
+            if len(covar_modules) != len(kernels):
+                raise ValueError(
+                    f"There are {len(covar_modules)} covar_modules, but {type(self).__name__} "
+                    f"needs {len(kernels)}: one for each task, the target's kernel last, or a "
+                    "single kernel if all tasks share it."
+                )
             kernels = covar_modules
         kernel = self._coregionalization(kernels, num_tasks, batch_shape)
         self.num_restarts = _affordable_restarts(sizes, kernel, train_X, max_bytes)
@@ -313,15 +318,6 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
-
-
-def _check_number(given: int, needed: int) -> None:
-    """Checks the number of ``covar_modules``."""
-    if given != needed:
-        rule = f"every task has a kernel: give {needed} kernels, the target's kernel last"
-        if needed == 1:
-            rule = "all tasks share one kernel: give one kernel, or use LinearCoregionalizationGP"
-        raise ValueError(f"There are {given} covar_modules, but in this model {rule}.")
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +66,9 @@ class OptunaHistory(NamedTuple):
         distributions: Optuna's distributions of the parameters of ``space``.
         directions: The direction of each objective, in the order of the outcomes.
         curves: The learning curves of the trials, with signs for maximization.
+        parameters: The names of all parameters in ``runs``, including parameters that some studies
+            lack.
+        constraints: The names of the columns of constraints.
 
     Example:
         >>> import optuna
@@ -83,19 +86,9 @@ class OptunaHistory(NamedTuple):
     space: SearchSpace | None
     distributions: dict[str, BaseDistribution]
     directions: tuple[StudyDirection, ...]
-    curves: tuple[Curve, ...] = ()
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names of all parameters in ``runs``, including parameters that some studies lack."""
-        columns: list[Any] = list(self.runs)
-        first_outcome, *_ = outcome_signs(self.directions)
-        return columns[1 : columns.index(first_outcome)]
-
-    @property
-    def constraints(self) -> list[str]:
-        """Names of the columns of constraints: the last columns of ``runs``."""
-        return list[Any](self.runs)[1 + len(self.parameters) + len(self.directions) :]
+    curves: Sequence[Curve] = ()
+    parameters: Sequence[str] = ()
+    constraints: Sequence[str] = ()
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
         """Fits a prior to the learning curves of all studies except one.
@@ -176,11 +169,11 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
         The studies.
 
     Raises:
-        TypeError: If ``study_names`` is a string instead of a list.
+        TypeError: If ``study_names`` is not a list.
         ValueError: If the storage or a study does not exist.
     """
-    if isinstance(study_names, str):
-        raise TypeError(f"study_names is the string {study_names!r}: give a list of names.")
+    if isinstance(study_names, str) or not isinstance(study_names, Iterable):
+        raise TypeError(f"study_names is {study_names!r}: give a list of names.")
     if isinstance(storage, str):
         kind, _, path = storage.partition(":///")
         if kind.startswith("sqlite") and path and not Path(path.partition("?")[0]).exists():
@@ -190,7 +183,10 @@ def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
         known = get_all_study_names(opened)
     except Exception as error:  # each kind of storage raises its own errors
         reason = " ".join(str(error).split())
-        raise ValueError(f"Optuna cannot open the storage {storage!r} ({reason}).") from error
+        raise ValueError(
+            f"Optuna cannot open the storage {storage!r} ({reason}): give a URL, such as "
+            "'sqlite:///old.db' for the file old.db, or a storage object."
+        ) from error
     if unknown := [name for name in study_names if name not in known]:
         raise ValueError(
             f"The storage has no study {unknown[0]!r}: choose from {', '.join(map(repr, known))}."
@@ -211,6 +207,9 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
     if not studies:
         raise ValueError("The history has no studies: give at least one.")
     rename, old_studies = dict(rename or {}), [_finished(study) for study in studies]
+    for old, new in rename.items():
+        if not isinstance(new, str):
+            raise ValueError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
     directions = tuple(old_studies[0].directions)
     names = list(outcome_signs(directions))
     curves = [
@@ -254,7 +253,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
             warn_of_rename(f"The study {task!r}", name, spare)
     complete = np.array([row[STATUS] == TrialState.COMPLETE.name for row in rows], dtype=np.bool_)
     space, distributions = _space(frame[complete], found)
-    return OptunaHistory(frame, space, distributions, directions, tuple(curves))
+    return OptunaHistory(frame, space, distributions, directions, curves, list(found), limits)
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
@@ -307,14 +306,23 @@ AX_STATES = {
 }
 
 
-def _is_of_ax(part: Any) -> bool:
+def _is_study(part: Any) -> bool:
+    """Returns whether an object is an Optuna study, or an Ax client or experiment."""
     kind = type(part)
-    return kind.__module__.startswith("ax.") and kind.__name__ in ("Client", "Experiment")
+    is_of_ax = kind.__module__.startswith("ax.") and kind.__name__ in ("Client", "Experiment")
+    return is_of_ax or isinstance(part, Study)
+
+
+def _is_prior(part: Any) -> bool:
+    """Returns whether an object is a prior, or a mapping to priors."""
+    if isinstance(part, Mapping):
+        return bool(part) and all(map(_is_prior, part.values()))
+    return isinstance(part, TransferPrior)
 
 
 def _finished(study: Any) -> _Finished:
     """Reads the finished trials of an Optuna study or of an Ax experiment."""
-    if _is_of_ax(study):
+    if not isinstance(study, Study):
         return _of_ax(study)
     try:
         trials = study.get_trials(deepcopy=False, states=FINISHED)
@@ -377,20 +385,17 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
         ValueError: If a study was deleted. Also if ``rename`` is given, and the history is a prior
             or an ``OptunaHistory``.
     """
-    if isinstance(history, OptunaHistory | TransferPrior | Mapping):
+    if isinstance(history, OptunaHistory) or _is_prior(history):
         if rename:
             raise ValueError(
                 "rename= only applies to studies and tables: rename the parameters in advance."
             )
         return history
-    if isinstance(history, Study) or _is_of_ax(history):
-        history = [history]
-    elif isinstance(history, tuple) and history and isinstance(history[0], str | BaseStorage):
+    if isinstance(history, tuple) and len(history) == 2 and not any(map(_is_study, history)):
         history = load(*history)
-    is_list = isinstance(history, Sequence)
-    if is_list and all(isinstance(part, Study) or _is_of_ax(part) for part in history):
-        read = history_of(history, rename) if history else None
-        if read is not None and len(read.runs):
+    studies = history if isinstance(history, list | tuple) else [history]
+    if all(map(_is_study, studies)):
+        if studies and len((read := history_of(studies, rename)).runs):
             return read
         history = DataFrame(columns=[TASK])
     if isinstance(history, DataFrame):
@@ -398,8 +403,8 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
             logger.warning("The history has no runs: the study starts without a history")
         return history if history.empty else renamed(history, rename or {})
     raise TypeError(
-        f"history is a {type(history).__name__}: give studies, a storage with the names of "
-        "studies, Ax experiments, a table or a prior."
+        f"history is a {type(history).__name__}: give a list of studies or Ax experiments, a "
+        "storage and names as (url, names), a table, or a prior."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 from optuna.pruners import BasePruner
 from optuna.study import Study
@@ -11,9 +11,10 @@ from optuna.trial import FrozenTrial
 from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.prior import read_curves
+from botorch_transfer.curves.prior import Curve, read_curves
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read_studies, sign_of
+from botorch_transfer.search_space.space import check_arguments
 
 
 class TransferPruner(BasePruner):
@@ -73,14 +74,17 @@ class TransferPruner(BasePruner):
         rename: Mapping[str, str] | None = None,
         run: str | Sequence[str] | None = None,
     ) -> None:
-        if not 0.5 <= probability < 1:
-            raise ValueError(f"probability is {probability}: give a number from 0.5 to below 1.")
-        self._history = (
-            history if isinstance(history, CurvePrior) else read_studies(history, rename)
-        )
-        if isinstance(self._history, DataFrame) and len(self._history) and step is None:
-            raise ValueError("The history is a table: give its column of steps by step=.")
-        self._probability, self._columns = probability, (outcome or "value", step, task, run)
+        if not (isinstance(probability, SupportsFloat) and 0.5 <= probability < 1):
+            raise ValueError(f"probability is {probability!r}: give a number from 0.5 to below 1.")
+        check_arguments({"rename": rename, "task": task})
+        is_prior = isinstance(history, CurvePrior)
+        self._history = history if is_prior else read_studies(history, rename)
+        self._curves = list[Curve]()  # of a table, before outcomes to minimize are negated
+        if isinstance(self._history, DataFrame) and len(self._history):
+            if step is None:
+                raise ValueError("The history is a table: give its column of steps by step=.")
+            self._curves = read_curves(self._history, outcome or "value", step, "max", task, run)
+        self._probability = probability
         self._priors = Memo(size=4)  # by the study's name and direction
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
@@ -119,12 +123,8 @@ class TransferPruner(BasePruner):
             return self._history
 
         def learn() -> CurvePrior | None:
-            history, (outcome, step, task, run) = self._history, self._columns
-            if isinstance(history, OptunaHistory):
-                return history.curve_prior(study.study_name)
-            if not isinstance(history, DataFrame) or step is None or history.empty:
-                return None  # a prior without curves, or an empty history
-            goal: Any = "max" if sign > 0 else "min"
-            return CurvePrior.of_curves(read_curves(history, outcome, step, goal, task, run))
+            if isinstance(self._history, OptunaHistory):
+                return self._history.curve_prior(study.study_name)
+            return CurvePrior.of_curves([c._replace(values=sign * c.values) for c in self._curves])
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -48,6 +48,7 @@ from botorch_transfer.optuna.history import (
 from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import plain
+from botorch_transfer.search_space.space import ARGUMENTS, check_arguments
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import read_tables, with_logarithms
 from botorch_transfer.suggestion.region import Region
@@ -62,11 +63,13 @@ MAX_OBJECTIVES = 3
 MAX_ATTEMPTS = 5
 
 _PARAMS = "transfer:params"
-_ROOMS = (
-    *("data.columns", "data.measurements", "data.tables", "optuna.history", "optuna.sampler"),
-    *("search_space.cells", "suggestion.reading"),
-)
 _STATES = (*FINISHED, TrialState.RUNNING)
+_ARGUMENTS = (
+    *ARGUMENTS,
+    ("space", SearchSpace | Mapping, "give a SearchSpace, or Optuna's distributions by name"),
+    ("independent_sampler", BaseSampler, "give a sampler, not its class"),
+    ("constraints_func", Callable, "give a function of a trial"),
+)
 _one_at_a_time = Lock()  # not an attribute, because samplers are pickled
 
 
@@ -165,12 +168,15 @@ class TransferSampler(BaseSampler):
         log: bool | str | Sequence[str] = False,
         robust: bool = True,
     ) -> None:
+        given = {name: value for name, value in locals().items() if value is not None}
+        check_arguments({**given, "history": None}, _ARGUMENTS)
         self._history = read_studies(history, rename)
         of_optuna = isinstance(self._history, OptunaHistory)
         self._initial: dict[str, BaseDistribution] = {}
         parameters: Sequence[Parameter] = ()
-        if isinstance(space, Mapping) and any(isinstance(d, Mapping) for d in space.values()):
-            space = SearchSpace.from_dict(space)
+        listed = space.values() if isinstance(space, Mapping) else ()
+        if not all(isinstance(distribution, BaseDistribution) for distribution in listed):
+            space = SearchSpace.from_dict(cast(Any, space))
         if isinstance(space, Mapping):
             self._initial = {name: d for name, d in space.items() if not d.single()}
             parameters = [parameter_of(name, d) for name, d in self._initial.items()]
@@ -268,7 +274,7 @@ class TransferSampler(BaseSampler):
         names = dict.fromkeys(self._known)
         if not self._is_settled:  # add parameters that the space of the history lacks
             names |= dict.fromkeys(name for trial in complete for name in trial.params)
-        self._check_names(study, names)
+        self._check_names(study, names, complete)
         seen = {name: self._seen(name, complete) for name in names}
         found = {name: distribution for name, distribution in seen.items() if distribution}
         is_prior = not isinstance(self._history, OptunaHistory | DataFrame)
@@ -299,7 +305,7 @@ class TransferSampler(BaseSampler):
         with _one_at_a_time:  # so that each thread sees the rows of the other threads
             for _ in range(MAX_ATTEMPTS):
                 others = _others(study, trial)
-                with logged_once(self._logged, *_ROOMS):
+                with logged_once(self._logged):
                     params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
                 # Store the row at once, so that other workers see it. If two workers choose the
@@ -364,17 +370,25 @@ class TransferSampler(BaseSampler):
         active = [name for name in space.columns if row[name].notna().iloc[0]]
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
 
-    def _check_names(self, study: Study, names: Collection[str]) -> None:
-        """Raises an error if a parameter has a column's name; warns of unknown names in missing."""
+    def _check_names(
+        self, study: Study, names: Collection[str], complete: Sequence[FrozenTrial]
+    ) -> None:
+        """Raises an error if a parameter has a column's name; warns of names that no trial has."""
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
             raise ValueError(
                 f"The parameter {min(clash)!r} has the name of a column of outcomes, tasks or "
                 "states: give it another name."
             )
-        if isinstance(self._history, OptunaHistory):
-            known = {*names, *self._history.parameters}
-            with logged_once(self._logged, *_ROOMS):
+        own = {name for trial in complete for name in trial.params}
+        with logged_once(self._logged):
+            if own and own.isdisjoint(names):
+                logger.warning(
+                    f"No trial has a parameter of space= ({', '.join(names)}), so all values are "
+                    "random: use the names of the trials' parameters in space= and in the history"
+                )
+            if isinstance(self._history, OptunaHistory):
+                known = {*names, *self._history.parameters}
                 for name in sorted(self._missing.keys() - known):
                     logger.warning(f"missing= has the parameter {name!r}, which no trial has")
 
@@ -445,7 +459,7 @@ class TransferSampler(BaseSampler):
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         limits = list(dict.fromkeys(f"constraint_{k}" for t in complete for k in t.constraints))
         if not complete and isinstance(self._history, OptunaHistory):
-            limits = self._history.constraints
+            limits = list(self._history.constraints)
         return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
 
     def _old_runs(

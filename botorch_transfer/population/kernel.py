@@ -38,16 +38,10 @@ from torch.nn import Parameter
 
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
 from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import (
-    ConditionedBatch,
-    by_columns,
-    inverse_cholesky,
-    name_task_in_errors,
-    range_names,
-)
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
 from botorch_transfer.gp.frozen import Expansion, Part
 from botorch_transfer.gp.paths import MeanPath, ScaledPath
+from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky, name_task_in_errors
 from botorch_transfer.gp.state import collapse_batch, savable, select_batch
 from botorch_transfer.gp.stationary import PriorKernel, Stationary, evaluate
 from botorch_transfer.prior import Observations
@@ -168,10 +162,11 @@ class ConditionedPopulation(ConditionedBatch):
         kernel: str = "matern52",
         task_names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(lengthscale, outputscale, kernel, task_names or range_names(len(parts)))
+        names = task_names or [str(task) for task in range(len(parts))]
+        super().__init__(lengthscale, outputscale, kernel, names)
         parts, prior_mean = parts.contiguous(), torch.zeros_like(outputscale)
         self.register(points=points, parts=parts, reference=reference, prior_mean=prior_mean)
-        self.register(alpha=parts.sum(dim=0, keepdim=True), inverse_root=by_columns(inverse_root))
+        self.register(alpha=parts.sum(dim=0, keepdim=True), inverse_root=inverse_root)
         self.register(own_lengthscale=own_lengthscale, own_outputscale=own_outputscale)
         self.register(own_noise=own_noise)
 
@@ -221,19 +216,17 @@ class ConditionedPopulation(ConditionedBatch):
             inducing = InducingPoints.chosen(common, X, cast(int, max_inducing), noise)
             number = len(inducing.points)
             precision, weighted = X.new_zeros(number, number), X.new_zeros(number, 1)
-            blocks: dict[int, _Block] = {}
             for index, rows in enumerate(tasks):
                 with name_task_in_errors(names[index]):
                     block = own.block(common, X[rows], Y[rows], noise[rows])
-                if len(rows) > MAX_ROWS_OF_TASK:  # a small block is cheap to compute again
-                    blocks[index] = block
                 columns = inducing.whiten(block.X).mT
                 precision += columns.mT @ block.solve(columns)
                 weighted += columns.mT @ block.told
             points, alpha, inverse_root = inducing.condense(precision, weighted)
             inverse_root, parts = inverse_root.unsqueeze(0), points.new_empty(len(tasks), number)
             for index, rows in enumerate(tasks):
-                block = blocks.get(index) or own.block(common, X[rows], Y[rows], noise[rows])
+                # Computed again, because the blocks of all tasks would take too much memory.
+                block = own.block(common, X[rows], Y[rows], noise[rows])
                 cross = common.between(points, block.X)
                 told = cross @ (block.told - block.solve(cross.mT @ alpha))
                 parts[index] = torch.cholesky_solve(told, inducing.root).squeeze(-1)
@@ -254,7 +247,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates the covariances of ``P x d`` inputs with the points, a ``1 x P x N`` tensor."""
-        return self.flat_kernels(x, self.points)
+        return self.stationary.between(x, self.points)
 
 
 #: Maximum number of rows of a task; more rows are condensed to the task's own inducing points.
@@ -415,28 +408,20 @@ class PopulationKernel(PriorKernel):
     Args:
         residual: The kernel of the task's own function, before the mean over the reference points
             is subtracted.
-        common: The posterior mean ``μ``.
-        common_covariance: The posterior covariance ``Σ``.
+        common: The posterior mean ``μ``. Its GPs also have the covariance ``Σ``.
         scale: The moments of scale and level.
     """
 
-    def __init__(
-        self,
-        residual: Kernel,
-        common: WeightedSumMean,
-        common_covariance: WeightedSumKernel,
-        scale: TargetScale,
-    ) -> None:
+    def __init__(self, residual: Kernel, common: WeightedSumMean, scale: TargetScale) -> None:
         super().__init__(batch_shape=scale.moments.shape[:-1])
-        self.residual, self.scale = residual, scale
-        self.common, self.common_covariance = common, common_covariance
+        self.residual, self.common, self.scale = residual, common, scale
+        self.common_covariance = WeightedSumKernel(common.gps)
 
     def __getitem__(self, index: Any) -> PopulationKernel:
         """Selects from the batch."""
         if not len(self.batch_shape):
             return self
-        own = self.residual[index], self.scale[index]
-        return PopulationKernel(own[0], self.common, self.common_covariance, own[1])
+        return PopulationKernel(self.residual[index], self.common, self.scale[index])
 
     def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         """Evaluates ``Σ + k``, the covariance of a task with scale one and level zero.

@@ -1,4 +1,4 @@
-r"""PopulationGP: a further task of a hierarchical GP over the sources, without a fit to the target.
+r"""PopulationGP: the target as a new task of a hierarchical GP over the source tasks.
 
 The source tasks determine the common function, and the typical distance of a task from it. Only the
 scale (a factor) and the level (a constant) of a new task are unknown. The model averages over
@@ -17,7 +17,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.combine import WeightedSumMean
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
@@ -50,7 +50,7 @@ _RANGE = 1e12
 
 
 class PopulationGP(SourcePosteriorGP):
-    r"""A further task of a hierarchical GP over the sources, without a fit to the target.
+    r"""The target as a new task of a hierarchical GP over the sources, without a fit to the target.
 
     The target is ``a + b (c(x) + h(x))``, with the common function ``c ~ GP(μ, Σ)`` given all
     source tasks, and the target's own function ``h ~ GP(0, k)``, whose mean over reference points
@@ -73,7 +73,7 @@ class PopulationGP(SourcePosteriorGP):
     outcomes, the model rescales the target outcomes.
 
     Args:
-        prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` from.
+        prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` to.
         covar_module: The kernel ``k`` of the target's own function, in units of a standardized
             task. By default the sources' kernel with the sources' hyperparameters, which are not
             fitted. If you give a kernel, its parameters are fitted.
@@ -96,7 +96,7 @@ class PopulationGP(SourcePosteriorGP):
     covar_module: PopulationKernel
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns a source task's hyperparameters, with the noise variance of a further task."""
+        """Returns hyperparameters with the source tasks' noise variance as starting value."""
         noise = float(cast(SourcePopulation, prior).hyperparameters.noise)
         bounds = min(1.0, noise) / _RANGE, max(1.0, noise) * _RANGE
         return replace(SOURCE_HYPERPARAMETERS, noise=Hyperparameter(None, noise, *bounds))
@@ -104,7 +104,7 @@ class PopulationGP(SourcePosteriorGP):
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> ScaleKernel:
-        """Returns the kernel of the sources' own functions, which is not fitted to the target."""
+        """Returns the kernel of a task's own function, with the source tasks' hyperparameters."""
         learned = cast(SourcePopulation, prior).hyperparameters
         lengthscale = learned.own_lengthscale.expand(*batch_shape, 1, -1)
         scale = learned.own_outputscale.expand(batch_shape)
@@ -114,8 +114,7 @@ class PopulationGP(SourcePosteriorGP):
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
         scale, common = TargetScale(batch_shape), WeightedSumMean(prior.gps)
-        covariance = PopulationKernel(residual, common, WeightedSumKernel(prior.gps), scale)
-        return PopulationMean(common, scale), covariance
+        return PopulationMean(common, scale), PopulationKernel(residual, common, scale)
 
     def _add_parts(self) -> None:
         if self._infers_noise:
@@ -123,19 +122,23 @@ class PopulationGP(SourcePosteriorGP):
         self.update_scale()
 
     def _derived_noise(self, squares: Tensor) -> Tensor:
-        """Returns the sources' noise times squared scales, clipped to the bounds of the noise."""
+        """Returns the target's noise variance for each of the squared scales ``squares``.
+
+        The target's noise variance is the source tasks' noise variance times the squared scale,
+        clipped to the bounds of the likelihood's noise variance.
+        """
         bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
         noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)
         return noise.clamp(1.01 * float(bounds.lower_bound), 0.99 * float(bounds.upper_bound))
 
     @property
     def scale(self) -> TargetScale:
-        """The moments of the target's scale and level."""
+        """Posterior moments of the target's scale (a factor) and level (a constant)."""
         return self.covar_module.scale
 
     @torch.no_grad()
     def update_scale(self) -> None:
-        """Recomputes the moments of scale and level from the target's data.
+        """Recomputes the moments of the target's scale and level from the target's data.
 
         The constructor and each fit call this method. Call this method yourself after you change
         hyperparameters.
@@ -164,10 +167,10 @@ class PopulationGP(SourcePosteriorGP):
         cast(Any, self)._clear_cache()  # cached predictions use the old moments
 
     def _unit(self) -> Tensor:
-        """Returns the unit of scales and levels, a ``batch_shape`` tensor.
+        """Returns a factor of the target's scale and level, a ``batch_shape`` tensor.
 
-        The unit is usually one. If the standard deviation of three or more outcomes exceeds the
-        largest scale, the target has different units than the sources. The unit is then the
+        The factor is usually one. If the standard deviation of three or more outcomes exceeds the
+        largest scale, the target has different units than the sources. The factor is then the
         standard deviation divided by the largest scale.
         """
         Y, steps = self.train_targets.double(), self.prior.scale_log_std * WIDTH
@@ -176,9 +179,16 @@ class PopulationGP(SourcePosteriorGP):
         return (Y.std(dim=-1) / math.exp(steps)).clamp_min(1.0)
 
     def _evidence(self, scales: Tensor, levels: Tensor, unit: Tensor) -> Tensor:
-        """Evaluates the target's log density for ``L`` level variances and ``S`` scales.
+        """Evaluates the log density of the target's outcomes for each scale and level variance.
 
-        The log density is the lowest finite number if a covariance matrix is not positive definite.
+        Args:
+            scales: An ``S`` tensor of scales.
+            levels: An ``L`` tensor of level variances.
+            unit: The factor of scales and levels, a ``batch_shape`` tensor.
+
+        Returns:
+            A ``batch_shape x L x S`` tensor. If a covariance matrix is not positive definite, its
+            log density is the lowest finite number.
         """
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
         X = self.transform_inputs(X) if self.training else X  # evaluation mode has transformed them

@@ -4,8 +4,8 @@ It is the prior of :class:`~.models.PopulationGP`: one GP for all source tasks, 
 all tasks, and the distribution of the tasks' scales and levels. The posterior is in
 ``population.kernel``.
 
-All tasks share the GP's hyperparameters, so the hyperparameters are fitted to the rows of all tasks
-at once. Their logarithms are optimized, with normal hyperpriors:
+All tasks share the GP's hyperparameters, so the hyperparameters are fitted to the data of all tasks
+at once. The logarithms of the hyperparameters are optimized, with normal hyperpriors:
 
 .. code-block:: text
 
@@ -100,18 +100,18 @@ class PopulationOptions:
 
 
 def thinned(tasks: Observations, max_points: int) -> Observations:
-    """Selects about the same share of each task's points, but at least five points.
+    """Selects about the same fraction of each task's points, but at least five points.
 
     If five points of each task exceed ``max_points``, some tasks are left out. The remaining tasks
     are evenly spaced in the order of the tasks' mean absolute outcomes. The result does not depend
     on the order of the tasks.
 
     Args:
-        tasks: The rows of all tasks.
+        tasks: The data of all tasks.
         max_points: The maximum number of points to keep of all tasks together.
 
     Returns:
-        The kept rows, one task after another.
+        The kept points, one task after another.
     """
     if len(tasks.Y) <= max_points:
         return tasks
@@ -134,7 +134,7 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
 
 
 def _spread_out(tasks: Observations, most: int) -> Tensor:
-    """Selects at most ``most`` of the tasks with data, evenly spaced by mean absolute outcome."""
+    """Returns the indices of at most ``most`` tasks, evenly spaced by mean absolute outcome."""
     indices, counts = tasks.task.unique(return_counts=True)
     if len(indices) <= most:
         return indices
@@ -150,8 +150,8 @@ class PopulationObjective:
     A constant is left out.
 
     Args:
-        tasks: The rows of all tasks, with tasks numbered without gaps and outcomes standardized
-            task by task. Noise variances to infer are NaN.
+        tasks: The data of all tasks, with tasks numbered without gaps and outcomes standardized
+            task by task. Unknown noise variances, which the fit infers, are NaN.
         kernel: The stationary kernel's name.
 
     Example:
@@ -186,14 +186,14 @@ class PopulationObjective:
         self._of_priors = torch.cat(values, dim=-1)
 
     def start(self) -> Tensor:
-        """Returns the parameters that the optimization starts from."""
+        """Returns the starting values of the optimized parameters, a ``k`` tensor."""
         lengthscale = math.log(0.5) + 0.25 * math.log(self._dim)
         scales_and_noise = [math.log(0.8), math.log(0.7), math.log(0.02)]
         start = [lengthscale] * 2 * self._dim + scales_and_noise + [0.0] * self._num_tasks
         return torch.tensor(start).double().clamp(*self.bounds()).to(self.tasks.Y.device)
 
     def bounds(self) -> Tensor:
-        """Returns the lower and upper bounds of the parameters.
+        """Returns the lower and upper bounds of the optimized parameters, a ``2 x k`` tensor.
 
         If an input never varies, the data do not determine its lengthscale. The lengthscale is then
         fixed to a short value, and signal variances are at most one. Predictions for other values
@@ -213,7 +213,7 @@ class PopulationObjective:
         return theta.split((self._dim, self._dim, 1, 1, 1, self._num_tasks), dim=-1)
 
     def read(self, theta: Tensor) -> PopulationHyperparameters:
-        """Converts ``... x k`` parameters to hyperparameters."""
+        """Converts ``... x k`` optimized parameters, which are logarithms, to hyperparameters."""
         common, own, s_c, s_h, noise, of_tasks = self._split(theta)
         scalars = (part.squeeze(-1) for part in (2 * s_c, 2 * s_h, noise))
         logarithms = common, own, *scalars, noise + of_tasks
@@ -221,7 +221,7 @@ class PopulationObjective:
 
     @torch.enable_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective, row by row.
+        """Evaluates the objective and its gradient for each row of ``theta``.
 
         Args:
             theta: A ``P x k`` tensor of parameters.
@@ -238,7 +238,7 @@ class PopulationObjective:
         return value.detach() / len(self.tasks.Y), slope / len(self.tasks.Y)
 
     def _likelihood(self, found: PopulationHyperparameters) -> Tensor:
-        """Evaluates the negative log likelihood of one set of hyperparameters."""
+        """Evaluates the negative log likelihood of one set of hyperparameters, a scalar tensor."""
         X, Y, is_inferred = self.tasks.X, self.tasks.Y, self.tasks.noise.isnan()
         common = Stationary(self.kernel, found.lengthscale, found.outputscale).covariance(X)
         own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale).covariance(X)
@@ -250,10 +250,10 @@ class PopulationObjective:
 def fit_population(
     tasks: Observations, kernel: str, options: PopulationOptions
 ) -> tuple[PopulationHyperparameters, Tensor]:
-    """Fits the hyperparameters by maximum a posteriori.
+    """Fits the hyperparameters of the hierarchical GP by maximum a posteriori.
 
     Args:
-        tasks: The rows of all tasks, standardized task by task. Noise variances to infer are NaN.
+        tasks: The data of all tasks, standardized task by task. Unknown noise variances are NaN.
         kernel: The stationary kernel's name.
         options: The options of the fit.
 
@@ -304,7 +304,7 @@ class SourcePopulation(ConditionedPrior):
 
     Args:
         gps: The GP conditioned on the data of all tasks.
-        units: The transforms from the tasks' data to the prior's data.
+        units: The transforms from the tasks' data to the prior's inputs and outcomes.
         data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor of NaN, because no task is fitted by itself.
         statistics: Statistics of the source data, tensors by name; computed if omitted.
@@ -417,7 +417,7 @@ class SourcePopulation(ConditionedPrior):
             ('tuesday',)
         """
         if len(tasks) == 0:
-            raise ValueError("A prior needs source tasks: select at least one.")
+            raise ValueError("No source task is selected: select at least one task.")
         kept = torch.as_tensor(list(tasks), device=self.outcome_mean.device)
         data, units = self.observed.select(kept), self.units.select(kept)
         most, kernel = max(PopulationOptions.max_inducing, len(self.gps.points)), self.gps.kernel
@@ -426,7 +426,7 @@ class SourcePopulation(ConditionedPrior):
 
     @property
     def hyperparameters(self) -> PopulationHyperparameters:
-        """The hyperparameters of a further task."""
+        """Hyperparameters of the hierarchical GP, with the noise variance of a new task."""
         gps = self.gps
         lengthscales = gps.lengthscale[0], gps.own_lengthscale
         scales = gps.outputscale[0], gps.own_outputscale
@@ -447,31 +447,40 @@ class SourcePopulation(ConditionedPrior):
 
     @property
     def typical_scale(self) -> float:
-        """The geometric mean of the tasks' standard deviations, in the user's units."""
+        """The geometric mean of the standard deviations of the source tasks' outcomes.
+
+        Tasks whose outcomes do not vary are left out. If no outcomes vary, the value is one.
+        """
         scales = self._scales()
         return float(scales.log().mean().exp()) if len(scales) else 1.0
 
     @property
     def typical_level(self) -> float:
-        """The mean of the tasks' means, in the user's units."""
+        """The mean over all source tasks of the tasks' mean outcomes."""
         return float(self.outcome_mean.double().mean())
 
     @property
     def scale_log_std(self) -> float:
-        """The standard deviation of the logarithm of a further task's scale."""
+        """The predicted standard deviation of a new task's log scale.
+
+        The scale of a task is the standard deviation of its outcomes.
+        """
         logs = self._scales().log()
         squares = _PSEUDO_TASKS * _SCALE_STD**2 + float((logs - logs.mean()).square().sum())
         return float((squares / (_PSEUDO_TASKS + len(logs))) ** 0.5)
 
     @property
     def level_variance(self) -> float:
-        """The variance of a further task's level, in units of the typical scale."""
+        """The predicted variance of a new task's level, divided by the squared typical scale.
+
+        The level of a task is the mean of its outcomes.
+        """
         relative = (self.outcome_mean.double() - self.typical_level) / self.typical_scale
         squares = _PSEUDO_TASKS * _LEVEL_STD**2 + float(relative.square().sum())
         return squares / (_PSEUDO_TASKS + self.num_tasks)
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
-        """Builds the outcome transform of a target, with the sources' typical level and scale.
+        """Builds the standardization of a target's outcomes by the sources' mean and scale.
 
         Args:
             batch_shape: The batch shape of the target model.

@@ -63,18 +63,19 @@ SEPARATED = re.compile(
 #: Digits in groups of three. The separator of the groups, {0}, is a comma or a point.
 GROUPS = r"(?<![\d.,])[1-9]\d{{0,2}}(?:{0}\d{{3}})+(?![{0}\d])"
 
-#: Patterns of numbers that show that a comma or a point is the decimal mark: the other mark
-#: separates groups, or there is one mark, and not three digits after it.
+#: Patterns of numbers by their decimal mark, a comma or a point. The mark is certain if the number
+#: also has separators of thousands, or if the number of digits after a single mark is not three.
 SHOWS = {
     mark: r"^[^\w.,]*(?:[1-9]\d{{0,2}}{1}\d{{3}}(?:{0}\d|{1}\d{{3}}(?!\d))"
     r"|(?![1-9]\d{{0,2}}{0}\d{{3}}(?!\d))\d+{0}\d+(?![\d.,]))".format(*pair)
     for mark, pair in {",": (",", r"\."), ".": (r"\.", ",")}.items()
 }
 
-#: A choice such as ``64`` or ``64,32``, which may be the sizes of layers.
+#: Pattern of a choice such as ``64`` or ``64,32``, which may list the sizes of a network's layers.
 LIST = r"\s*(?:[4-9]|[1-9]\d+)(?:,[1-9]\d+)*\s*"
 
-#: Units that can be converted: the base unit, the factor and the offset of each unit.
+#: Units that can be converted. Each unit has its base unit, and the factor and the offset of the
+#: conversion to the base unit.
 SCALES = {
     f"{prefix}{unit}": ("L" if unit == "l" else unit, factor, 0.0)
     for unit in ("g", "L", "l", "mol", "M", "m", "s", "Pa", "bar", "V", "W", "A", "Hz", "J")
@@ -98,10 +99,12 @@ USUAL_CODE = re.compile(
 #: that occurs once, and ``FAR_ODD`` for any other number that occurs at least three times.
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
 
-#: Numbers that often code a missing parameter. Powers of ten are usual values of parameters.
+#: Numbers that often code a missing value of a parameter. Powers of ten below 1e15 are no codes,
+#: because parameters often have such values.
 PARAMETER_CODE = re.compile(r"-1|-99|-?(?:9{3,}(?:\.9+)?)|1e\+\d+|2147483647|3\.40282\d*e\+38")
 
-#: Largest share of cells without a number in a column that is read as numbers.
+#: Largest number of cells without a number, divided by the number of cells with a number, in a
+#: column that is read as numbers.
 MAX_SLIPS = 0.1
 
 
@@ -126,7 +129,7 @@ def errors_in(place: str) -> Iterator[None]:
 
 
 def decoded(path: str | PathLike[str]) -> tuple[str, str]:
-    r"""Reads a text file in UTF-8, with or without a byte order mark, UTF-16 or Windows' cp1252.
+    r"""Reads a text file that is encoded in UTF-8, UTF-16 or cp1252, and finds its encoding.
 
     Args:
         path: The file.
@@ -283,7 +286,7 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
 
 
 def stripped(cell: Any) -> Any:
-    """Strips blanks from text, and writes lists as text; returns other cells unchanged."""
+    """Strips blanks around a text, and converts a list to text; returns other cells unchanged."""
     return str(cell).strip() if isinstance(cell, str) or not isinstance(cell, Hashable) else cell
 
 
@@ -306,9 +309,9 @@ def refuse_cell(
     Args:
         bad: An ``n`` array.
         column: A column with ``n`` cells.
-        reason: The end of the sentence, after the cell and the row.
-        what: The first words of the sentence, before the name of the column.
-        verb: The verb between the name and the value of the cell.
+        reason: The end of the message, after the value and the row of the cell.
+        what: The first words of the message, before the name of the column.
+        verb: The verb of the message, between the name of the column and the value of the cell.
 
     Raises:
         InputDataError: If ``bad`` is true anywhere.
@@ -318,7 +321,7 @@ def refuse_cell(
 
 
 def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING) -> None:
-    """Logs a sentence about the first cell where ``bad`` is true, as :func:`refuse_cell`."""
+    """Logs the message that :func:`refuse_cell` raises, if ``bad`` is true for a cell."""
     for sentence in _about_first(bad, column, reason):
         logger.log(level, sentence)
 
@@ -326,7 +329,7 @@ def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING
 def _about_first(
     bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
 ) -> Iterator[str]:
-    """Yields one sentence about the first cell where ``bad`` is true, if any."""
+    """Yields a message about the first cell where ``bad`` is true; nothing if there is none."""
     bad = np.asarray(bad, dtype=np.bool_)
     if not bad.any():
         return
@@ -345,13 +348,13 @@ def check_same_units(
     """Raises an error if two tables have different units in the same column.
 
     Args:
-        tables: Mapping from a name for the message to a table. A table may lack some of the
-            columns, and cells without a unit agree with every unit.
+        tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
+            of the columns. Cells without a unit agree with every unit.
         columns: Columns that hold numbers.
         are_outcomes: Whether the columns are outcomes or standard errors. In these columns, only
-            usual units count, because a word behind a number may be a remark. For parameters, there
-            is a warning if one table has a unit, and another table has none but likely has numbers
-            in another unit.
+            usual units count, because a word after a number may be a remark. For parameters, there
+            is a warning if one table has a unit, and another table has numbers without a unit that
+            likely have another unit.
 
     Raises:
         InputDataError: If the first units of two tables differ.
@@ -391,20 +394,21 @@ def check_same_units(
 def decimal_points(
     frame: DataFrame, columns: Collection[Any], comma: bool = False
 ) -> dict[Any, Series]:
-    """Writes the numbers in columns of text with decimal points and without other separators.
+    """Rewrites numbers in columns of text, such as ``1.350,5``, with a decimal point.
 
-    A number such as ``60,5`` or ``1.350,5`` shows that the comma is the decimal mark of its column;
-    ``60.5`` and ``1,350.5`` show that the point is the decimal mark. In a column without such
-    numbers, the other columns decide whether ``1.200`` is 1.2 or 1200.
+    Separators of thousands are removed. A number such as ``60,5`` or ``1.350,5`` shows that the
+    comma is the decimal mark of its column; ``60.5`` and ``1,350.5`` show that the point is the
+    decimal mark. In a column without such numbers, the other columns decide whether ``1.200`` is
+    1.2 or 1200.
 
     Args:
         frame: A table; it may lack some of the columns.
-        columns: Columns that may hold numbers. Other text in them does not change.
+        columns: Columns that may hold numbers. Cells without a number do not change.
         comma: Whether ``1,200`` is 1.2 if no number of any column shows the decimal mark. If
             ``False``, such a number does not change.
 
     Returns:
-        Mapping from the columns that hold text to their cells.
+        Mapping from each of the columns that holds text to its cells.
 
     Example:
         >>> decimal_points(DataFrame({"T": ["1.350,5", "1.200 °C", "900"]}), ["T"])["T"].tolist()
@@ -444,7 +448,7 @@ def _number_or_none(cell: Any) -> str | None:
 
 
 def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:
-    """Splits the cells of columns of text into numbers and units; skips duplicate columns."""
+    """Splits cells such as ``110 °C`` in columns of text into tables of numbers and units."""
     return {
         name: cells.astype(str).str.extract(NUMBER).assign(cell=cells)
         for name, cells in decimal_points(frame, columns).items()
@@ -512,7 +516,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             units.append(f"{name!r} in {' and (converted) '.join(named)}")
             odd = parts["unit"].notna() & found
             if 2 * odd.sum() < found.sum():  # most cells are bare numbers
-                log_cell(odd, written, "with text behind the number, unlike most cells: check it")
+                log_cell(odd, written, "with text after the number, unlike most cells: check it")
         if whole:
             log_cell(slips, written, "which is no number: correct it, or empty the cell")
     if units:
@@ -521,7 +525,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
 
 
 def _holds_lists(column: Series) -> bool:
-    """Returns whether a column has choices such as ``64,32``, which are no decimal numbers."""
+    """Returns whether a column has choices such as ``64,32``, which are not decimal numbers."""
     texts = column.dropna().astype(str)
     few = 2 * texts.nunique() <= len(texts) or len(texts) < 5
     are_lists = texts.str.fullmatch(LIST).all() and texts.str.contains(",").any()
@@ -552,9 +556,9 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
 
 
 def codes(values: Array) -> list[float]:
-    """Finds codes of missing outcomes: numbers far from all other outcomes.
+    """Finds numbers, such as -999, that stand for missing outcomes.
 
-    A code is a usual code, such as 999, or a number that occurs several times.
+    Such a number is far from all other outcomes. It is a usual code, or occurs several times.
 
     Args:
         values: The outcomes of all tables; NaN where an outcome is missing.
@@ -583,7 +587,7 @@ def codes(values: Array) -> list[float]:
 
 
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
-    """Returns whether a number is so far from all other outcomes that it counts as a code."""
+    """Returns whether a number is so far from all others that it stands for a missing value."""
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
     is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative number
     if is_negative and is_usual and len(others):
@@ -602,14 +606,14 @@ def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
 
 
 def parameter_codes(values: Array, others: Array) -> list[float]:
-    """Finds usual codes of missing values among the values of a parameter.
+    """Finds numbers, such as -999, that stand for a missing value of a parameter.
 
     Args:
         values: Values of the parameter.
         others: Ordinary values of the parameter, such as its range.
 
     Returns:
-        The codes, which are far from all ordinary values.
+        The numbers among ``values`` that are usual codes and far from all ordinary values.
 
     Example:
         >>> parameter_codes(np.array([60.0, 9999.0, 200.0]), np.array([50.0, 100.0, 150.0]))
@@ -621,13 +625,13 @@ def parameter_codes(values: Array, others: Array) -> list[float]:
 
 
 def without_codes(column: Series) -> Series:
-    """Empties the cells of a column that have a code of a missing value, such as -999.
+    """Empties cells of a column with numbers, such as -999, that stand for a missing value.
 
     Args:
         column: A parameter's column of numbers.
 
     Returns:
-        The column without codes. A warning in the log names the first code.
+        The column with NaN in place of codes. A warning in the log names the first code.
 
     Example:
         >>> without_codes(Series([60.0, 70.0, 80.0, -999.0])).tolist()

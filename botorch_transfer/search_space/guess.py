@@ -54,24 +54,24 @@ MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 #: Maximum number of distinct values in a column of text that holds choices.
 MAX_CHOICES = 100
 
-#: Empty cells count as the choice "none" if at least this share of the cells is empty, or at least
-#: half as many cells as other choices have on average.
+#: Empty cells count as the choice "none" if their share of all cells is at least this value, or at
+#: least half of the average share of a choice.
 MANY_EMPTY = 0.05
 
-#: Names of columns that hold the place, time or number of a run. Such names consist of these words.
+#: Pattern of names of columns that hold the place, time or number of a run.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
     r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
 )
 
-#: Names of columns that hold the step of a learning curve.
+#: Pattern of names of columns that hold the step of a learning curve.
 STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
 
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
-#: Words in the names of maximized outcomes, and of minimized outcomes.
+#: Words in the names of minimized outcomes. ``LARGE_IS_GOOD`` has words for maximized outcomes.
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
 
-#: Names of measured columns, without units in brackets and per cent signs.
+#: Pattern of names of measures. Units in brackets and per cent signs are removed before matching.
 MEASURES = re.compile(
     r"(?i)((val(idation)?|test|train(ing)?|mean|best|final|balanced|top_?[15])_?)?("
     rf"{LARGE_IS_GOOD}|{SMALL_IS_GOOD}|roc_auc|f1_score|"
@@ -82,8 +82,8 @@ MEASURES = re.compile(
 #: Words in the names of outcomes in per cent.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
-#: Patterns of columns without numbers, and reasons to leave these columns out. The last pattern has
-#: seconds or milliseconds since 1970, and whole numbers such as 20240502.
+#: Patterns of cells with dates or durations, and reasons to leave out a column of such cells. The
+#: last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
 HOLD_NO_NUMBERS = {
     DATE: "holds dates",
     DURATION: "holds durations: convert them to numbers, such as minutes",
@@ -92,10 +92,11 @@ HOLD_NO_NUMBERS = {
     ),
 }
 
-#: Text that may be a number: it has other separators, or a spreadsheet has made it a date.
+#: Pattern of text that may be a number: the text has separators of thousands or a decimal comma, or
+#: a spreadsheet has converted a number to a date.
 UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s*"
 
-#: A column whose rank correlation with the outcome is above this may be another measure.
+#: A column may be another measure if its rank correlation with the outcome is above this value.
 ALMOST_THE_OUTCOME = 0.99
 
 
@@ -114,7 +115,7 @@ def guess_space(
     reason:
 
     - columns with a single value, or with a single value in each task;
-    - columns of text that hardly repeats, such as comments;
+    - columns of text with hardly any repeated values, such as comments;
     - columns with the number, the place or the date of a run, and columns with durations;
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
@@ -163,7 +164,7 @@ def guess_space(
         raise InputDataError("The table has no rows: give a table with old runs.")
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
-        logger.warning("The column 'task' may be a parameter: name it by task= if it is none")
+        logger.warning("'task' counts as a parameter: if the column names tasks, name it by task=")
     reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
     unused = {name: reason for name, reason in reasons.items() if reason is not None}
     if step is not None or run is not None:
@@ -177,7 +178,7 @@ def guess_space(
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "%r is ordered almost like %r: leave the former out if it is a measure"
+                message = "%r is ordered almost like %r: leave the column out if it is a measure"
                 logger.warning(message, name, other)
         if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
             frame[name] = without_codes(frame[name])
@@ -217,7 +218,7 @@ def guess_space(
 
 
 def is_measure(name: str) -> bool:
-    """Returns whether a column has the name of a measure, maybe with a unit."""
+    """Returns whether a column has the name of a measure, such as "loss" or "accuracy (%)"."""
     bare = re.sub(r"\([^)]*\)|\[[^\]]*\]|%", " ", name)
     return MEASURES.fullmatch(re.sub(r"\W+", "_", bare).strip("_")) is not None
 
@@ -228,7 +229,7 @@ def words_of(name: str) -> set[str]:
 
 
 def in_per_cent(name: str) -> bool:
-    """Returns whether an outcome has the name of an outcome that is usually in per cent."""
+    """Returns whether the name of an outcome, such as "yield", suggests values in per cent."""
     return bool(PER_CENT & words_of(name))
 
 
@@ -240,7 +241,7 @@ def usual_goal(name: str) -> str:
 
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
-    """Returns why a column describes runs or tasks, or ``None`` if it may be a parameter."""
+    """Returns a reason why a column is not a parameter; ``None`` if it may be a parameter."""
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
     cells = column.dropna()
@@ -260,7 +261,7 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
 
 
 def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None) -> Series:
-    """Numbers the runs of a table with several rows per run."""
+    """Returns the number of each row's run, for a table with several rows per run."""
     keys = [frame[name] for name in (task, run) if name is not None]
     if run is not None or step is None:
         return frame.groupby([key.to_numpy() for key in keys], dropna=False).ngroup()
@@ -282,7 +283,7 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
 
 
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Finds columns of text that only rename the values of another column, with a reason each."""
+    """Maps columns of text that only rename another column's values to a reason for the log."""
     distinct = frame[columns].drop_duplicates()  # counts replicates once
     same: dict[bytes, list[str]] = {}
     for name in columns:
@@ -299,7 +300,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses a parameter from the filled cells; returns a reason if the column is no parameter."""
+    """Guesses a parameter from a column; returns a reason as text if the column is no parameter."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"
@@ -340,7 +341,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
 
 
 def find_condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dict[str, Any] | None:
-    """Finds the parent parameter whose values determine where a column has values."""
+    """Finds an ``active_if`` for a column: a parent whose value decides which cells are filled."""
     filled = frame[name].notna()
     for parent in parents:
         if isinstance(parent, CategoricalParameter | OrdinalParameter):

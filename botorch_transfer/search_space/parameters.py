@@ -29,7 +29,7 @@ MAX_NUMBER = 2**53
 
 
 class Parameter(ABC):
-    """Base class of parameters: a column of a table of runs, and its encoding in the unit cube.
+    """Base class of parameters, which encode a column of a table of runs in the unit cube.
 
     Subclass it to add a kind of parameter. Methods ignore ``active_if``: the search space passes
     only rows in which the parameter is active.
@@ -47,7 +47,7 @@ class Parameter(ABC):
             self._set(active_if={k: _as_tuple(v) for k, v in self.active_if.items()})
 
     def _problems(self) -> Iterator[str]:
-        """Yields descriptions of invalid arguments; the constructor raises the first."""
+        """Yields a message for each invalid argument; the constructor raises the first message."""
         if not isinstance(self.name, str):
             yield f"has a name that is no text: write {str(self.name)!r}"
         given = self.active_if
@@ -56,38 +56,38 @@ class Parameter(ABC):
             yield f"has the active_if {given!r}: give a dictionary from parents to lists of values"
 
     def _set(self, **fields: Any) -> None:
-        """Sets fields of a new, frozen object."""
+        """Sets fields of this frozen dataclass; only for the constructor."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     @property
     def is_numeric(self) -> bool:
-        """Whether the column holds numbers."""
+        """Whether the parameter's column holds numbers."""
         return True
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether an empty cell is a valid value."""
+        """Whether an empty cell is a valid value of the parameter."""
         return False
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the columns of the encoding."""
+        """Names of the ``w`` columns of the parameter's encoding."""
         return [self.name]
 
     @property
     def neutral(self) -> Array:
-        """Encoding of a row in which the parameter is inactive; shape ``w``."""
+        """Encoding that replaces the value of an inactive parameter; shape ``w``."""
         return np.array([0.5])
 
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """Number of different values; ``None`` for a continuous parameter."""
+        """Number of different values of the parameter; ``None`` if it is continuous."""
 
     @abstractmethod
     def encode(self, frame: DataFrame) -> Array:
-        """Places the values in ``frame`` in the unit cube.
+        """Maps the parameter's values in a table to points of the unit cube.
 
         Args:
             frame: A table with ``n`` rows and the column of this parameter, which has no empty
@@ -98,7 +98,7 @@ class Parameter(ABC):
         """
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes values of an earlier search space with other bounds or choices.
+        """Encodes values from an earlier search space with other bounds or choices.
 
         Args:
             frame: As in ``encode``.
@@ -106,19 +106,20 @@ class Parameter(ABC):
         Returns:
             An ``n x w`` array. It differs from ``encode`` for values that are not in the space.
             Numbers outside of the range are extrapolated beyond the unit interval. Numbers between
-            two values of a list are interpolated. Values that have no place are NaN.
+            two values of a list are interpolated. Values that cannot be encoded, such as removed
+            choices, become NaN.
         """
         return self.encode(frame)
 
     @abstractmethod
     def decode(self, unit: Array) -> DataFrame:
-        """Returns the parameter's values that are nearest to points of the unit cube.
+        """Maps points of the unit cube to the nearest values of the parameter.
 
         Args:
             unit: An ``n x w`` array in the unit cube.
 
         Returns:
-            A table with ``n`` rows and the columns of this parameter.
+            A table with ``n`` rows and the column of this parameter.
         """
 
     def unit_grid(self) -> Array:
@@ -130,7 +131,7 @@ class Parameter(ABC):
         raise NotImplementedError
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draws points whose decoded values are uniform on the parameter's scale.
+        """Draws random encodings; the decoded values are uniform on the parameter's scale.
 
         Args:
             n: The number of points.
@@ -142,7 +143,7 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Returns whether the parameter can have a value; ``False`` for continuous parameters.
+        """Returns whether the parameter can have ``value``; ``False`` if it is continuous.
 
         Args:
             value: A value in the ``active_if`` of another parameter.
@@ -151,24 +152,24 @@ class Parameter(ABC):
 
 
 def _as_tuple(values: Any) -> tuple[Any, ...]:
-    """Returns a tuple of values; a single value becomes a tuple of one."""
+    """Converts a list of values, or a single value, to a tuple."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return (values,) if is_one else tuple(values)
 
 
-#: :func:`~.cells.refuse_cell` for the column of a parameter.
+#: Raises an error about a cell in the column of a parameter; see :func:`~.cells.refuse_cell`.
 refuse_where = partial(refuse_cell, what="Parameter", verb="is")
 
 
 def read_values(column: Series) -> Series:
-    """Returns a column; raises an error for missing values."""
+    """Returns a parameter's column unchanged; raises an error if a cell is empty."""
     problem = "but the parameter is active there: fill in the cell, drop the row, or set active_if"
     refuse_where(column.isna().to_numpy(), column, problem)
     return column
 
 
 def read_numbers(column: Series) -> Array:
-    """Reads a column as ``n`` float64 numbers; raises an error for missing values and text."""
+    """Converts a parameter's column to float64; raises an error for empty cells and text."""
     column = read_values(column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad, problem = column.dtype.kind in "cMm", "not a number: correct the cell, or empty it"
@@ -177,7 +178,7 @@ def read_numbers(column: Series) -> Array:
 
 
 def relative_tolerance(column: Series) -> float:
-    """Returns the largest relative difference that counts as a rounding error."""
+    """Returns the largest relative rounding error of a column: 1e-9; 1e-6 in single precision."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
@@ -186,17 +187,17 @@ def _is_number(value: Any) -> bool:
 
 
 def is_none(value: Any) -> bool:
-    """Returns whether a value is "none" in upper or lower case, which an empty cell means."""
+    """Returns whether a choice is "none", in upper or lower case; empty cells have this choice."""
     return isinstance(value, str) and value.casefold() == "none"
 
 
 def _ratio(part: Array, whole: Array) -> Array:
-    """Divides a part by the whole; returns 0.5 where the whole is zero, as in a constant range."""
+    """Divides ``part`` by ``whole``; returns 0.5 where ``whole`` is zero (a constant)."""
     return np.divide(part, whole, out=np.full_like(part, 0.5), where=whole > 0)
 
 
 class _RangeParameter(Parameter):
-    """Base class of parameters with a range: checks the range, and scales columns."""
+    """Base class of parameters with a lower and an upper bound."""
 
     lower: float
     upper: float
@@ -225,12 +226,12 @@ class _RangeParameter(Parameter):
         return unit
 
     def place(self, frame: DataFrame) -> Array:
-        """Scales numbers, and extrapolates beyond the range; see ``Parameter.place``.
+        """Scales numbers inside and outside of the range; see ``Parameter.place``.
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
-        the larger bound, because -1e-17 may be a rounded 0. On a logarithmic scale, it is relative
-        to the nearer bound, because the bounds may be many orders of magnitude apart. Codes of
-        missing values have no place.
+        the larger bound, because -1e-17 may be a rounded 0. On a logarithmic scale, the rounding
+        error is relative to the nearer bound, because the bounds may be many orders of magnitude
+        apart. Codes of missing values, such as -999, become NaN.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)
@@ -264,14 +265,14 @@ class _RangeParameter(Parameter):
         return _ratio(self._scale(values) - start, end - start).clip(0.0, 1.0)
 
     def unit_grid(self) -> Array:
-        """Returns the ``size x 1`` encodings of all values, which are equally spaced in a table."""
+        """Returns the ``size x 1`` encodings of all values, from the lower to the upper bound."""
         if self.size is None:
             return super().unit_grid()
         return self._inside(np.linspace(self.lower, self.upper, self.size))[:, None]
 
     @property
     def _ends(self) -> Array:
-        """Bounds of the parameter's range on its scale, with a margin."""
+        """Lower and upper bound on the (maybe logarithmic) scale; integers have a margin of 0.5."""
         return self._scale(np.array([self.lower - self._margin, self.upper + self._margin]))
 
 
@@ -339,19 +340,19 @@ class FloatParameter(_RangeParameter):
 
     @property
     def _steps(self) -> tuple[int, int]:
-        """The first and the last multiple of the step in the range."""
+        """Smallest and largest ``k`` for which ``k`` times the step is in the range."""
         step = cast(float, self.step)
         return math.ceil(self.lower / step - 1e-9), math.floor(self.upper / step + 1e-9)
 
     @property
     def size(self) -> int | None:
-        """Number of values with a step, 1 for a constant; ``None`` for a continuous parameter."""
+        """Number of multiples of the step; 1 for a constant; ``None`` if it is continuous."""
         if self.step is not None:
             return round((self.upper - self.lower) / self.step) + 1
         return 1 if self.lower == self.upper else None
 
     def decode(self, unit: Array) -> DataFrame:
-        """Scales points to the parameter's range; see ``Parameter.decode``."""
+        """Scales points of the unit interval to the range, and rounds to multiples of the step."""
         values = self._unscale(unit[:, 0])
         if self.step is not None:
             values = _multiples(np.rint(values / self.step), self.step)
@@ -359,7 +360,7 @@ class FloatParameter(_RangeParameter):
 
 
 def _multiples(numbers: Array, step: float) -> Array:
-    """Returns multiples of a step, rounded to the step's decimals: 3 times 0.1 is 0.3."""
+    """Multiplies whole numbers by a step, without rounding errors: 3 times 0.1 is 0.3."""
     exponent = Decimal(str(step)).as_tuple().exponent
     return np.round(numbers * step, max(0, -int(exponent)))
 
@@ -419,7 +420,7 @@ class IntegerParameter(_RangeParameter):
         return int(self.upper) - int(self.lower) + 1
 
     def encode(self, frame: DataFrame) -> Array:
-        """Places integers in the unit interval; see ``Parameter.encode``."""
+        """Maps integers to the unit interval; see ``Parameter.encode``."""
         super().encode(frame)
         column = frame[self.name]
         numbers = read_numbers(column).clip(self.lower, self.upper)
@@ -429,11 +430,11 @@ class IntegerParameter(_RangeParameter):
         return self._inside(integers)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Looks up the integers in whose cells the points lie; see ``Parameter.decode``."""
+        """Maps each point of the unit interval to the integer in whose cell the point lies."""
         u = unit[:, 0]
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
-        # The encoding of an integer may be within a rounding error of the edge of its cell. Points
-        # that are so close to an encoding are decoded to its integer, whatever their cell.
+        # The encoding of an integer may be within a rounding error of the edge of its cell. A point
+        # that is so close to an encoding is decoded to this integer, even from another cell.
         nearby = np.stack([integers - 1, integers, integers + 1]).clip(self.lower, self.upper)
         distances = np.abs(self._inside(nearby) - u)
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
@@ -452,7 +453,7 @@ class IntegerParameter(_RangeParameter):
 
 
 class _ListedParameter(Parameter):
-    """Base class of parameters with a list of values: checks the list, and looks values up."""
+    """Base class of parameters with a list of values."""
 
     values: Sequence[Any]
 
@@ -485,7 +486,7 @@ class _ListedParameter(Parameter):
         return value in self.values
 
     def encode(self, frame: DataFrame) -> Array:
-        """Looks values up in the list; see ``Parameter.encode``."""
+        """Encodes listed values; raises an error for other values; see ``Parameter.encode``."""
         ranks, column = self._ranks(frame[self.name]), frame[self.name]
         listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
         problem = f"not one of {listed}: add the value to the search space, or drop these rows"
@@ -493,17 +494,17 @@ class _ListedParameter(Parameter):
         return self.unit_grid()[ranks]
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """Returns the positions of ``n`` values in the list; -1 for values not in the list."""
+        """Returns the position of each cell's value in the list of values; -1 if not listed."""
         rank_of = {value: rank for rank, value in enumerate(self.values)}
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up ``n`` cells; strips blanks around a cell if the unstripped cell is unknown."""
+        """Maps cells by ``places``, unknown cells to ``nowhere``; ignores surrounding blanks."""
         cells = (c if isinstance(c, Hashable) else str(c) for c in read_values(column))
         return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
-        """Returns the values at positions in the list, with their Python types."""
+        """Makes a table of the listed values at the positions ``ranks``; keeps Python types."""
         lookup = np.empty(self.size, dtype=object)
         lookup[:] = self.values
         return DataFrame({self.name: Series(lookup[ranks], dtype=object)})
@@ -513,14 +514,15 @@ class _ListedParameter(Parameter):
 class OrdinalParameter(_ListedParameter):
     """One of a list of ordered values, such as batch sizes, or ``("low", "medium", "high")``.
 
-    Values are equally spaced from 0 to 1 by rank. With ``log=True``, numbers are placed at their
-    scaled logarithms. Decoding returns the value in whose cell a point lies. Equally spaced values
-    have cells of equal size, including the first and the last value.
+    The encodings of the values are equally spaced from 0 to 1. With ``log=True``, the encodings are
+    the logarithms of the values, scaled to the unit interval. Each value has a cell of the unit
+    interval, and points in the cell are decoded to this value. Equally spaced values have cells of
+    equal size, including the first and the last value.
 
     Args:
         name: Column of the table that holds the parameter.
         values: All values in order. Numbers must increase by more than rounding errors (1e-9).
-        log: Whether to place values by their logarithms. All values must be positive numbers then.
+        log: Whether to encode logarithms. All values must then be positive numbers.
         active_if: See :class:`FloatParameter`.
 
     Raises:
@@ -553,14 +555,14 @@ class OrdinalParameter(_ListedParameter):
             yield f"has log={self.log!r} and the values {self.values}: give positive numbers"
 
     def decode(self, unit: Array) -> DataFrame:
-        """Looks up the values in whose cells the points lie; see ``Parameter.decode``."""
+        """Maps each point of the unit interval to the value in whose cell the point lies."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
         if self.is_numeric:
             return DataFrame({self.name: np.array(self.values)[ranks]})
         return self._take(ranks)
 
     def place(self, frame: DataFrame) -> Array:
-        """Looks values up; interpolates or extrapolates other numbers; see ``Parameter.place``."""
+        """Encodes listed values; interpolates or extrapolates other numbers; other text is NaN."""
         ranks, positions = self._ranks(frame[self.name]), self.unit_grid()[:, 0]
         other = np.full(len(ranks), np.nan)
         if self.is_numeric and self.size > 1:
@@ -594,11 +596,11 @@ class OrdinalParameter(_ListedParameter):
 
     @property
     def _edges(self) -> Array:
-        """Edges between the cells of successive values; shape ``size - 1``.
+        """Points of the unit interval where the decoded value changes; shape ``size - 1``.
 
-        Edges lie halfway between the values, on a scale that is extended by half a gap at both
-        ends. The scale is then mapped to the unit interval. If gaps are very unequal, an edge is
-        clipped to lie between its two values.
+        Each edge is halfway between the encodings of two successive values, on a scale that is
+        extended by half a gap at both ends. The extended scale is then mapped to the unit interval.
+        If gaps are very unequal, an edge is clipped to lie between its two encodings.
         """
         if self.size == 1:
             return np.empty(0)
@@ -610,7 +612,7 @@ class OrdinalParameter(_ListedParameter):
         return edges.clip(positions[:-1] + margin, positions[1:] - margin)
 
     def _ranks(self, column: Series) -> NDArray[np.intp]:
-        """Returns the positions of ``n`` values, or -1; numbers may have rounding errors."""
+        """Returns each number's position in the list, despite rounding errors; -1 if not listed."""
         if not self.is_numeric:
             return super()._ranks(column)
         numbers, values = read_numbers(column), self._numbers
@@ -627,9 +629,10 @@ class CategoricalParameter(_ListedParameter):
 
     If ``"none"`` is one of the values, in upper or lower case, empty cells have this value.
 
-    Descriptors are numbers that describe the values. With ``descriptors``, the encoding of a value
-    is its descriptors, each scaled to the unit interval, in place of one-hot columns. Values with
-    similar descriptors then have similar encodings, so models can predict values without runs.
+    Descriptors are numbers that describe the values, such as the polarity of a solvent. With
+    ``descriptors``, descriptors replace one-hot columns: the encoding of a value consists of its
+    descriptors, each scaled to the unit interval. Values with similar descriptors then have similar
+    encodings, so models can predict outcomes of values without runs.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -669,7 +672,7 @@ class CategoricalParameter(_ListedParameter):
 
     @property
     def feature_names(self) -> list[str]:
-        """One name per value, or per descriptor."""
+        """Names of the one-hot columns, or of the columns of descriptors."""
         if self.descriptors is None:
             return [f"{self.name}={value}" for value in self.values]
         return [f"{self.name}: {column}" for column in list(self.descriptors)[1:]]
@@ -681,21 +684,21 @@ class CategoricalParameter(_ListedParameter):
 
     @property
     def is_numeric(self) -> bool:
-        """``False``: numbers in the list are names."""
+        """``False``, because numbers among the values count as names."""
         return False
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether one of the values is ``"none"``."""
+        """Whether an empty cell is valid, because one of the values is ``"none"``."""
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:
-        """Looks up encodings of choices and of values with descriptors; NaN for other values."""
+        """Encodes values, also former values that have descriptors; unknown values become NaN."""
         nowhere = np.full(len(self.feature_names), np.nan)
         return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
     def decode(self, unit: Array) -> DataFrame:
-        """Returns the values with the nearest encodings; see ``Parameter.decode``."""
+        """Maps each point to the value with the nearest encoding; see ``Parameter.decode``."""
         grid = self.unit_grid()
         return self._take((unit @ grid.T - np.square(grid).sum(axis=1) / 2).argmax(axis=1))
 
@@ -709,7 +712,7 @@ class CategoricalParameter(_ListedParameter):
 
     @cached_property
     def _points(self) -> dict[Any, Array]:
-        """Mapping from values to encodings, including old values that have descriptors."""
+        """Mapping from values to encodings, including former values that have descriptors."""
         if self.descriptors is None:
             return dict(zip(self.values, np.eye(self.size), strict=True))
         levels, *columns = {**self.descriptors}.values()
@@ -719,7 +722,7 @@ class CategoricalParameter(_ListedParameter):
         return dict(zip(levels, points, strict=True))
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up ``n`` cells; empty cells count as ``"none"``, or as an unknown value."""
+        """Maps cells by ``places``; empty cells count as the value ``"none"``, or as unknown."""
         no_value = next((value for value in self.values if is_none(value)), object())
         filled = column.astype(object).where(column.notna(), no_value)
         return super()._look_up(filled, places, nowhere)
@@ -728,9 +731,9 @@ class CategoricalParameter(_ListedParameter):
 def _read_descriptors(
     name: str, table: DataFrame, values: Sequence[Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Returns the values and the columns of a table of descriptors; raises an error if invalid.
+    """Checks a table of descriptors, whose index has the values, and converts it to tuples.
 
-    The index of the table has the values.
+    Returns the values under the name of the parameter, and each column under its own name.
     """
     numbers = table.apply(to_numeric, errors="coerce").astype(np.float64)
     missing = [value for value in values if value not in table.index]

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 MAX_LISTED_VALUES = 1_000
 
 
-#: Names of arguments with their types, and the remedy if an argument has another type.
+#: Names of arguments, their types, and the advice in the message if an argument has a wrong type.
 ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("history runs candidates", DataFrame | None, "give one DataFrame, as read_table returns"),
     ("missing rename fixed", Mapping | None, "give a dictionary with names as keys"),
@@ -48,6 +48,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
     ("goal", Iterable | None, "use 'max' or 'min', or a list of them"),
     ("models constraints", Iterable | None, "give a list"),
+    ("cache resume", str | PathLike | None, "give a path"),
     ("repeats changed robust progress", Integral | np.bool_ | None, "use True or False"),
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
@@ -56,11 +57,14 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
+def check_arguments(
+    given: Mapping[str, Any], arguments: Sequence[tuple[str, Any, str]] = ARGUMENTS
+) -> None:
     """Raises an error if an argument has a wrong type.
 
     Args:
-        given: Arguments by name. Names that :data:`ARGUMENTS` lacks are ignored.
+        given: Arguments by name. Names that ``arguments`` lacks are ignored.
+        arguments: Types and advice by names of arguments, in the format of :data:`ARGUMENTS`.
 
     Raises:
         TypeError: If an argument has a wrong type.
@@ -69,7 +73,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     Example:
         >>> check_arguments({"seed": 0, "n": "any"})
     """
-    for names, kinds, remedy in ARGUMENTS:
+    for names, kinds, remedy in arguments:
         for name in given.keys() & names.split():
             is_right = isinstance(value := given[name], kinds)
             if not is_right or (name == "seed" and not 0 <= value < 2**62):
@@ -78,7 +82,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
 
 
 def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
-    """Returns a table with text as column names; raises an error for duplicate columns.
+    """Converts column names to text; raises an error if a column occurs twice.
 
     Args:
         frame: The table.
@@ -101,14 +105,14 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """A list of parameters, which encodes tables of runs in the unit cube and decodes points.
+    """A list of parameters, which converts tables of runs to model inputs and back.
 
-    Use it to describe the parameters that you tune.
+    Use it to describe the parameters that you tune. Model inputs are points of the unit cube.
 
     A parameter with an ``active_if`` is active in a row if each of its parents is active and has
     one of the given values. If the parameter is inactive, ``encode`` ignores its cell, which is
     usually empty, and ``decode`` leaves its cell empty (NaN, None or <NA>). The encoding of an
-    inactive parameter is neutral: 0.5, or the mean encoding of all choices.
+    inactive parameter is constant: 0.5, or the mean encoding of all choices.
 
     Args:
         parameters: The parameters; parents precede their dependent parameters.
@@ -254,48 +258,48 @@ class SearchSpace:
 
     @property
     def dim(self) -> int:
-        """Number ``d`` of columns of the encoding."""
+        """Number ``d`` of model inputs, the columns of the encoding."""
         return len(self.feature_names)
 
     @property
     def bounds(self) -> Tensor:
-        """Bounds of the unit cube for BoTorch's optimizers, ``2 x d``."""
+        """Bounds of the model inputs for BoTorch's optimizers, ``2 x d``: zeros and ones."""
         return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, self.dim)
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the table, one per parameter."""
+        """Names of the parameters, which are also columns of a table of runs."""
         return [parameter.name for parameter in self.parameters]
 
     @property
     def number_columns(self) -> list[str]:
-        """Columns of the table that hold numbers."""
+        """Names of the parameters whose columns hold numbers."""
         return [parameter.name for parameter in self.parameters if parameter.is_numeric]
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the ``d`` columns of the encoding."""
+        """Names of the ``d`` model inputs, such as ``lr`` and ``kernel=rbf``."""
         return [name for parameter in self.parameters for name in parameter.feature_names]
 
     @property
     def feature_indices(self) -> dict[str, list[int]]:
-        """Mapping from each parameter's name to the indices of its columns of the encoding."""
+        """Mapping from each parameter's name to the indices of its model inputs."""
         return {p.name: list(range(s.start, s.stop)) for p, s in self._places}
 
     @property
     def is_discrete(self) -> list[bool]:
-        """Whether each of the ``d`` columns of the encoding takes only finitely many values."""
+        """For each of the ``d`` model inputs, whether it takes only finitely many values."""
         return [p.size is not None for p in self.parameters for _ in p.feature_names]
 
     @property
     def discrete_dims(self) -> dict[int, list[float]]:
-        """Encoded values of integers, ordinals and floats with a step, by column of the encoding.
+        """Mapping from the index of each integer, ordinal or stepped input to its encoded values.
 
-        Pass the mapping to ``optimize_acqf_mixed_alternating(discrete_dims=...)``. It has no
-        one-hot columns, because this optimizer moves one column at a time: fix one-hot columns by
-        ``fixed_features_list``. It has no parameters with more than ``MAX_LISTED_VALUES`` values.
-        Treat such parameters as continuous, and ``round`` the candidates; BoTorch does so for
-        parameters with more than 20 values.
+        Pass the mapping to ``optimize_acqf_mixed_alternating(discrete_dims=...)``. The mapping has
+        no one-hot columns, because this optimizer moves one column at a time: fix one-hot columns
+        by ``fixed_features_list``. The mapping has no parameters with more than
+        ``MAX_LISTED_VALUES`` values. Treat such parameters as continuous, and ``round`` the
+        candidates. BoTorch also treats parameters with more than 20 values as continuous.
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
@@ -327,17 +331,17 @@ class SearchSpace:
 
         Args:
             frame: As in ``encode``.
-            within: Largest allowed distance from the unit cube in any column. A value further
-                outside or without a place raises an error, as in ``encode``. With ``None``, such
-                values raise no error.
+            within: Largest allowed distance from the unit cube in any column. Values further
+                outside, and values that cannot be encoded, raise an error as in ``encode``. With
+                ``None``, these values raise no error.
 
         Returns:
             An ``n x d`` tensor in double precision. It differs from ``encode`` for values that are
             not in the space. Numbers outside of a range are extrapolated beyond the unit cube.
             Numbers between two values of an integer, ordinal or stepped parameter are interpolated.
-            A row is NaN if one of its values has no place: a choice that no longer exists, a number
-            that is not on the scale, such as 0 on a logarithmic scale, or a code of a missing value
-            outside of the range, such as -999.
+            A row is NaN if one of its values cannot be encoded: a choice that no longer exists, a
+            number without a logarithm on a logarithmic scale, or a code of a missing value outside
+            of the range, such as -999.
 
         Raises:
             InputDataError: If a column or value is missing, a value has a wrong type, or ``within``
@@ -362,13 +366,13 @@ class SearchSpace:
         return self._encode(frame, place)[0]
 
     def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
-        """Finds the values that have no place in the space; see ``place``.
+        """Finds the values in a table that :meth:`place` cannot encode.
 
         Args:
             frame: As in ``encode``.
 
         Returns:
-            Pairs of a column and a value: for each row, the first value without a place.
+            Pairs of a column and a value: for each row, the first value that cannot be encoded.
 
         Example:
             >>> from pandas import DataFrame
@@ -381,7 +385,7 @@ class SearchSpace:
     def _encode(
         self, frame: DataFrame, how: Callable[[Parameter, DataFrame], Array]
     ) -> tuple[Tensor, list[tuple[str, Any]]]:
-        """Encodes the rows of a table; also returns the columns and values without a place."""
+        """Encodes a table by the function ``how``; also returns the result of ``without_place``."""
         frame = check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
         reasons: list[tuple[str, Any]] = []
@@ -405,7 +409,7 @@ class SearchSpace:
         return torch.from_numpy(unit), reasons
 
     def decode(self, X: Tensor) -> DataFrame:
-        """Maps points of the unit cube to configurations; the inverse of ``encode``.
+        """Converts points of the unit cube to a table of configurations; the inverse of ``encode``.
 
         Discrete parameters are rounded to an allowed value, so any point of the cube decodes to a
         valid configuration.
@@ -529,7 +533,7 @@ class SearchSpace:
 
     @property
     def _chosen(self) -> list[Parameter]:
-        """Parameters in combinations: categorical parameters, parents, and constants."""
+        """Parameters that ``fixed_features_list`` fixes: categoricals, parents and constants."""
         parents = {name for p in self.parameters for name in p.active_if or ()}
         return [
             p
@@ -539,15 +543,15 @@ class SearchSpace:
 
     @property
     def _places(self) -> list[tuple[Parameter, slice]]:
-        """Pairs of a parameter and its columns of the encoding."""
+        """Pairs of a parameter and the slice of its model inputs."""
         ends = np.cumsum([len(parameter.feature_names) for parameter in self.parameters]).tolist()
         return list(zip(self.parameters, map(slice, [0, *ends[:-1]], ends), strict=True))
 
     def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
-        """Finds the rows of the encoding in which a parameter is active.
+        """Finds the rows of the encoding ``unit`` in which a parameter is active.
 
-        Only the columns of the parameter's parents, their parents, and so on are read. All other
-        columns of ``unit`` may be unset.
+        Reads only the columns of the parameter's direct and indirect parents. All other columns of
+        ``unit`` may be unset.
         """
         active = np.ones(len(unit), dtype=np.bool_)
         for name, values in (parameter.active_if or {}).items():
@@ -576,7 +580,7 @@ class SearchSpace:
 
 
 def _fixed(unit: Array) -> list[dict[int, float]]:
-    """Returns, for each row, a mapping from columns to the values that are not NaN."""
+    """Converts each row to a mapping from column indices to values; leaves out NaN."""
     return [{j: float(v) for j, v in enumerate(row) if not np.isnan(v)} for row in unit]
 
 
@@ -605,7 +609,7 @@ def _check_names(parameters: Sequence[Parameter]) -> None:
 
 
 def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
-    """Raises an error if ``active_if`` has invalid parents or values."""
+    """Raises an error if the ``active_if`` of a parameter has invalid parents or values."""
     parents = {p.name: p for p in earlier if not isinstance(p, FloatParameter)}
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
@@ -620,11 +624,11 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
             )
 
 
-#: The ``"type"`` of a fraction of a composition in files: a number from 0 to 1.
+#: The ``"type"`` in files of a fraction of a mixture: a number from 0 to 1.
 FRACTION = "simplex"
 
-#: Formats of dictionaries by ``"type"``: the class, required entries with the fields that they set,
-#: and optional entries, which have the names of the fields.
+#: Formats of dictionaries of parameters, by ``"type"``: the class, the required entries with the
+#: fields that they set, and the optional entries, which have the names of the fields.
 _FORMATS: dict[str, tuple[Callable[..., Parameter], dict[str, str], set[str]]] = {
     "float": (FloatParameter, {"low": "lower", "high": "upper"}, {"log", "step"}),
     "int": (IntegerParameter, {"low": "lower", "high": "upper"}, {"log"}),
@@ -658,7 +662,7 @@ def _read_parameter(
 
 
 def _write_parameter(parameter: Parameter) -> dict[str, Any]:
-    """Describes a parameter as a dictionary; the inverse of ``_read_parameter``."""
+    """Converts a parameter to a dictionary; the inverse of ``_read_parameter``."""
     kind = next((kind for kind, (make, *_) in _FORMATS.items() if make is type(parameter)), None)
     if kind is None:
         raise ValueError(
@@ -677,7 +681,7 @@ def _write_parameter(parameter: Parameter) -> dict[str, Any]:
 def _read_condition(
     name: str, condition: Any, earlier: Mapping[str, Parameter]
 ) -> Mapping[str, Any] | None:
-    """Reads ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``; matches text with the parent's values."""
+    """Converts an ``active_if`` in a file, such as ``"kernel==rbf"``, to a dictionary."""
     if condition is None or isinstance(condition, Mapping):
         return condition
     parent, equals, text = (part.strip() for part in str(condition).partition("=="))

@@ -1,10 +1,10 @@
 r"""RGPE and SGPT: ensembles of source posteriors and a GP on the target's data only.
 
 The *members* of an ensemble are the source posteriors and the target's own GP. Both ensembles
-weight a source by how well the source ranks the target's points. The weight in RGPE is the share of
-posterior draws in which a member ranks the points best. SGPT, also known as TST-R, applies a kernel
-to the share of pairs of points that a source's mean misranks. To use other weights, write a
-subclass of :class:`EnsembleGP`.
+weight a source by how well the source ranks the target's points. In RGPE, the weight is the
+fraction of posterior samples in which a member misranks the fewest pairs of points. SGPT, also
+known as TST-R, applies a kernel to the fraction of pairs that a source's mean misranks. To use
+other weights, write a subclass of :class:`EnsembleGP`.
 
 .. [Feurer2018rgpe]
     M. Feurer, B. Letham, F. Hutter and E. Bakshy. Practical Transfer Learning for Bayesian
@@ -31,16 +31,16 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import ScaledPath
+from botorch_transfer.gp.posterior import in_parts
 from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.prior import ConditionedPrior
 from botorch_transfer.sources.prior import SourceGPs
 
-#: The number of RGPE's posterior draws, and the seed of the draws.
+#: The number of RGPE's posterior samples, and the seed of the samples.
 NUM_SAMPLES, SEED = 256, 0
 
 #: SGPT's bandwidth ``ρ``: a source that misranks a share ``ρ`` of pairs or more has weight zero.
@@ -73,7 +73,7 @@ class EnsembleGP(SourcePosteriorGP):
     has_source_covariance: ClassVar[bool] = True
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns the hyperpriors of source tasks: the target's own GP ignores the sources."""
+        """Returns the default hyperpriors of a single task's GP, which uses no sources."""
         return SOURCE_HYPERPARAMETERS
 
     def _mean_and_kernel(
@@ -100,11 +100,14 @@ class EnsembleGP(SourcePosteriorGP):
 
     @abstractmethod
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
-        """Computes the unnormalized weights, a ``batch_shape x (M + 1)`` tensor, the target last.
+        """Computes the unnormalized weights of the source posteriors and of the target's own GP.
 
         Args:
-            X: A ``batch_shape x n x d`` tensor of transformed inputs.
-            Y: A ``batch_shape x n`` tensor of transformed outcomes.
+            X: A ``batch_shape x n x d`` tensor of the target's transformed inputs.
+            Y: A ``batch_shape x n`` tensor of the target's transformed outcomes.
+
+        Returns:
+            A ``batch_shape x (M + 1)`` tensor. The last weight belongs to the target's own GP.
         """
 
     @torch.no_grad()
@@ -146,12 +149,12 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     Pairs with equal outcomes are skipped. Pairs with equal function values count one half.
 
     Args:
-        values: A ``batch_shape x [M x] S x n`` tensor: the values of ``S`` functions, for each of
-            ``M`` models if given.
+        values: A ``batch_shape x [M x] S x n`` tensor: the values of ``S`` functions at ``n``
+            points, for each of ``M`` models if this dimension is present.
         Y: A ``batch_shape x n`` tensor of outcomes.
 
     Returns:
-        A ``batch_shape x [M x] S`` tensor.
+        A ``batch_shape x [M x] S`` tensor with the number of misranked pairs for each function.
 
     Example:
         >>> misranked_pairs(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([1.0, 2.0, 3.0]))
@@ -170,7 +173,7 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
-    """Counts the pairs for which function values and outcomes differ in opposite directions.
+    """Counts the pairs of points that function values and outcomes order differently.
 
     Args:
         differences: A ``... x n`` tensor: differences of function values. A difference of zero
@@ -179,7 +182,7 @@ def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
             counted.
 
     Returns:
-        A ``...`` tensor.
+        A ``...`` tensor of counts.
     """
     return (observed != 0).mul((1 - differences.sign() * observed.sign()) / 2).sum(dim=-1)
 
@@ -195,12 +198,13 @@ class RankWeightedGP(EnsembleGP):
         mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)
         covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
 
-    A model's weight is the share of ``NUM_SAMPLES`` posterior draws in which the model misranks the
-    fewest pairs of target points. Models that tie in a draw share the draw equally. For the
-    target's own model, the draws are leave-one-out draws. The loss of a draw is the number of
-    misranked pairs. A source has weight zero if its median loss exceeds the 95th percentile of the
-    losses of the target's own model. Use the class if the sources resemble the target up to a
-    monotone transform of their outcomes, because ranks do not depend on offsets and scales.
+    Each posterior is sampled ``NUM_SAMPLES`` times at the target's points. A model's weight is the
+    fraction of samples in which the model misranks the fewest pairs of points. If several models
+    tie in a sample, the sample counts in equal parts for these models. The target's own model is
+    sampled from its leave-one-out posteriors. A source has weight zero if its median number of
+    misranked pairs exceeds the 95th percentile for the target's own model. Use the class if the
+    sources resemble the target up to a monotone transform of their outcomes, because ranks do not
+    depend on offsets and scales.
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
@@ -248,11 +252,11 @@ class RankWeightedGP(EnsembleGP):
 
 
 def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
-    """Draws the standard normal base samples of all posterior draws.
+    """Draws the standard normal base samples from which RGPE computes posterior samples.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of inputs, used for ``n``, dtype and device.
-        num_samples: The number of posterior draws ``S``.
+        num_samples: The number of posterior samples ``S``.
         seed: The seed; the numbers are the same on every device.
 
     Returns:
@@ -265,18 +269,19 @@ def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
 
 
 def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
-    """Counts the pairs whose order differs between leave-one-out predictions and outcomes.
+    """Counts the pairs of points that samples from leave-one-out posteriors misrank.
 
-    A function is drawn for each left-out point. Its value at the left-out point is compared with
-    its values at the other points. Each pair is counted twice, with weight one half.
+    For each point, a function is sampled from the posterior without this point. The function's
+    value at this point is compared with its values at the other points. Each pair is compared
+    twice, and each comparison counts one half.
 
     Args:
         values: A ``batch_shape x S x n x n`` tensor: row ``j`` has the values, at all points, of a
-            function that is drawn without the outcome of point ``j``.
+            function that is sampled without the outcome of point ``j``.
         Y: A ``batch_shape x n`` tensor of outcomes.
 
     Returns:
-        A ``batch_shape x S`` tensor.
+        A ``batch_shape x S`` tensor with the number of misranked pairs for each sample.
     """
     left_out = values.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
     observed = (Y.unsqueeze(-2) - Y.unsqueeze(-1)).unsqueeze(-3)
@@ -299,11 +304,11 @@ def symmetric_root(covariance: Tensor) -> Tensor:
 def leave_one_out_draws(
     covariance: Tensor, noise: Tensor, residual: Tensor, latent: Tensor, error: Tensor
 ) -> Tensor:
-    r"""Draws functions from all leave-one-out posteriors of a GP at its own points.
+    r"""Samples from all leave-one-out posteriors of a GP, at the GP's training points.
 
-    By Matheron's rule, a draw ``f`` from the prior plus ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ`` is a
-    draw from the posterior without point ``j``. The inverse without point ``j`` is a rank-one
-    update of the full inverse.
+    By Matheron's rule, a prior sample ``f`` plus ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ`` is a sample
+    from the posterior without point ``j``. The inverse without point ``j`` is a rank-one update of
+    the full inverse.
 
     Args:
         covariance: A ``batch_shape x n x n`` tensor: the prior covariance, without noise.
@@ -313,8 +318,8 @@ def leave_one_out_draws(
         error: A ``S x n`` tensor of standard normal numbers for ``ε``.
 
     Returns:
-        A ``batch_shape x S x n x n`` tensor: row ``j`` is a draw without point ``j`` at all points,
-        minus the prior mean.
+        A ``batch_shape x S x n x n`` tensor: row ``j`` is a sample from the posterior without point
+        ``j``, at all points, minus the prior mean.
     """
     prior = latent @ symmetric_root(covariance)
     errors = residual.unsqueeze(-2) - prior - error * noise.sqrt().unsqueeze(-2)
@@ -327,15 +332,16 @@ def leave_one_out_draws(
 
 
 def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
-    """Computes weights from the losses of draws, as in Sec. 4 of [Feurer2018rgpe]_.
+    """Computes RGPE's weights from numbers of misranked pairs (Sec. 4 of [Feurer2018rgpe]_).
 
     Args:
-        source_losses: A ``batch_shape x M x S`` tensor: the misranked pairs of the sources' draws.
-        own_losses: A ``batch_shape x S`` tensor: the misranked pairs of the target's own draws.
+        source_losses: A ``batch_shape x M x S`` tensor: for each source, the number of pairs that
+            each posterior sample misranks.
+        own_losses: A ``batch_shape x S`` tensor: the same numbers for the target's own model.
 
     Returns:
-        A ``batch_shape x (M + 1)`` tensor: the share of draws in which each model is best, with the
-        target's own model last.
+        A ``batch_shape x (M + 1)`` tensor: the fraction of samples in which each model misranks the
+        fewest pairs. The last weight belongs to the target's own model.
 
     Example:
         >>> rank_weights(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 1.0]))
@@ -350,7 +356,7 @@ def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
 
 
 class TwoStageTransferGP(EnsembleGP):
-    r"""SGPT / TST-R [Wistuba2016sgpt]_: the target's own GP, with a weighted average of all means.
+    r"""SGPT / TST-R [Wistuba2016sgpt]_: a weighted mean, and the target's own covariance.
 
     With the means ``μ_m`` of the source posteriors, and the posterior ``(μ_t, Σ_t)`` of a GP on the
     target's data only, the prediction is
@@ -359,11 +365,11 @@ class TwoStageTransferGP(EnsembleGP):
 
         mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)        covariance(x, x') = Σ_t(x, x')
 
-    Let ``r_m`` be the share of pairs of target points that a source's mean misranks. The source's
-    weight is proportional to an Epanechnikov kernel: ``¾ (1 - (r_m / ρ)²)`` if ``r_m < ρ = 0.1``,
-    else zero. The target's own weight is proportional to ¾, like the weight of a source without
-    misranked pairs. Use the class if few of many sources resemble the target. Its uncertainty
-    equals the uncertainty of the target's own GP.
+    Let ``r_m`` be the fraction of pairs of target points that a source's mean misranks. The
+    source's weight is proportional to an Epanechnikov kernel: ``¾ (1 - (r_m / ρ)²)`` if
+    ``r_m < ρ = 0.1``, else zero. The weight of the target's own GP is proportional to ¾, like the
+    weight of a source without misranked pairs. Use the class if few of many sources resemble the
+    target. The predicted uncertainty equals the uncertainty of the target's own GP.
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so

@@ -42,7 +42,7 @@ class SourceGPs(ConditionedPrior):
 
     Args:
         gps: The conditioned GPs, in the prior's units.
-        units: The transforms from the tasks' data to the prior's data.
+        units: The transforms from the tasks' data to the prior's inputs and outcomes.
         data: The source data; ``None`` if the prior was saved without them.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN for GPs from :meth:`from_models`.
@@ -73,7 +73,7 @@ class SourceGPs(ConditionedPrior):
         max_inducing: int = _MAX_INDUCING,
         **options: Any,
     ) -> Self:
-        """Fits the GPs by maximum a posteriori, all tasks and starts in one batched optimization.
+        """Fits one GP for each source task by maximum a posteriori, in one batched optimization.
 
         Args:
             source_data: The source tasks, a sequence or a mapping from names: each a
@@ -266,11 +266,11 @@ class SourceGPs(ConditionedPrior):
 
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Adds comparisons of each task's outcomes with the mean prediction of the other tasks.
+        """Computes statistics of the source data, including how well tasks predict each other.
 
-        The mean squared differences estimate how far a target's outcomes are from the sources'
-        predictions. For each comparison, the outcomes of the left-out task are scaled like a
-        target's outcomes. The statistics are empty for a single task.
+        Each task's outcomes are compared with the mean prediction of all other tasks, after the
+        outcomes are scaled like a target's outcomes. ``differences`` are the mean squared
+        differences, and ``agreement`` the rank correlations. Both are empty for a single task.
         """
         data, tasks, differences, agreement = self.observed, _compared(self.gps), [], []
         # On the CPU, because the following tensors are small, and a GPU would wait at each task.
@@ -304,7 +304,10 @@ MAX_COMPARED, MAX_POINTS = 32, 32
 
 
 def _compared(gps: ConditionedGPs) -> list[int]:
-    """Selects at most ``MAX_COMPARED`` tasks by their data, whatever the order of the tasks."""
+    """Returns the indices of at most ``MAX_COMPARED`` source tasks to compare with each other.
+
+    The selection depends on the tasks' data, not on the order of the tasks.
+    """
     if gps.num_tasks <= MAX_COMPARED:
         return list(range(gps.num_tasks))
     by_content = (gps.points.sum(dim=-1) * gps.mask).sum(dim=-1).argsort()
@@ -312,10 +315,11 @@ def _compared(gps: ConditionedGPs) -> list[int]:
 
 
 def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
-    """Returns whether tasks predict one another.
+    """Returns whether source tasks predict one another's outcomes.
 
     Args:
-        correlations: The result of :attr:`SourceGPs.agreement`.
+        correlations: Each task's rank correlation with the mean prediction of the other tasks, see
+            :attr:`SourceGPs.agreement`.
         significance: The minimum z-score of the mean correlation for agreement.
 
     Returns:

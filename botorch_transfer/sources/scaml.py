@@ -3,7 +3,7 @@ r"""ScaML-GP: a weighted sum of source posteriors plus a residual GP.
 The sum is implemented in ``gp.combine``. The cautious hyperpriors and the paper's hyperpriors, with
 starting values, are in ``gp.hyperpriors``. With thousands of source tasks, it would take too long
 to evaluate all tasks in each step of Bayesian optimization. :func:`screened_tasks` therefore
-selects the tasks that best explain the target's outcomes, each task by itself.
+computes how well each task alone explains the target's outcomes, and selects the best tasks.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu, L. Grossberger, P. Baireuther, K. Skubch, S. Falkner, J. Vinogradska and F.
@@ -199,9 +199,9 @@ def screened_tasks(
         ln ¼ Σ_w N(y; w μ_m, w² Σ_m + R)        w ∈ {¼, ½, 1, 2}
 
     The log evidence is averaged over a batch of targets, because all targets of a batch use the
-    same source tasks. For instance, tasks with data far from the target's points have equal
-    evidence. The tasks' data break such ties, so that the selection does not depend on the order of
-    the tasks.
+    same source tasks. Tasks may have equal evidence, for instance if their data are far from the
+    target's points. Such ties are broken by the tasks' data, so that the selection does not depend
+    on the order of the tasks.
 
     Args:
         gps: The source GPs.
@@ -211,8 +211,8 @@ def screened_tasks(
         number: The number of tasks to select.
 
     Returns:
-        The indices of the selected tasks, ascending; all tasks if there are no more than
-        ``number``.
+        The indices of the selected tasks, ascending. If there are at most ``number`` tasks, the
+        indices of all tasks.
 
     Example:
         >>> X, ones = torch.rand(3, 10, 2).double(), torch.ones(3, 10).double()
@@ -230,7 +230,10 @@ def screened_tasks(
 
 
 def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
-    """Computes the log evidence of each task, an ``M`` tensor, in chunks of tasks."""
+    """Computes each source task's log evidence for one target's outcomes, an ``M`` tensor.
+
+    Evaluates a few tasks at a time, to limit the memory.
+    """
     X, Y, residual = X.double(), Y.double(), residual.double()
     rows = typical_rows(X, Y, MAX_SCREENING_POINTS)
     X, Y, residual = X[rows], Y[rows], residual[rows][:, rows]

@@ -191,17 +191,20 @@ def backtest(
 
     Example:
         >>> from pandas import DataFrame
-        >>> x = [0.1, 0.3, 0.5, 0.7, 0.9] * 3
-        >>> names = [name for name in ("monday", "tuesday", "friday") for _ in range(5)]
-        >>> old = DataFrame({"task": names, "x": x, "loss": [(v - 0.4) ** 2 for v in x]})
+        >>> tasks = {"monday": 0.3, "tuesday": 0.4, "friday": 0.5}
+        >>> x = [0.1, 0.3, 0.5, 0.7, 0.9]
+        >>> rows = [(task, v, (v - best) ** 2) for task, best in tasks.items() for v in x]
+        >>> old = DataFrame(rows, columns=["task", "x", "loss"])
         >>> found = backtest(SearchSpace([FloatParameter("x", 0, 1)]), old, models=["sorted"])
         >>> found.recommended
         'sorted'
     """
     check_arguments(given := locals() | {"robust": False})
+    if space is None:
+        raise TypeError("space is None: give a SearchSpace, as guess_space(history) returns.")
     models = [models] if isinstance(models, str) else models
-    usual = [getattr(named_model(None), "__name__", ""), SORTED]
-    names = list(dict.fromkeys([*(usual if models is None else models), PLAIN]))
+    usual: Sequence[Any] = [named_model(None), SORTED] if models is None else models
+    names = list(dict.fromkeys([*(getattr(m, "__name__", m) for m in usual), PLAIN]))
     made = {name: named_model(name) for name in names}
     tables = read_study(**{n: given[n] for n in signature(read_study).parameters if n in given})
     if len(tables.outcomes) > 1:
@@ -214,10 +217,11 @@ def backtest(
     data = {name: _thinned(sources[name], rng) for name in kept}
     pools = {name: _pool(tables.region, each) for name, each in data.items()}
     data = {name: limit_task(each) if robust else each for name, each in data.items()}
-    enough = [name for name, (_, values) in pools.items() if len(values) >= FEWEST_ROWS]
+    enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows in the space: give more rows, or widen it."
+            f"No task has {FEWEST_ROWS} different rows in the space and outcomes that differ: give "
+            "more rows, widen the space, or name another outcome."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)
     key = content_key(tables.space, tables.outcomes, data, seed, robust)
@@ -233,7 +237,7 @@ def backtest(
         for name in names:
             bar.set_postfix_str(f"{left_out}, {name}", refresh=False)
             found = finished.get((str(left_out), name), values[:0])
-            if len(found) < _length(values):
+            if len(found) < min(CHECKPOINTS[-1], len(values)):
                 if name not in priors:
                     priors[name] = _learned(made[name], data)
                 others = _without(priors[name], data, left_out)
@@ -249,7 +253,8 @@ def backtest(
     words = f"Replayed: {len(replayed)} of {len(sources)} tasks, at most {MAX_ROWS} rows each"
     words += f", with {len(kept)} tasks to learn from." if len(kept) < len(sources) else "."
     if outside := [repr(name) for name in kept if name not in enough]:
-        words += f" Not replayed (under {FEWEST_ROWS} rows in the space): {', '.join(outside)}."
+        words += f" Not replayed (under {FEWEST_ROWS} rows in the space, or equal outcomes): "
+        words += f"{', '.join(outside)}."
     return Backtest(table, _recommended(table, names), names[0], needed, words)
 
 
@@ -314,31 +319,31 @@ def _replay(model: str, tables: EncodedTables, values: Array, seed: int, robust:
         The outcomes of the rows in the order in which they were chosen.
     """
     X, known, chosen = tables.region.candidates, torch.from_numpy(values)[:, None], list[int]()
-    for _ in range(_length(values)):
+    for _ in range(min(CHECKPOINTS[-1], len(X))):
         study = tables._replace(runs=Runs.of(X[chosen], known[chosen]))
         study = study.limited() if robust else study
         chosen.append(int(suggest_rows(study, 1, model, seed).rows.index[0]))
     return values[chosen]
 
 
-def _length(values: Array) -> int:
-    return min(CHECKPOINTS[-1], len(values))
-
-
 def _at_random(values: Array, seed: int) -> Array:
     """Computes the expected best outcome so far if rows are chosen at random."""
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(values)[: _length(values)] for _ in range(NUM_ORDERS)]
+    orders = [rng.permutation(values)[: CHECKPOINTS[-1]] for _ in range(NUM_ORDERS)]
     return np.maximum.accumulate(orders, axis=1).mean(axis=0)
 
 
 def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
     """Reads the outcomes of finished runs by task and model; runs with another key are ignored."""
-    if path is None or not path.exists() or not path.stat().st_size:
+    is_new = path is None or (path.parent.is_dir() and not path.exists())
+    if path is None or is_new or (path.is_file() and not path.stat().st_size):
         return {}
-    runs = pd.read_csv(path, dtype={"task": str}, keep_default_na=False)
-    if list(runs.columns) != COLUMNS:
-        raise InputDataError(f"{path} is no file of finished backtest runs: name another file.")
+    types = {"task": str, "outcome": float}
+    try:
+        runs = pd.read_csv(path, dtype=types, keep_default_na=False)[COLUMNS]
+    except (OSError, ValueError, KeyError) as error:
+        problem = "is no file of finished backtest runs, and none can be made there"
+        raise InputDataError(f"{path} {problem}: name another file.") from error
     runs = runs[runs["key"] == key].drop_duplicates(COLUMNS[:-1], keep="last")
     outcomes: Any = runs.groupby(["task", "model"])["outcome"]
     return {name: values.to_numpy(dtype=float) for name, values in outcomes}

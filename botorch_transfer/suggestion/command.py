@@ -101,8 +101,7 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append needs a table of runs: name the file for the rows.")
     _check_output(options, options.report, options.candidates)
     tables, runs = _tables(options)
-    shared, cost = options.same_in_batch, options.cost
-    suggestion = suggest_rows(tables, options.n, options.model, options.seed, shared, cost)
+    suggestion = suggest_rows(tables, **_named(options, "n model seed same_in_batch"))
     print(suggestion.rows.to_string(index=False))
     for number, words in enumerate(suggestion.prospects, start=1):
         print(f"Row {number}: {words}.")
@@ -111,13 +110,8 @@ def _suggest(options: argparse.Namespace) -> None:
     if options.report is not None:
         from botorch_transfer.suggestion.page import suggestion_page  # slow, and seldom needed
 
-        shown = ("history", "runs", "candidates", "fixed", "constraints", "outcome_range")
-        also = ("cost", "same_in_batch", "model", "rename", "missing", "log", "seed")
-        noted = {
-            name: ", ".join(map(str, value)) if isinstance(value, list) else value
-            for name, value in _named(options, *shown, *also).items()
-            if value not in (None, [])
-        }
+        names = "history runs candidates fixed constraints outcome_range cost same_in_batch model "
+        noted = _named(options, names + "rename missing log seed")
         page = suggestion_page(suggestion, runs, options.status, noted)
         options.report.write_text(page, encoding="utf-8")
         print(f"Report: {options.report}.")
@@ -127,9 +121,9 @@ def _suggest(options: argparse.Namespace) -> None:
         print(f"Added to {options.runs}.")
 
 
-def _named(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Returns the named options."""
-    return {name: getattr(options, name) for name in names}
+def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
+    """Returns the named options; spaces separate the names."""
+    return {name: getattr(options, name) for name in names.split()}
 
 
 def _check_output(options: argparse.Namespace, path: Path | None, *others: Path | None) -> None:
@@ -158,7 +152,7 @@ def _predict(options: argparse.Namespace) -> None:
 def _backtest(options: argparse.Namespace) -> None:
     space = SearchSpace.from_json(options.space)
     history = _history(options.history, _choices(space))
-    given = _named(options, "outcome", "models", "seed", "resume", "progress")
+    given = _named(options, "outcome models seed resume progress")
     found = backtest(space, history, **given, **_meaning(options, space))
     print(found.table.to_string(index=False))
     print("distance: 0 at the best row, 1 at the median; saved: runs fewer than with a plain GP")
@@ -172,14 +166,12 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
             "There is no search space: name its JSON file first, or give --candidates."
         )
     space = None if options.space is None else SearchSpace.from_json(options.space)
-    files = _named(options, "runs", "candidates")
+    files = _named(options, "runs candidates")
     if options.append and not (options.runs.exists() and options.runs.stat().st_size):
         files["runs"] = None
-    elif options.runs is not None and not options.runs.exists():
-        raise ValueError(f"{options.runs} has no table: omit the file, or create it with --append.")
     choices = _choices(space)
     history = _history(options.history, choices) if options.history else None
-    given = _named(options, "outcome", "outcome_range", "status", "repeats", "cost")
+    given = _named(options, "outcome outcome_range status repeats cost")
     given["noise"] = _pairs(options.noise, "--noise", options.outcome[0])
     given["fixed"] = _values(options.fixed, "--fixed", space)
     given |= {name: read_table(path, choices) for name, path in files.items() if path is not None}
@@ -206,10 +198,10 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
     """Returns the Python arguments that describe the columns of old runs."""
-    for text in options.constraints or ():
+    for text in options.constraints:
         if not re.search(r"[<>=(]| in ", text):
             raise ValueError(f"--constraint has {text!r}: put all of 'x + y <= 1' into quotes.")
-    return _named(options, "goal", "task", "step", "run", "robust", "constraints") | {
+    return _named(options, "goal task step run robust constraints") | {
         "log": options.log is not None and (options.log or True),
         "missing": _values(options.missing, "--missing", space),
         "rename": _pairs(options.rename, "--rename"),
@@ -218,8 +210,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 def _choices(space: SearchSpace | None) -> list[str]:
     """Returns the names of categorical parameters, which may have a value such as "None"."""
-    parameters = () if space is None else space.parameters
-    return [p.name for p in parameters if not p.is_numeric]
+    return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
 def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) -> None:
@@ -232,8 +223,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     if path.suffix.lower().startswith(".xls"):
         raise ValueError(f"Rows cannot be added to the Excel file {path}: save it as a CSV file.")
     tables = suggestion.tables
-    names = [outcome.name for outcome in tables.outcomes]
-    added = suggestion.rows.reindex(columns=[*tables.region.columns, *names])
+    outcomes = (outcome.name for outcome in tables.outcomes)
+    added = suggestion.rows.reindex(columns=[*tables.region.columns, *outcomes])
     digits = 12 if tables.region.constraints else 6
     for parameter in tables.space.parameters:
         if parameter.size is None:
@@ -308,7 +299,7 @@ def _space(options: argparse.Namespace) -> None:
     if task is None:
         text = "There is no column 'task': if the table has tasks, name their column by --task."
         print(text, file=sys.stderr)
-    given = _named(options, "outcome", "step", "run")
+    given = _named(options, "outcome step run")
     space = guess_space(history, options.leave_out, task, **given)
     entries = space.to_dict()["params"].items()
     lines = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries]

@@ -317,9 +317,13 @@ def _read_sum(node: ast.AST, columns: Mapping[str, Array]) -> Array:
     raise SyntaxError
 
 
-def parameter_of(column: str, space: SearchSpace) -> Any:
-    """Returns the parameter of a column."""
-    return next(parameter for parameter in space.parameters if parameter.name == column)
+def parameter_of(name: str, space: SearchSpace, argument: str = "The constraint") -> Any:
+    """Returns a parameter by its name; the error message names the argument."""
+    for parameter in space.parameters:
+        if parameter.name == name:
+            return parameter
+    columns = ", ".join(space.columns)
+    raise ValueError(f"{argument} names {name!r}, which is no parameter: use one of {columns}.")
 
 
 # ----------------------------------------------------------------------------------------- repair

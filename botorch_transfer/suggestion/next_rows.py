@@ -29,7 +29,7 @@ from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.tables import Runs
 from botorch_transfer.data.units import Range
 from botorch_transfer.feasibility import FeasibilityModel, FeasibleAcquisition
-from botorch_transfer.model import TransferModel, predicted_moments
+from botorch_transfer.model import predicted_moments
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
@@ -192,9 +192,10 @@ def suggest(
             ``None`` with ``candidates``: the space is then guessed from candidates and history.
         history: Old runs of other tasks, one row a run. A run without an outcome or with an
             infinite outcome has failed. If there is a ``status`` column, a run without an outcome
-            has failed only if ``status`` names a failure. Give ``None`` with a ``prior``. Also
-            give ``None`` if there are no old runs: the study then starts with a space-filling
-            design, and continues with a plain GP.
+            has failed only if ``status`` names a failure. A task that repeats another task or this
+            study is left out, with a logged warning. Give ``None`` with a ``prior``. Also give
+            ``None`` if there are no old runs: the study then starts with a space-filling design,
+            and continues with a plain GP.
         runs: The runs of this study; ``None`` if there are none. A run may have only some of the
             outcomes. A run without any outcome is pending. A run has failed if its ``status`` or
             the text of an outcome names a failure, or if an outcome is infinite. Unused columns are
@@ -245,8 +246,9 @@ def suggest(
             identified by its parameters.
         outcome_range: The least and the largest possible value of the objectives, such as
             ``(0, 100)``; a mapping by outcome if the ranges differ. Predictions are clipped to the
-            range. The default is ``(0, 100)`` for outcomes with a name such as ``yield`` and values
-            in per cent. Other outcomes have no range by default.
+            range, and a warning names outcomes clearly outside of it. The default is ``(0, 100)``
+            for outcomes with a name such as ``yield`` and values in per cent. Other outcomes have
+            no range by default.
         same_in_batch: Parameters with one common value in all ``n`` rows, such as the temperature
             of a plate. The search chooses this value.
         cost: The column of ``candidates`` with the cost of each row. As soon as there is an
@@ -296,7 +298,7 @@ def suggest(
     check_arguments(given := locals())
     tables = read_study(**{name: given[name] for name in signature(read_study).parameters})
     with cached_in(cache), showing(progress):
-        return suggest_rows(tables, n, model, seed, same_in_batch, cost).rows
+        return suggest_rows(tables, n, model, seed, same_in_batch).rows
 
 
 def predict(
@@ -348,6 +350,7 @@ def predict(
         >>> bool(table["predicted_5"][0] >= 0)
         True
     """
+    check_arguments(locals())
     spare = {"fixed", "repeats", *(() if space is None else ("candidates", "cost"))}
     if useless := options.keys() - (signature(read_study).parameters.keys() - spare):
         raise TypeError(f"predict does not need {min(useless)}=: leave it out.")
@@ -408,7 +411,6 @@ def suggest_rows(
     model: str | Callable[..., Any] | None = None,
     seed: int = 0,
     same_in_batch: Sequence[str] = (),
-    cost: str | None = None,
 ) -> Suggestion:
     """Suggests rows as :func:`suggest` does, and returns the models with them.
 
@@ -418,7 +420,6 @@ def suggest_rows(
         model: The model of outcomes that have old runs or a prior.
         seed: The seed of all random numbers.
         same_in_batch: Parameters with one common value in all rows.
-        cost: The column of the candidates' costs.
 
     Returns:
         The rows and the models.
@@ -443,7 +444,7 @@ def suggest_rows(
     with _fitted(tables.ranked(), model, seed) as (make, tables, models):
         main = tables.outcomes[0].name
         failures = learn_failures(tables.runs, tables.sources[main], tables.old_failed)
-        X = _search(tables, make, models, failures, n, seed, same_in_batch, cost)
+        X = _search(tables, make, models, failures, n, int(seed), same_in_batch)
         rows = tables.region.decode(X).assign(**_predictions(tables.outcomes, models, X))
         suggestion = Suggestion(rows, models, X, tables, failures)
         if sum(outcome.is_objective for outcome in tables.outcomes) == 1:
@@ -478,7 +479,7 @@ def _fitted(
             warnings.simplefilter("ignore", kind)
         # If a gradient search ends early, its result is still compared with all scored rows.
         warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(int(seed))
         models: dict[str, Any] = {}
         for index, outcome in enumerate(tables.outcomes):
             sources = tables.sources[outcome.name]
@@ -518,8 +519,7 @@ def _search(
     failures: FeasibilityModel | None,
     n: int,
     seed: int,
-    shared: Sequence[str] = (),
-    cost: str | None = None,
+    shared: Sequence[str],
 ) -> Tensor:
     """Chooses rows one by one. Each row is pending while the next rows are chosen."""
     region, runs = tables.region, tables.runs
@@ -529,15 +529,14 @@ def _search(
     objectives = [i for i, outcome in enumerate(tables.outcomes) if outcome.is_objective]
     has_outcomes, tried = bool(runs.Y[:, objectives].isfinite().any()), runs.tried
     taken = tried[:0] if region.repeats else tried
-    if cost is not None:
-        costs, candidates = region.costs(cost), region.candidates
-        if not has_outcomes:
-            logger.info("No run has an outcome yet, so cost= is ignored")
+    costs = None if region.cost is None else region.costs()
+    if costs is not None and not has_outcomes:
+        logger.info("No run has an outcome yet, so cost= is ignored")
     if shared:
         grid = region.grid()
         region = region.with_room(shared, n, None if grid is None else grid[~is_among(grid, taken)])
     if make is mean_rank:
-        if shared or cost is not None:
+        if shared or costs is not None:
             raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model=.")
         return _sorted_rows(region, tasks, taken, n)
     anchors = _anchors(region, tasks, runs)
@@ -551,7 +550,8 @@ def _search(
         else:
             known = torch.cat([runs.awaited, new])
             acquisition = make_acquisition(models, outcomes, known, reference, seed, has_outcomes)
-            if cost is not None and has_outcomes:
+            if costs is not None and has_outcomes:
+                candidates = tables.region.candidates
                 acquisition = improvement_per_cost(acquisition, candidates, costs)
             if failures is not None:
                 acquisition = FeasibleAcquisition(acquisition, failures)
@@ -603,14 +603,13 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
         standard deviations. The z-scores of a task with a small weight are minus infinity. Both
         results are empty for models without a posterior of each source task.
     """
-    informed = model.member_on_sources if isinstance(model, TransferModel) else None
+    informed: Any = getattr(model, "member_on_sources", None)
     if informed is None:
         return (), X.new_empty(0, len(X))
-    prior: Any = informed.prior
-    mean, variance = prior.moments(X)
+    mean, variance = informed.prior.moments(X)
     sure = mean / variance.clamp_min(1e-12).sqrt()
     sure[informed.weights < 0.1 * informed.weights.max()] = -math.inf
-    return prior.task_names, sure
+    return informed.prior.task_names, sure
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:

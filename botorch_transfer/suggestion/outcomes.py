@@ -10,6 +10,7 @@ has failed, the logarithm of the probability of success is added.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -49,6 +50,9 @@ DEFAULT_MODEL: Callable[..., Any] = TransferGP
 #: Maximum number of rows to predict at once.
 MAX_TOGETHER = 256
 
+#: Error message for a value that is no model.
+NO_MODEL = "model is {}: give a model class or its name, such as 'TransferGP', or a callable."
+
 #: Names of the models that are not classes of this package.
 PLAIN, SORTED = "SingleTaskGP", "sorted"
 
@@ -57,14 +61,14 @@ def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
     """Finds a model by its name.
 
     Args:
-        model: A model class, or a callable that makes a model; the name of a model class;
-            ``"sorted"`` for :func:`mean_rank`; or ``None`` for the default model.
+        model: A model class, or a callable with the arguments of :func:`suggest`'s models; the name
+            of a model class; ``"sorted"`` for :func:`mean_rank`; or ``None`` for the default model.
 
     Returns:
         The class or callable.
 
     Raises:
-        TypeError: If ``model`` is neither callable nor a name.
+        TypeError: If ``model`` is no name, and no class or callable that makes a model.
         ValueError: If no model has this name.
 
     Example:
@@ -79,8 +83,18 @@ def named_model(model: str | Callable[..., Any] | None) -> Callable[..., Any]:
         if model not in named:
             raise ValueError(f"There is no model {model!r}: choose one of {', '.join(named)}.")
         return named[model]
-    if not callable(model) or isinstance(model, Model):
-        raise TypeError(f"model is {model!r}: give a model class or its name, as 'TransferGP'.")
+    is_class = isinstance(model, type)
+    is_model = not isinstance(model, Model) and (not is_class or issubclass(model, Model))  # type: ignore[arg-type]
+    try:
+        if takes_sources(model):
+            # The third argument of some of BoTorch's classes is a column of tasks.
+            is_model &= not (is_class and model.__module__.startswith("botorch."))
+            signature(model).bind(None, None, None, train_Yvar=None)
+    except (TypeError, ValueError):
+        is_model = False
+    if not is_model:
+        given = getattr(model, "__name__", f"of the type {type(model).__name__}")
+        raise TypeError(NO_MODEL.format(given))
     return model
 
 
@@ -129,6 +143,8 @@ def fit_model(make: Callable[..., Any], runs: Runs, index: int, sources: Any) ->
     else:
         make = SingleTaskGP if takes_sources(make) else make
         model = make(runs.X, runs.Y, **noise)
+    if not isinstance(model, Model):
+        raise TypeError(NO_MODEL.format(f"a callable that returns a {type(model).__name__}"))
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model.eval()
 

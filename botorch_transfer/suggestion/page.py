@@ -16,6 +16,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from importlib.resources import files
@@ -92,7 +93,8 @@ def suggestion_page(
         suggestion: The rows and the models.
         runs: The table of this study's runs; ``None`` if there are none.
         status: The column of ``runs`` with the state of a run.
-        settings: Further settings that the page lists, such as the seed.
+        settings: Further settings that the page lists, such as the seed. ``None`` and empty lists
+            are left out.
 
     Returns:
         The page as HTML.
@@ -115,9 +117,10 @@ def suggestion_page(
         raise ImportError("The page needs Plotly: pip install 'botorch_transfer[plot]'.") from error
     tables, outcomes = suggestion.tables, suggestion.tables.outcomes
     columns = tables.region.columns
-    table, known = _runs(runs, tables, status)
+    table, Y = _runs(runs, tables, status)
+    known = np.isfinite(Y)
     shown = [
-        _outcome(suggestion, i, 1 + np.flatnonzero(known[:, i]))
+        _outcome(suggestion, i, Y[:, i])
         for i, outcome in enumerate(outcomes)
         if outcome.is_objective and outcome.name in suggestion.models
     ]
@@ -126,10 +129,9 @@ def suggestion_page(
     noted = {
         "model": ", ".join(names) or "none: the rows are spread out, or old runs' best",
         "goal": "; ".join(f"{o.goal} {o.name}" for o in outcomes if o.is_objective),
-        "parameters": len(tables.space.parameters),
         "date": date.today().isoformat(),
         "version": f"botorch_transfer {version('botorch_transfer')}",
-        **(settings or {}),
+        **{name: value for name, value in (settings or {}).items() if value not in (None, [])},
     }
     told = {
         "columns": columns,
@@ -153,6 +155,8 @@ def _text(cell: Any) -> str:
     """Formats a cell for readers; numbers have six digits, as in the table of runs."""
     if isinstance(cell, float | np.floating):
         return "" if math.isnan(cell) else f"{cell:.6g}"
+    if isinstance(cell, list):
+        return ", ".join(map(_text, cell))
     return "" if cell is None or cell is pd.NA else str(cell)
 
 
@@ -189,8 +193,12 @@ def _why(suggestion: Suggestion, row: int) -> str:
     return f"{text[:1].upper()}{text[1:]}." if parts else "Chosen without a model."
 
 
-def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[str, Any]:
-    """Collects the data that the page shows about an objective."""
+def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, Any]:
+    """Collects the data that the page shows about an objective.
+
+    ``Y`` has the outcome of each run in the table of runs, before very bad outcomes are raised to a
+    limit; NaN if it is unknown.
+    """
     outcome = suggestion.tables.outcomes[number]
     model = suggestion.models[outcome.name]
     space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
@@ -202,16 +210,20 @@ def _outcome(suggestion: Suggestion, number: int, rows: NDArray[Any]) -> dict[st
     verdict, tasks = _tasks(model, runs)
     tried = space.decode(runs.X.clamp(0.0, 1.0))
     slices, maps = _pictures(suggestion, outcome, order, tried)
+    values, rows = outcome.original(runs.Y[:, 0]), np.flatnonzero(np.isfinite(Y))
+    # Ends of curves are compared with the curves, which are not limited.
+    curves = suggestion.tables.curves.get(outcome.name)
     return {
         "name": outcome.name,
         "goal": "small" if outcome.sign < 0 else "large",
         "log": outcome.log,
         "verdict": verdict,
         "tasks": tasks,
-        "runs": rows.tolist() or list(range(1, len(runs.Y) + 1)),
+        "runs": (1 + rows).tolist() or list(range(1, len(runs.Y) + 1)),
+        "is_limited": len(rows) == len(values) and not np.allclose(Y[rows], values),
         "row": _quantiles(outcome, *moments(model, suggestion.X[:1]))["mid"][0],
-        "curves": _curves(outcome, suggestion.tables.curves.get(outcome.name)),
-        "values": _numbers(outcome.original(runs.Y[:, 0])),
+        "curves": _curves(replace(outcome, within=None), curves),
+        "values": _numbers(values),
         "best": _numbers(outcome.original(best).where(best.isfinite(), math.nan)),
         "predicted": (runs.added[:, 0] > 0).tolist(),
         "expected": _expected(suggestion, outcome, runs),
@@ -269,6 +281,8 @@ def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
     except (AttributeError, ValueError):  # a model without a report
         return "", []
     all_of_them, told = report["verdict"][ALL_SOURCES], report.drop(index=ALL_SOURCES)
+    if all_of_them not in WHOLE and told["verdict"].isin(["irrelevant", "inverted"]).mean() == 1:
+        all_of_them = "irrelevant"
     sentence = WHOLE.get(all_of_them) or _why_unclear(len(runs.Y))
     words = dict(WORDS)
     if all_of_them in ("misleading", "irrelevant"):
@@ -342,17 +356,19 @@ def _pictures(
 def _runs(
     runs: DataFrame | None, tables: EncodedTables, status: str
 ) -> tuple[dict[str, Any] | None, NDArray[Any]]:
-    """Returns the table of runs, states and outcomes first, and a mask of its known outcomes."""
+    """Returns the table of runs, states and outcomes first, and its outcomes as numbers."""
     names = [outcome.name for outcome in tables.outcomes]
     if runs is None or runs.empty:
-        return None, np.empty((0, len(names)), dtype=bool)
+        return None, np.empty((0, len(names)))
     (read,) = measured([runs], tables.outcomes, status)
     Y = np.stack([numbers(read, name) for name in names], axis=1)
     unfinished, kept = np.zeros(len(runs), dtype=bool), np.ones(len(runs), dtype=bool)
     for name, own in tables.curves.items():  # keeps one row of each run, with the predicted end
         last, ends = [curve.row for curve in own.curves], own.forecast()
         kept &= runs[own.step].isna().to_numpy() | np.isin(np.arange(len(runs)), last)
-        Y[last, names.index(name)] = np.where([c.diverged for c in own.curves], np.inf, ends.mean)
+        at = names.index(name)
+        mean = tables.outcomes[at].original(torch.from_numpy(ends.mean))
+        Y[last, at] = np.where([curve.diverged for curve in own.curves], np.inf, mean)
         unfinished[last] = ends.variance != 0
     told = runs[status].map(_text) if status in runs.columns else pd.Series("", runs.index)
     is_told = ~told.str.lower().isin(["", *NEUTRAL])
@@ -366,7 +382,7 @@ def _runs(
     shown.insert(0, "run", np.arange(1, 1 + len(shown)), allow_duplicates=True)
     table: dict[str, Any] = {"columns": list(map(str, shown.columns)), "rows": _cells(shown)}
     table["places"] = np.flatnonzero(kept).tolist()
-    return table, np.isfinite(Y[kept])
+    return table, Y[kept]
 
 
 @torch.no_grad()
@@ -410,7 +426,6 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
 
     table = DataFrame(index=[parameter.name for parameter in space.parameters])
     table[NEW] = indices(moments(model, X)[0].unsqueeze(0))
-    informed = model.member_on_sources if isinstance(model, TransferModel) else None
-    prior: Any = None if informed is None else informed.prior
-    table[OLD] = float("nan") if prior is None else indices(prior.moments(X)[0])
+    informed: Any = getattr(model, "member_on_sources", None)
+    table[OLD] = math.nan if informed is None else indices(informed.prior.moments(X)[0])
     return table.sort_values(NEW, ascending=False, kind="stable")

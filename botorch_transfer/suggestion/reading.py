@@ -32,7 +32,7 @@ from botorch_transfer.data.tables import (
     limit_task,
     read_history,
     read_runs,
-    without_own_runs,
+    without_repeats,
 )
 from botorch_transfer.data.units import Range, wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
@@ -44,7 +44,7 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
+from botorch_transfer.search_space.cells import check_same_units, with_numbers
 from botorch_transfer.search_space.guess import STEPS, in_per_cent, usual_goal
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
@@ -463,17 +463,17 @@ def read_study(
         candidates = with_numbers(candidates, space.number_columns)
         # The result of suggest has its own columns of these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
-    region = Region(space, fixed, linear, candidates, repeats)
-    _check_names(space, outcomes)
+    region = Region(space, fixed, linear, candidates, repeats, cost)
     named = [("noise", each.noise) for each in outcomes]
-    named += [("step", step), ("run", run), ("status", None if status == "status" else status)]
-    for argument, column in named:
-        if tables and column is not None and not any(column in table for table in tables):
+    named += [("step", step), ("status", status), ("run", run)]
+    named = [(argument, column) for argument, column in named if column is not None]
+    _check_roles(space, outcomes, named)
+    for argument, column in named if tables else ():
+        is_known = any(column in table for table in tables)
+        if not is_known and (argument, column) != ("status", "status"):
             raise InputDataError(
                 f"No table has the column {column!r}: name an existing one by {argument}=."
             )
-    if step in space.columns:
-        raise ValueError(f"step= is {step!r}, which is also a parameter: remove the parameter.")
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -526,17 +526,14 @@ def read_tables(
         named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
         check_columns(history, space, named, missing or {}, changed=True)
         history = with_numbers(history, space.number_columns)
-    if runs is not None:
-        with errors_in("In the runs"):
-            check_table(runs, [name for name in (*space.columns, *names) if name in runs.columns])
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:
         history, runs, own_curves = one_row_a_run(history, runs, outcomes, curves, task)
-    if history is not None and runs is not None:
-        history = without_own_runs(history, runs, space, outcomes, task)
+    if history is not None:
+        history = without_repeats(history, runs, space, outcomes, task)
         history = None if history.empty else history
     sources: Any = {name: _read_prior(name, prior, len(names)) for name in names}
     failed: Tensor | None = None
@@ -587,14 +584,21 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
                 logger.warning(message, name)
 
 
-def _check_names(space: SearchSpace, outcomes: Sequence[Outcome]) -> None:
-    """Raises an error if a parameter and an outcome or an added column share a name."""
-    taken = {*ADDED, *(outcome.name for outcome in outcomes)}
-    if clash := [name for name in space.columns if name in taken]:
-        raise ValueError(
-            f"Another column is also named {clash[0]!r}: rename the parameter. Or drop the "
-            "constraint, and narrow the parameter's range in the search space."
-        )
+def _check_roles(
+    space: SearchSpace, outcomes: Sequence[Outcome], named: Sequence[tuple[str, Any]]
+) -> None:
+    """Raises an error if a column has two roles, such as a parameter that is also an outcome."""
+    roles = dict.fromkeys(space.columns, "a parameter")
+    found = [(name, "a column of the result") for name in ADDED]
+    found += [(outcome.name, "an outcome") for outcome in outcomes]
+    # A parameter may also identify the run.
+    found += [(column, f"the column of {name}=") for name, column in named if name != "run"]
+    for column, role in found:
+        if (other := roles.setdefault(column, role)) != role:
+            raise ValueError(
+                f"{column!r} is both {other} and {role}: name another column, or rename one of "
+                "them. To limit a parameter, narrow its range in the search space."
+            )
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from pandas import DataFrame, isna, to_numeric
+from pandas import DataFrame, isna
 from torch import Tensor
 
+from botorch_transfer.data.measurements import numbers
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, refuse_cell, with_numbers
 from botorch_transfer.suggestion.constraints import Condition, Repair, parameter_of
@@ -61,6 +62,7 @@ class Region:
         table: A table of candidates. Only its rows are suggested. It may have further columns. Of
             candidates with equal parameters, only the first candidate is kept.
         repeats: Whether tried and pending rows may be suggested again.
+        cost: The column of ``table`` with the cost of each candidate.
 
     With a table, ``candidates`` is a ``c x d`` tensor of the encoded candidates.
 
@@ -79,6 +81,7 @@ class Region:
     constraints: Sequence[Condition] = ()
     table: DataFrame | None = None
     repeats: bool = False
+    cost: str | None = None
     candidates: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -93,9 +96,10 @@ class Region:
                 message = "%d candidates repeat the parameters of an earlier candidate: left out"
                 logger.warning(message, is_repeated.sum())
             written = self.table.copy()
-            numbers = [name for name in self.space.number_columns if name in written]
-            written[numbers] = written[numbers].apply(to_numeric, errors="coerce")
-            kept = self.allows(X).numpy() & self._hold(written) & ~is_repeated
+            for name in self.space.number_columns:
+                written[name] = numbers(written, name)
+            held = _num_held(self.constraints, written) == len(self.constraints)
+            kept = self.allows(X).numpy() & held & ~is_repeated
             rows = X[kept]
             object.__setattr__(self, "table", self.table[kept])
             object.__setattr__(self, "candidates", rows)
@@ -121,14 +125,10 @@ class Region:
         """Fixed values of columns of the encoding, by the index of the column."""
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
-            if name not in self.space.columns:
-                raise InputDataError(
-                    f"fixed names {name!r}, which is no parameter: use one of "
-                    f"{', '.join(self.space.columns)}."
-                )
+            parameter = parameter_of(name, self.space, "fixed")
             try:
                 cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
-                unit = parameter_of(name, self.space).encode(cell)[0]
+                unit = parameter.encode(cell)[0]
             except InputDataError as error:
                 about_rows = " in row 0|: correct the cell, or empty it|,? or drop these rows"
                 problem = re.sub(about_rows, "", str(error))
@@ -155,8 +155,8 @@ class Region:
     def _ends(self) -> dict[str, list[float]]:
         """Numbers with which nonlinear conditions compare each column; empty if categorical."""
         ends = defaultdict[str, list[float]](list)
-        for name, numbers in (pair for c in self._conditions for pair in c.ends.items()):
-            ends[name] += numbers
+        for name, values in (pair for c in self._conditions for pair in c.ends.items()):
+            ends[name] += values
         return ends
 
     @cached_property
@@ -182,10 +182,6 @@ class Region:
                 places = torch.from_numpy(unit.clip(0.0, 1.0))
                 found.append((columns, places, len(ends) or len(places)))
         return found
-
-    def _hold(self, frame: DataFrame) -> NDArray[np.bool_]:
-        """Returns an ``n`` array: whether all constraints hold for each configuration."""
-        return _num_held(self.constraints, frame) == len(self.constraints)
 
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
         """Moves rows until nonlinear conditions hold, by random values from ``_places``.
@@ -228,7 +224,8 @@ class Region:
         """
         allowed = torch.ones(len(X), dtype=torch.bool)
         if self.constraints:
-            allowed = torch.from_numpy(self._hold(self._rounded(X)))
+            held = _num_held(self.constraints, self._rounded(X))
+            allowed = torch.from_numpy(held == len(self.constraints))
         if self.fixed:
             allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
         return allowed
@@ -344,12 +341,8 @@ class Region:
         Raises:
             ValueError: If a name is no parameter, or no shared value has ``n`` rows.
         """
-        names = self.space.columns
-        if unknown := [name for name in shared if name not in names]:
-            raise ValueError(
-                f"same_in_batch names {unknown[0]!r}, which is no parameter: use one of "
-                f"{', '.join(names)}."
-            )
+        for name in shared:
+            parameter_of(name, self.space, "same_in_batch")
         if free is None:
             return self
         rows = self.decode(free)
@@ -371,11 +364,8 @@ class Region:
         values = {name: row[name] for name in names if not isna(row[name])}
         return replace(self, fixed={**(self.fixed or {}), **values})
 
-    def costs(self, column: str) -> Tensor:
+    def costs(self) -> Tensor:
         """Reads the costs of the candidates.
-
-        Args:
-            column: The column of the costs.
 
         Returns:
             A ``c`` tensor of the costs.
@@ -384,12 +374,11 @@ class Region:
             InputDataError: If a cost is not positive.
             ValueError: If there are no candidates, or candidates lack the column.
         """
-        if self.table is None or column not in self.table.columns:
-            raise ValueError(f"cost names {column!r}, which is no column of candidates: add it.")
-        cells = with_numbers(self.table, [column])[column]
-        costs = to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, copy=True)
+        if self.table is None or self.cost not in self.table.columns:
+            raise ValueError(f"cost names {self.cost!r}, which is no column of candidates: add it.")
+        costs = numbers(with_numbers(self.table, [self.cost]), self.cost)
         problem = "which is no positive number: correct the cost"
-        refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[column], problem)
+        refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[self.cost], problem)
         return torch.from_numpy(costs)
 
 

@@ -4,7 +4,7 @@ Gradient searches start from the best of random rows and of rows near good runs.
 promising combination of categorical values. Then discrete parameters are changed by single steps.
 Rows that have been tried, or are pending, are excluded. If the acquisition is flat in a continuous
 parameter, its maximum is arbitrary and often at a bound: the parameter then moves to the middle of
-its range. In a short table of candidates, the search scores all rows.
+its range. In a table of candidates, or in a small finite space, the search scores all rows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,6 @@ POOL = 512
 #: Maximum number of values of a discrete parameter that is changed by single steps. A parameter
 #: with more values is changed only by gradient searches.
 MAX_VALUES = 2_000
-
-#: Settings of the search in a table. First, at most ``MAX_SCORED`` random rows are scored. Then the
-#: ``NUM_NEAR`` neighbours of the ``NUM_BEST`` best rows are scored, as often as this improves the
-#: best row.
-MAX_SCORED, NUM_BEST, NUM_NEAR = 4_096, 32, 64
 
 #: Settings of gradient searches. They start from ``NUM_STARTS`` rows for each of at most
 #: ``NUM_CHOICES`` combinations of categorical values. They end after ``MAX_ITER`` iterations,
@@ -98,7 +93,7 @@ def maximize(
     pool = _pool(region, anchors, seed) if grid is None else grid
     pool = not_taken(pool, taken)
     if grid is not None:
-        return _best_listed(acquisition, pool, seed)
+        return pool[_evaluate(acquisition, pool).argmax()]
     values = _evaluate(acquisition, pool)
     spread = float(values.max() - values.median())
     tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
@@ -134,27 +129,6 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
         return not_taken(region.nearest(points, MAX_REPAIRED // 4), taken)[0]
     grid = not_taken(grid, taken)
     return grid[torch.cdist(points[:1], grid).argmin()]
-
-
-def _best_listed(acquisition: AcquisitionFunction, table: Tensor, seed: int) -> Tensor:
-    """Finds the best row of a table.
-
-    Scores all rows of a short table. In a long table, scores random rows first, then rows near the
-    best rows, until no better row is found.
-    """
-    order = np.random.default_rng(seed).permutation(len(table))[:MAX_SCORED]
-    values = torch.full((len(table),), -math.inf, dtype=torch.double)
-    news, best = torch.from_numpy(np.sort(order)), -math.inf
-    is_scored = torch.zeros(len(table), dtype=torch.bool)
-    while len(news):
-        values[news], is_scored[news] = _evaluate(acquisition, table[news]), True
-        if float(values.max()) <= best:
-            break
-        best = float(values.max())
-        near = torch.cdist(table[values.topk(min(NUM_BEST, len(table))).indices], table)
-        near = near.topk(min(NUM_NEAR, len(table)), largest=False).indices.unique()
-        news = near[~is_scored[near]]
-    return table[values.argmax()]
 
 
 def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:

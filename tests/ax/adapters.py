@@ -1,5 +1,6 @@
 """Adapters, and what they encode, without a client or a generation strategy around them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,8 +16,9 @@ from botorch.utils.datasets import SupervisedDataset
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators
+from botorch_transfer.ax.adapter import TransferAdapter
 from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory, encode_runs
+from botorch_transfer.ax.history import TransferHistory
 from botorch_transfer.data.outcome import Outcome
 from tests.ax.conftest import FAST, Space
 
@@ -47,16 +49,32 @@ def encoded_runs(
     return encoded(space, TransferHistory.from_frame(runs, **options), metric)
 
 
+class _Encoder(TransferAdapter):
+    """An adapter that only encodes old runs, with outcomes in their own units."""
+
+    def __init__(self, client: Client, history: TransferHistory) -> None:
+        self.history, self.device, self._experiment = history, None, experiment_of(client)
+        self._model_space, self.transforms = self._experiment.search_space, {}
+
+    def _scale(self, metric: str) -> tuple[float, float]:
+        return 0.0, 1.0
+
+
 def encoded(
-    space: Space, history: TransferHistory, metric: str = "loss", **options: Any
+    space: Space,
+    history: TransferHistory,
+    metric: str = "loss",
+    baseline: dict[str, Any] | None = None,
+    kinds: Sequence[type[Transform]] = (Cast, *MBM_X_trans_base),
 ) -> dict[str, Any]:
     """The same of any history; the metric has no direction, so that no outcome is too bad."""
     client = Client()
     client.configure_experiment(space)
-    raw = now = experiment_of(client).search_space
-    transforms, kinds = dict[str, Transform](), [Cast, *MBM_X_trans_base]
+    if baseline is not None:
+        client.attach_baseline(baseline)
+    encoder = _Encoder(client, history)
+    now = encoder.model_space
     for kind in kinds:
-        transforms[kind.__name__] = kind(search_space=now.clone())
-        now = transforms[kind.__name__].transform_search_space(now.clone())
-    goal, names = Outcome(metric, 0.0), list(now.parameters)
-    return encode_runs(history, goal, raw, transforms, names, **options)
+        encoder.transforms[kind.__name__] = kind(search_space=now.clone())
+        now = encoder.transforms[kind.__name__].transform_search_space(now.clone())
+    return encoder._source_tasks(Outcome(metric, 0.0), list(now.parameters))

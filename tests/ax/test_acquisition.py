@@ -161,6 +161,15 @@ def test_with_outcomes_points_that_fail_or_are_pending_do_not_come_again(client,
             getattr(client, mark)(trial)
 
 
+def test_a_trial_of_several_arms_after_a_failure(client):
+    """An analytic improvement takes pending points, also with a probability of success."""
+    for a, b in ((0.2, 0.3), (0.8, 0.4)):
+        client.complete_trial(client.attach_trial({"a": a, "b": b}), {"y": a + b})
+    client.mark_trial_failed(client.attach_trial({"a": 0.9, "b": 0.9}))
+    ((run,),) = client._generation_strategy.gen(client._experiment, n=2)
+    assert len({str(arm.parameters) for arm in run.arms}) == 2
+
+
 def category_client(make_client, outcomes: bool) -> Any:
     """Three categories that have no order, one of which was best by far."""
     x, kind = np.linspace(0.0, 1.0, 9), np.resize(list("pqr"), 9)

@@ -19,10 +19,9 @@ from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from botorch.models import SingleTaskGP
 
 from botorch_transfer import ScaMLGP
-from botorch_transfer.ax.adapter import TransferAdapter
+from botorch_transfer.ax.adapter import TransferAdapter, TransferDataset
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import TransferDataset
 from tests.ax.adapters import adapter_of, datasets_of, encoded_runs, generated
 from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space
 from tests.ax.old_experiments import GAMMA, C, old_experiment

@@ -7,14 +7,11 @@ import pandas as pd
 import pytest
 import torch
 from ax.adapter.transforms.cast import Cast
-from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.experiments import experiment_of
-from botorch_transfer.ax.history import TransferHistory, encode_runs
-from botorch_transfer.data.outcome import Outcome
-from tests.ax.adapters import encoded_runs
+from botorch_transfer.ax.history import TransferHistory
+from tests.ax.adapters import encoded, encoded_runs
 from tests.ax.conftest import (
     bowls,
     corner_space,
@@ -103,12 +100,7 @@ def encoded_tensors(metric, names):
         {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}
     )
     space = [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in names]
-    client = Client()
-    client.configure_experiment(space)
-    search_space = experiment_of(client).search_space
-    transforms = {"Cast": Cast(search_space=search_space)}
-    goal = Outcome(metric, 0.0)
-    return X, Y, encode_runs(history, goal, search_space, transforms, list(names))
+    return X, Y, encoded(space, history, metric, kinds=[Cast])
 
 
 def test_columns_of_tensors_are_in_the_order_of_the_parameters():
@@ -119,7 +111,7 @@ def test_columns_of_tensors_are_in_the_order_of_the_parameters():
     X, Y, found = encoded_tensors("cost", "ab")
     assert list(found) == ["sunday"]
     assert torch.equal(found["sunday"][1], -Y)
-    with pytest.raises(UserInputError, match="have 2 columns, and the search space has the 1"):
+    with pytest.raises(UserInputError, match="have 2 columns, and the search space has 1 "):
         encoded_tensors("cost", "a")
     with pytest.raises(UserInputError, match="no values of parameter 'c'"):
         encoded_tensors("cost", "abc")
@@ -171,7 +163,9 @@ def test_what_does_not_matter_is_where_ax_puts_it(make_client, kinds):
 
 def test_what_matters_is_not_missing():
     runs = DEPENDENT.assign(a=[None, 0.1])
-    with pytest.raises(UserInputError, match="Task 'x': Parameter 'a' has no value in row 0"):
+    message = "Task 'x': Parameter 'a' has no value in row 0, but .* there: give its value by "
+    message += r"missing={'a': \.\.\.}, or make it one of the dependent_parameters\."
+    with pytest.raises(UserInputError, match=message):
         encoded_runs(dependent_space(), runs)
     data = encoded_runs(dependent_space(), runs, missing={"a": 0.8})
     assert data["x"][0][0].tolist()[-2:] == [0.8, 0.5]
@@ -201,7 +195,7 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog)
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data = encoded_runs(mixed_space(), RUNS.assign(**changes))
     assert caplog.messages == [
-        "Each old task has one value of 'loss' only: nothing to learn",
+        "All values of 'loss' are equal in each old task: nothing to learn",
         f"1 runs are left out, because a value has no place in the search space: {cell} (1) "
         "(task 'monday' (1), from row 1 on)",
     ]

@@ -28,7 +28,7 @@ from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experimen
         (lambda: old_experiment([WIDE, GAMMA]), None),
         (lambda: old_experiment([C]), {"C": 1.0, "gamma": 0.01}),
     ],
-    ids=["renamed", "other bounds", "a parameter missing"],
+    ids=["mapped", "other bounds", "a parameter missing"],
 )
 def test_what_ax_maps_is_kept(make_client, complete, old, baseline):
     client = make_client(history=[old()])
@@ -56,11 +56,25 @@ def test_parameters_of_unknown_value_are_refused(make_client, complete, space, m
         complete(client)
 
 
+def test_parameters_and_metrics_of_experiments_are_renamed():
+    """An experiment that has the new names already stays as it is."""
+    monday = old_experiment([COST, GAMMA], metric="error", name="monday", sem=0.1)
+    old, rename = [monday, old_experiment([C, GAMMA], sem=0.1)], {"cost": "C", "error": "loss"}
+    columns = TransferHistory.from_experiments(old, rename=rename).columns
+    assert set(columns) == {TASK, "C", "gamma", "loss", "loss_sem"}
+    assert all(len(column) == 18 and None not in column for column in columns.values())
+    assert TransferHistory.from_experiments(old, rename=rename).varied == ["C", "gamma"]
+    with pytest.raises(UserInputError, match="rename= has 'rate', which no old experiment has"):
+        TransferHistory.from_experiments(old, rename={"rate": "C"})
+    with pytest.raises(UserInputError, match="rename= gives two columns the name 'C'"):
+        TransferHistory.from_experiments(old[1:], rename={"gamma": "C"})
+
+
 def test_values_that_are_missing_may_be_told():
     lacking = [old_experiment([C])]
-    for options in ({"missing": {"gamma": 0.5}}, {"assumed": {"gamma": 0.5}}):
-        history = TransferHistory.from_experiments(lacking, options.pop("missing", None))
-        (X, _), *_ = encoded(plain_space(), history, **options).values()
+    for missing, baseline in (({"gamma": 0.5}, None), ({}, {"C": 1.0, "gamma": 0.5})):
+        history = TransferHistory.from_experiments(lacking, missing)
+        (X, _), *_ = encoded(plain_space(), history, baseline=baseline).values()
         assert X.shape == (9, 2)
         np.testing.assert_allclose(X[:, 1], np.log10(0.5))
 
@@ -120,6 +134,9 @@ def test_optuna_studies_are_a_history(make_client, complete, tmp_path, direction
     for history in ([study], (url, ["monday", "tuesday"])):
         client = make_client(history=history)
         assert plain_loss(complete(client)[0], 0.1) < 20
+    renamed = make_client([COST, GAMMA], history=(url, ["monday"]), rename={"C": "cost"})
+    ((_, config),) = renamed.get_next_trials(1).items()
+    assert plain_loss({"C": config["cost"], "gamma": config["gamma"]}, 0.1) < 20
     two = make_client(objective="-loss, -cost", history=[study])
     with pytest.raises(UserInputError, match="have 1 objectives, and the experiment has 2: leave"):
         two.get_next_trials(1)

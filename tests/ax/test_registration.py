@@ -20,11 +20,10 @@ from botorch.models.transforms.input import Normalize
 from gpytorch.kernels import RBFKernel
 
 from botorch_transfer import ScaMLGP, models
-from botorch_transfer.ax import TransferGenerators, model_inputs, strategy
+from botorch_transfer.ax import TransferGenerators, adapter, strategy
 from botorch_transfer.ax.acquisition import TransferAcquisition
-from botorch_transfer.ax.adapter import StandardizeByHistory
+from botorch_transfer.ax.adapter import StandardizeByHistory, TransferDataset
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.ax.model_inputs import TransferDataset
 from botorch_transfer.model import TransferModel
 from tests.ax.signatures import parameters
 
@@ -32,7 +31,7 @@ from tests.ax.signatures import parameters
 def test_ax_is_as_it_is_used():
     taken = ["model_config", "dataset", "search_space_digest", "botorch_model_class"]
     assert parameters(surrogate._construct_submodules) == taken
-    ours, theirs = model_inputs.transfer_inputs_for_ax, surrogate.submodel_input_constructor
+    ours, theirs = adapter.transfer_inputs_for_ax, surrogate.submodel_input_constructor
     default = theirs.dispatch(SingleTaskGP)
     assert parameters(ours) == parameters(default)
 
@@ -64,8 +63,8 @@ def test_inputs_of_transfer_models_are_made_here():
     for name in models.__all__:
         cls = getattr(models, name)
         if issubclass(cls, TransferModel):
-            assert dispatch(cls) is model_inputs.transfer_inputs_for_ax
-    assert dispatch(SingleTaskGP) is not model_inputs.transfer_inputs_for_ax
+            assert dispatch(cls) is adapter.transfer_inputs_for_ax
+    assert dispatch(SingleTaskGP) is not adapter.transfer_inputs_for_ax
 
 
 def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
@@ -82,7 +81,7 @@ def test_the_users_kernel_is_constructed_and_inputs_are_scaled_by_us():
         covar_module_options={"ard_num_dims": 2},
     )
     space = SearchSpaceDigest(feature_names=["a", "b"], bounds=[(0.0, 1.0)] * 2)
-    inputs = model_inputs.transfer_inputs_for_ax(ScaMLGP, config, dataset, space, Surrogate())
+    inputs = adapter.transfer_inputs_for_ax(ScaMLGP, config, dataset, space, Surrogate())
     assert inputs["input_transform"].bounds.tolist() == [[0.0, 0.0], [3.0, 3.0]]
     model = ScaMLGP(**inputs)
     assert isinstance(model.residual_covar_module, RBFKernel)

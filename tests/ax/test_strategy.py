@@ -177,6 +177,11 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     [
         ({"model": SingleTaskGP, "history": FRAME}, "one of the classes of botorch_transfer"),
         ({"history": "runs.csv"}, "is a str"),
+        ({"history": [3]}, "The history is a list: give a table"),
+        ({"history": ("old.db", ["monday"])}, "give a URL, such as 'sqlite:///old.db'"),
+        ({"history": FRAME, "rename": {"c": "C"}}, "names the column 'c', which the table lacks"),
+        ({"history": FRAME, "missing": ["C"]}, "missing is .*: give a dictionary"),
+        ({"history": {"loss": {}}, "rename": {"c": "C"}}, "tensors have no names: leave out"),
         ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "the form {metric: {task: "),
         ({"history": [], "task": "day"}, "task= only applies to a table"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
@@ -184,8 +189,14 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     ],
 )
 def test_unfit_arguments_are_refused_at_once(options, message):
-    with pytest.raises((UserInputError, TypeError), match=message):
+    with pytest.raises((UserInputError, TypeError, ValueError), match=message):
         transfer_generation_strategy(**options)
+
+
+def test_columns_of_a_table_are_renamed(make_client, complete, runs):
+    old = runs.rename(columns={"C": "cost of errors", "loss": "error"})
+    rename = {"cost of errors": "C", "error": "loss"}
+    assert complete(make_client(history=old, rename=rename)) == complete(make_client(history=runs))
 
 
 def models_of(client: Any) -> list[type]:

@@ -65,7 +65,7 @@ def test_failed_runs_are_dropped_and_counted(caplog):
     assert datasets["a"].Y.tolist() == [[0.4]]
     assert caplog.messages == [
         "3 of 5 runs have no finite outcome 'accuracy': left out",
-        "Each old task has one value of 'accuracy' only: nothing to learn",
+        "All values of 'accuracy' are equal in each old task: nothing to learn",
     ]
 
 
@@ -240,7 +240,7 @@ def test_values_without_a_place_are_left_out_and_counted(caplog):
 
 
 def test_a_renamed_column_is_found():
-    with pytest.raises(InputDataError, match="a column 'c': if they are the same, give rename"):
+    with pytest.raises(InputDataError, match="a column 'c': if both mean the same, give rename"):
         read(table().rename(columns={"C": "c"}))
 
 
@@ -361,8 +361,8 @@ def test_values_outside_of_a_changed_space(caplog):
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = read(frame, space, changed=True)
     assert caplog.messages == [
-        "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of its range: divided by "
-        "100, it fits",
+        "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of its range, but fits if "
+        "divided by 100",
         "2 runs are left out, because a value has no place in the search space: 'kind' is 'b' (2) "
         "(task 'a' (1), 'b' (1), from row 0 on)",
         "10 runs lie outside of the search space, and their values are kept: check the ranges "
@@ -648,7 +648,7 @@ def test_names_of_columns_are_compared_as_text():
 @pytest.mark.parametrize("value", ["room", [80], float("nan"), {"a": 1}])
 def test_wrong_values_of_missing_name_the_argument(value):
     with pytest.raises(
-        ValueError, match=r"missing= gives the parameter 'C' the value .*: give anoth"
+        ValueError, match=r"missing= gives the parameter 'C' the invalid value .*: give a valid"
     ):
         read(table().drop(columns="C"), missing={"C": value})
 

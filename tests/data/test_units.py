@@ -86,9 +86,9 @@ def test_no_false_alarm_on_parts_of_the_shipped_history(space):
 
 def remedy(factor: float, offset: float) -> str:
     if offset:
-        signs = {273.15: "less 273.15", -273.15: "plus 273.15", 32: "divided by 1.8"}
+        signs = {273.15: "reduced by 273.15", -273.15: "increased by 273.15", 32: "divided by 1.8"}
         return signs[offset]
-    return f"divided by {factor:,}" if factor > 1 else f"times {round(1 / factor)}"
+    return f"divided by {factor:,}" if factor > 1 else f"multiplied by {round(1 / factor)}"
 
 
 def test_it_is_said(caplog):
@@ -98,16 +98,16 @@ def test_it_is_said(caplog):
     runs = runs.assign(n=rng.integers(1, 10, 16), **{"yield": rng.uniform(5, 95, 16)})
     from_dataframe(runs, space, "yield", "task")
     assert caplog.messages[0] == (
-        "Maybe another unit: 'T' of task 'a' and 1 more lies outside of its range: "
-        "less 273.15 (as Kelvin to °C), it fits"
+        "Maybe another unit: 'T' of task 'a' and 1 more lies outside of its range, but "
+        "fits if reduced by 273.15 (kelvin to °C)"
     )
     caplog.clear()
     own = pd.DataFrame({"T": [30.0, 60.0], "n": [1, 2], "yield": [0.2, 0.4]})
     with brief_search():
         suggest(space, runs.assign(T=runs["T"] - 273), own, "yield", "max", model=ScaMLGP)
     assert caplog.messages == [
-        "Maybe another unit: 'yield' is in fractions in this study and in per cent in old runs: "
-        "multiply it by 100"
+        "Maybe another unit: 'yield' has fractions in this study and percentages in old runs: "
+        "multiply this study's values by 100"
     ]
 
 
@@ -116,14 +116,18 @@ def test_nothing_is_left_of_the_history():
     space = SearchSpace([OrdinalParameter("T", (90, 105, 120)), kind])
     runs = pd.DataFrame({"task": "a", "T": [363.15, 378.15, 393.15, 363.15], "kind": "y"})
     runs["yield"] = [5, 70, 20, 30]
-    with pytest.raises(InputDataError, match=r"No run is left: .*'T' of task 'a' .*less 273\.15"):
+    with pytest.raises(
+        InputDataError, match=r"No run is left: .*'T' of task 'a' .*reduced by 273\.15"
+    ):
         from_dataframe(runs, space, "yield", "task")
 
 
 def test_outcomes_that_are_only_small():
     percent, rng = pd.DataFrame({"y": [0.5, 3, 40, 90, 70]}), np.random.default_rng(0)
     fraction = percent / 100
-    assert wrong_outcomes(fraction, percent, "y").endswith("old runs: divide it by 100")
+    assert wrong_outcomes(fraction, percent, "y").endswith(
+        "old runs: divide this study's values by 100"
+    )
     assert wrong_outcomes(percent, fraction[:1], "y") is None
     assert wrong_outcomes(percent, fraction, "z") is None
     losses = pd.DataFrame({"y": rng.lognormal(0, 2, 50)})
@@ -133,11 +137,14 @@ def test_outcomes_that_are_only_small():
 
 def test_outcomes_outside_of_what_they_can_be(caplog):
     percent = pd.DataFrame({"y": [0.5, 3, 40, 90, 70]})
-    told = "much of 'y' lies outside of outcome_range, 0 to 1"
-    assert wrong_outcomes(percent, None, "y", (0, 1)) == told
-    assert wrong_outcomes(None, percent, "y", [0.0, 1.0]) == told
-    assert wrong_outcomes(percent, percent, "y", (0, 80)) is None
+    told = "'y' has values outside of outcome_range, 0 to 1, such as 3 in row 1 of the runs"
+    assert wrong_outcomes(None, percent, "y", [0.0, 1.0]).startswith(told)
+    found = wrong_outcomes(percent, percent, "y", (0, 80))  # a single value
+    assert "such as 90 in row 3 of the history, and predictions stay within" in found
+    for within in ((0, 86), (0, np.inf), (-np.inf, 90)):  # 90 may be an error of measurement
+        assert wrong_outcomes(percent, percent, "y", within) is None
+    assert "such as 0.5" in wrong_outcomes(percent, percent, "y", (2, np.inf))
     assert wrong_outcomes(None, None, "y", (0, 1)) is None
     runs, space = percent.assign(x=0.5), SearchSpace([FloatParameter("x", 0, 1)])
     read_study(space, None, runs, "y", "max", outcome_range=(0, 1))
-    assert caplog.messages == [f"Maybe another unit: {told}"]
+    assert caplog.messages[0].startswith(f"Maybe another unit: {told}")

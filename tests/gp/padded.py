@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
+from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.posterior import ConditionedBatch
 
 KERNELS = ("rbf", "matern12", "matern32", "matern52")
 
@@ -125,7 +126,7 @@ def check_draws(gps: ConditionedBatch, A: Tensor) -> None:
     Z = gps.points if gps.points.dim() == 3 else gps.points.unsqueeze(0)
     together = torch.cat([A.expand(len(Z), *A.shape), Z], dim=-2)
     root = torch.linalg.cholesky(
-        gps.flat_kernels(together, together) + 1e-10 * torch.eye(together.shape[-2]).double()
+        gps.stationary.between(together, together) + 1e-10 * torch.eye(together.shape[-2]).double()
     )
     values = (root @ torch.randn(*root.shape[:-1], 60_000).double()).movedim(-1, 0)
     at_A, at_Z = values.split([len(A), Z.shape[-2]], dim=-1)

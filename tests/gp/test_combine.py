@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from botorch_transfer.gp import combine as weighted_sum
-from botorch_transfer.gp import conditioned
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.state import Cache
@@ -114,18 +112,16 @@ def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -
 
 
 @pytest.mark.parametrize(
-    ("shapes", "batch_shape", "tasks_in_chunks"),
+    ("shapes", "batch_shape"),
     [
-        (((9, 2), None), (), False),
-        (((9, 2), None), (2,), True),
-        (((9, 2), (4, 2)), (2,), False),
-        (((2, 5, 2), (7, 2)), (), True),
+        (((9, 2), None), ()),
+        (((9, 2), None), (2,)),
+        (((9, 2), (4, 2)), (2,)),
+        (((2, 5, 2), (7, 2)), ()),
     ],
 )
-def test_large_sums_are_those_of_their_parts(
-    monkeypatch, shapes, batch_shape, tasks_in_chunks
-) -> None:
-    """Some rows and tasks at a time, values and gradients are the same; no graphs are kept."""
+def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -> None:
+    """Some rows at a time, values and gradients are the same; no graphs are kept."""
     first, second = shapes
     A = points(*first)
     B = A if second is None else points(*second, seed=2)
@@ -151,29 +147,24 @@ def test_large_sums_are_those_of_their_parts(
         return [value, variance, mean, without_graph, *gradients]
 
     whole = evaluate()
-    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 40)
-    if tasks_in_chunks:
-        monkeypatch.setattr(weighted_sum, "MAX_WHITENED", 1)
+    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 40)
     kernel._covariance, kernel._whitened = Cache(), Cache()
     parts: list[int] = []
-    tasks: set[int] = set()
     covariance = type(kernel.gps).covariance
 
     def recorded(self: ConditionedGPs, x: Tensor, *others: Tensor) -> Tensor:
         parts.append(x.shape[-2])
-        tasks.add(self.num_tasks)
         return covariance(self, x, *others)
 
     monkeypatch.setattr(type(kernel.gps), "covariance", recorded)
     torch.testing.assert_close(evaluate(), whole)
-    assert tasks == {1 if tasks_in_chunks else kernel.gps.num_tasks}
-    assert tasks_in_chunks or max(parts) < A.shape[-2]
+    assert max(parts) < A.shape[-2]
 
 
 def test_variances_of_many_points_need_no_covariances(monkeypatch) -> None:
     kernel, X = build(), points(30, 1, 2)
     expected = kernel(X).to_dense()
-    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 40)
+    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 40)
     monkeypatch.setattr(type(kernel.gps), "whiten", None)
     kernel._covariance = Cache()
     torch.testing.assert_close(kernel(X).to_dense(), expected)

@@ -74,7 +74,7 @@ def test_order_of_rows_does_not_matter() -> None:
 
 def test_no_more_points_than_the_variance_asks_for() -> None:
     smooth = Stationary("rbf", torch.full((1, 2), 5.0).double(), torch.tensor(2.0).double())
-    inducing = InducingPoints.chosen(smooth, points(200, 2), most=100)
+    inducing = InducingPoints.chosen(smooth, points(200, 2), most=100, noise=torch.ones(200))
     assert len(inducing.points) < 20
     left = 2.0 - inducing.whiten(points(50, 2, seed=4)).square().sum(dim=0)
     assert float(left.max()) < 1e-3
@@ -125,7 +125,7 @@ def test_task_that_cannot_be_distilled_is_named() -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_projection_keeps_the_moments_at_the_inducing_points(kernel: str) -> None:
     covariance = Stationary(kernel, torch.full((2,), 0.4).double(), torch.tensor(1.5).double())
-    inducing = InducingPoints.chosen(covariance, points(9, 2), most=9)
+    inducing = InducingPoints.chosen(covariance, points(9, 2), most=9, noise=torch.ones(9))
     Z, K = inducing.points, covariance.between(inducing.points, inducing.points)
     observed, Y = covariance.between(Z, points(6, 2, seed=3)), points(6, 1, seed=4)
     # A posterior that is told of other inputs, by the textbook.

@@ -250,12 +250,12 @@ def test_models_that_disagree(other, message: str) -> None:
 
 
 def test_no_models() -> None:
-    with pytest.raises(ValueError, match="models= is empty: give at least one"):
+    with pytest.raises(ValueError, match="a mapping of at least one model"):
         SourceGPs.from_models([])
 
 
 def test_model_that_is_not_in_a_list() -> None:
-    with pytest.raises(ValueError, match="models= is a single model: give a list"):
+    with pytest.raises(ValueError, match="models= must be a list or a mapping"):
         SourceGPs.from_models(build())
 
 

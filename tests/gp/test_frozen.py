@@ -172,7 +172,7 @@ def test_sources_left_out_are_negligible_together(monkeypatch) -> None:
     model = build("scaml")
     model.weights = weights = torch.full((3,), 1e-6).double()
     expansion = expand(model.mean_module, model.covar_module, X)
-    reach = model.prior.gps.summary.reach
+    reach = model.prior.gps.reach
     assert len(expansion.parts) == 1
     moves = weights * torch.maximum(reach, model.prior.gps.outputscale.sqrt())
     # Each by itself is below the limit, but not all three.
@@ -184,20 +184,20 @@ def test_sources_left_out_are_negligible_together(monkeypatch) -> None:
     assert len(kept.points) == 1
 
 
-def test_what_the_sources_say_is_summed_up_once(monkeypatch) -> None:
+def test_the_reach_of_the_sources_is_computed_once(monkeypatch) -> None:
     monkeypatch.setattr(combine, "FEW_POINTS", 0)
     model = build("scaml")
     model.weights = torch.tensor([0.4, 1e-6, 0.3])
-    summary = model.prior.gps.summary
+    reach = model.prior.gps.reach
     assert len(expand(model.mean_module, model.covar_module, X).parts[1].points) == 2
-    assert model.prior.gps.summary is summary
-    assert model.prior.to(torch.float).gps.summary is summary
+    assert model.prior.gps.reach is reach
+    assert model.prior.to(torch.float).gps.reach is reach
 
 
 def test_no_mean_is_further_away_than_its_reach() -> None:
     gps = build("scaml").prior.gps
     means = gps.mean(points(200, 2, seed=8)) - gps.prior_mean.unsqueeze(-1)
-    assert (means.abs().amax(dim=-1) <= gps.summary.reach).all()
+    assert (means.abs().amax(dim=-1) <= gps.reach).all()
 
 
 @pytest.mark.parametrize("model_class", [ScaMLGP, PopulationGP])

@@ -36,10 +36,10 @@ from botorch_transfer import (
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp.objective import (
     TargetObjective,
+    fit_from_starts,
     minimize_batched,
     single_threaded_scipy,
 )
-from botorch_transfer.gp.restarts import fit_from_starts
 from tests import fits
 from tests.devices import waits
 from tests.families import ShiftedSines

@@ -14,7 +14,7 @@ from gpytorch.priors import LogNormalPrior
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
-from botorch_transfer.gp.restarts import fit_from_starts
+from botorch_transfer.gp.objective import fit_from_starts
 from tests.fits import log_posterior
 
 

@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from linear_operator import to_linear_operator
 
-from botorch_transfer.gp import conditioned, strategy
+from botorch_transfer.gp import strategy
 from botorch_transfer.gp.strategy import Strategy, joined
 from tests.gp.padded import points
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_factorized_is_refused() -> None:
 
 
 def test_a_large_covariance_is_filled_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 12)
+    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 12)
     roots = torch.rand(2, 2, 7, 3, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     terms = [to_linear_operator(root @ root.mT) for root in roots]
     with torch.no_grad():

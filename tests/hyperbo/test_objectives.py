@@ -280,7 +280,7 @@ def test_groups_of_equal_tasks_are_left_out(level):
     inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
     assert GroupEKL.of(tasks, find_matching_groups(inputs)).X.shape == (1, 3, 2)
     only_same = PaddedTasks.from_datasets(as_datasets(same))
-    with pytest.raises(InputDataError, match="do not differ in their outcomes"):
+    with pytest.raises(InputDataError, match="have the same outcomes at these inputs"):
         GroupEKL.of(only_same, find_matching_groups([X, X]))
 
 

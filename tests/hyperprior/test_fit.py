@@ -229,7 +229,7 @@ def test_noise_is_never_lost():
 def test_outcomes_that_never_vary_are_refused():
     X = torch.rand(6, 2, dtype=torch.double)
     constant = Domain([(X, torch.full((6, 1), 3.0).double())], name="flat")
-    with pytest.raises(InputDataError, match="outcomes of 'flat' are constant"):
+    with pytest.raises(InputDataError, match="outcomes of domain 'flat' are constant"):
         fit([constant])
 
 

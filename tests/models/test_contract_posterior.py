@@ -10,7 +10,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling.normal import SobolQMCNormalSampler
 from linear_operator.operators import DenseLinearOperator
 
-from botorch_transfer.gp import conditioned, strategy
+from botorch_transfer.gp import strategy
 from tests.families import SCALE, ShiftedSines
 from tests.models.contract import MINIMAL, noise_in_users_units, outcome_scale, variants
 
@@ -67,7 +67,7 @@ def test_variances_of_many_points_need_no_joint_covariance(case, n, monkeypatch)
         assert not isinstance(posterior.distribution.lazy_covariance_matrix, DenseLinearOperator)
         covariance = posterior.distribution.covariance_matrix
         torch.testing.assert_close(covariance, expected.distribution.covariance_matrix, **close)
-        monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 12)  # some rows at a time
+        monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 12)  # some rows at a time
         with torch.no_grad():
             covariance = model.posterior(X).distribution.covariance_matrix
         torch.testing.assert_close(covariance, expected.distribution.covariance_matrix, **close)

@@ -48,8 +48,8 @@ def test_constraints_are_the_last_columns():
 
     history = history_of([old_study(objective, "monday", trials=3)])
     assert list(history.runs.columns) == ["task", "x", "value", "constraint_memory"]
-    assert history.constraints == ["constraint_memory"]
-    assert history.parameters == ["x"]
+    assert list(history.constraints) == ["constraint_memory"]
+    assert list(history.parameters) == ["x"]
     difference = history.runs["x"] - history.runs["constraint_memory"]
     assert difference.tolist() == pytest.approx([0.5] * 3)
 
@@ -124,10 +124,15 @@ def test_storage_and_suggest(tmp_path: Path):
     with pytest.raises(ValueError, match=f"There is no database {absent}: correct the URL"):
         history_from_optuna(f"sqlite:///{absent}", ["monday"])
     assert not absent.exists()
-    with pytest.raises(ValueError, match="Optuna cannot open the storage 'no URL'"):
-        history_from_optuna("no URL", ["monday"])
-    with pytest.raises(TypeError, match="study_names is the string 'monday': give a list"):
-        history_from_optuna(url, "monday")
+    for path in ("old.db", tmp_path / "old.db"):
+        with pytest.raises(
+            ValueError,
+            match=r"Optuna cannot open the storage .*: give a URL, such as 'sqlite:///old.db' for",
+        ):
+            read_studies((path, ["monday"]))
+    for names in ("monday", None):
+        with pytest.raises(TypeError, match=f"study_names is {names!r}: give a list of names"):
+            history_from_optuna(url, names)
 
 
 def test_studies_that_do_not_fit_are_refused():
@@ -193,6 +198,8 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     assert not caplog.messages
     with pytest.raises(ValueError, match="rename= has the parameter 'rate', which no old study"):
         history_of([old], rename={"rate": "lr"})
+    with pytest.raises(ValueError, match=r"rename= gives 'x' the name \['a'\]: give one name"):
+        history_of([old], rename={"x": ["a"]})  # type: ignore[dict-item]
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
     with pytest.raises(
         ValueError, match="'both' has a parameter 'b', and another column has this name"

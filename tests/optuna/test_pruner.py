@@ -7,6 +7,7 @@ from typing import Any
 
 import optuna
 import pytest
+from botorch.exceptions.errors import InputDataError
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 from pandas import DataFrame, concat
@@ -70,6 +71,14 @@ def test_bad_trials_stop_from_the_second_one_on(history: Any) -> None:
     states = tune(study, [0.3, 1.0, 0.0])
     assert [state.name for state in states] == ["COMPLETE", "PRUNED", "COMPLETE"]
     assert len(study.trials[1].intermediate_values) < LENGTH / 2
+
+
+def test_columns_and_parameters_are_renamed() -> None:
+    old = OLD.rename(columns={"loss": "error"})
+    pruner = TransferPruner(old, "epoch", "loss", rename={"error": "loss"}, run="run")
+    assert tune(optuna.create_study(pruner=pruner), [0.3, 1.0])[1] == TrialState.PRUNED
+    pruner = TransferPruner(old_study(), rename={"x": "rate"})
+    assert tune(optuna.create_study(pruner=pruner), [0.3, 1.0])[1] == TrialState.PRUNED
 
 
 def test_directions_are_respected() -> None:
@@ -154,8 +163,14 @@ def test_refusals(tmp_path: Path) -> None:
         TransferPruner(PRIOR, probability=1.0)
     with pytest.raises(ValueError, match="by step="):
         TransferPruner(OLD)
-    with pytest.raises(TypeError, match="give studies"):
+    with pytest.raises(ValueError, match="probability is 'high': give a number"):
+        TransferPruner(PRIOR, probability="high")
+    with pytest.raises(TypeError, match="history is a int: give a list of studies"):
         TransferPruner(3)
+    with pytest.raises(TypeError, match=r"rename is \['x'\]: give a dictionary"):
+        TransferPruner(old_study(), rename=["x"])
+    with pytest.raises(InputDataError, match="no column 'loss' of learning curves"):
+        TransferPruner(OLD.drop(columns="loss"), step="epoch", outcome="loss")
     study = optuna.create_study(directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="takes one objective"):
         TransferPruner(PRIOR).prune(study, finished(0.5))

@@ -524,9 +524,59 @@ def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
 # -------------------------------------------------------------------------------------- refusals
 
 
-def test_wrong_histories_are_refused():
-    with pytest.raises(TypeError, match="history is a int: give studies"):
-        TransferSampler(3)
+@pytest.mark.parametrize(
+    "history",
+    [
+        3,
+        "sqlite:///old.db",
+        Path("old.db"),
+        ("sqlite:///old.db",),
+        ["sqlite:///old.db", "monday"],
+        {},
+        {"monday": optuna.create_study()},
+        {"value": 3},
+        [optuna.create_study(), table()],
+    ],
+)
+def test_a_wrong_history_is_refused_in_one_sentence(history: Any):
+    message = f"history is a {type(history).__name__}: give a list of studies or Ax experiments, a "
+    with pytest.raises(TypeError, match=message + r"storage and names as \(url, names\)"):
+        TransferSampler(history, space=UNIT)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"space": ["x"]}, r"space is \['x'\]: give a SearchSpace, or Optuna's distributions"),
+        ({"space": {"x": (0, 1)}}, "'x' has the type None: use one of float"),
+        ({"seed": "a"}, "seed is 'a': give a whole number"),
+        ({"seed": -1}, "seed is -1: give a whole number"),
+        ({"rename": ["x"]}, r"rename is \['x'\]: give a dictionary"),
+        ({"missing": ["x"]}, r"missing is \['x'\]: give a dictionary"),
+        ({"outcome": 3}, "outcome is 3: give a name"),
+        ({"independent_sampler": optuna.samplers.RandomSampler}, "give a sampler, not its class"),
+        ({"constraints_func": [1.0]}, r"constraints_func is \[1.0\]: give a function"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_refused(options: dict[str, Any], message: str):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sampler(**options)
+
+
+def test_a_space_of_other_names_than_the_trials_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+):
+    """An ordinary study is not."""
+    study = optuna.create_study(sampler=sampler(seed=0))
+    study.optimize(objective, n_trials=2)
+    assert "No trial has a parameter of space=" not in caplog.text
+    study = optuna.create_study(sampler=sampler(seed=0))
+    study.optimize(lambda trial: trial.suggest_float("rate", 0, 1), n_trials=4)
+    told = "No trial has a parameter of space= (x), so all values are random: use the names"
+    assert caplog.text.count(told) == 1
+
+
+def test_wrong_tables_are_refused():
     with pytest.raises(ValueError, match="A table or a prior needs a search space: give it by"):
         TransferSampler(table())
     study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))

@@ -53,7 +53,7 @@ def test_covariance_of_weighted_paths(kernel: str) -> None:
 
 def test_covariance_of_a_hierarchys_paths() -> None:
     gps, X = stack(draw_tasks(SIZES[1], 2), "covariance"), points(3, 2)
-    draws = SourcePath(gps, None, torch.Size([NUM_PATHS]), MIN_FEATURES)(X)
+    draws = SourcePath(gps, torch.ones(len(gps.alpha)), torch.Size([NUM_PATHS]), MIN_FEATURES)(X)
     expected = gps.covariance(X)[0]
     scale = float(expected.diagonal().max())
     torch.testing.assert_close(torch.cov(draws.mT), expected, rtol=0, atol=0.1 * scale)
@@ -61,7 +61,7 @@ def test_covariance_of_a_hierarchys_paths() -> None:
 
 def test_a_path_is_one_function() -> None:
     gps, X = condition(draw_tasks([4, 2], 2)), points(5, 2)
-    path = SourcePath(gps, None, torch.Size([3]), MIN_FEATURES)
+    path = SourcePath(gps, torch.ones(len(gps.alpha)), torch.Size([3]), MIN_FEATURES)
     whole = path(X)
     assert torch.equal(path(X), whole)
     torch.testing.assert_close(torch.cat([path(X[:2]), path(X[2:])], dim=-1), whole)
@@ -69,7 +69,7 @@ def test_a_path_is_one_function() -> None:
 
 def test_inputs_may_differ_from_path_to_path() -> None:
     gps, X = condition(draw_tasks([4, 2], 2)), points(3, 5, 2)
-    path = SourcePath(gps, None, torch.Size([3]), MIN_FEATURES)
+    path = SourcePath(gps, torch.ones(len(gps.alpha)), torch.Size([3]), MIN_FEATURES)
     each = path(X)
     for index in range(3):
         torch.testing.assert_close(each[index], path(X[index])[index])

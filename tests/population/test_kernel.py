@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import ScaleKernel
 from torch import Tensor
 
-from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.combine import WeightedSumMean
 from botorch_transfer.gp.distilled import different_rows
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.population import kernel as kernel_of_population
@@ -184,9 +184,7 @@ def target(scale: TargetScale) -> tuple[PopulationMean, PopulationKernel]:
     base.lengthscale = found.own_lengthscale.expand_as(base.lengthscale)
     residual.outputscale = found.own_outputscale.expand_as(residual.outputscale)
     common = WeightedSumMean(gps)
-    return PopulationMean(common, scale), PopulationKernel(
-        residual, common, WeightedSumKernel(gps), scale
-    )
+    return PopulationMean(common, scale), PopulationKernel(residual, common, scale)
 
 
 def moments_of_draws(A: torch.Tensor, scale: TargetScale) -> tuple[torch.Tensor, torch.Tensor]:

@@ -179,8 +179,7 @@ def test_a_word_behind_few_of_the_numbers_is_told(caplog):
     frame = pd.DataFrame({"y": [3, 4, "4O", 5], "T": ["1 bar", "2 bar", 3, 4]})
     assert with_numbers(frame, ["y", "T"])["y"].tolist() == [3, 4, 4, 5]
     assert caplog.messages == [
-        "The column 'y' has '4O' in row 2, with text behind the number, unlike most cells: "
-        "check it."
+        "The column 'y' has '4O' in row 2, with text after the number, unlike most cells: check it."
     ]
 
 

@@ -176,7 +176,7 @@ def test_measures_are_no_parameters(caplog):
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
     assert caplog.messages == [
-        "'time' is ordered almost like 'y': leave the former out if it is a measure"
+        "'time' is ordered almost like 'y': leave the column out if it is a measure"
     ]
 
 
@@ -253,7 +253,9 @@ def test_rows_may_share_labels(caplog):
     space = guess_space(pd.concat([frame, frame]), task="task", outcome="loss")
     assert space.columns == ["x"]
     guess_space(frame.assign(task=list("aabbcc")), outcome="loss")
-    assert "'task' may be a parameter: name it by task=" in caplog.text
+    assert (
+        "'task' counts as a parameter: if the column names tasks, name it by task=" in caplog.text
+    )
 
 
 TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)

@@ -162,21 +162,28 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
     [
         ({"history": history(1)}, InputDataError, "a backtest needs two or more"),
         ({"history": history(2, 3)}, InputDataError, "No task has 4 different rows"),
+        ({"history": history().assign(loss=1.0)}, InputDataError, "and outcomes that differ"),
+        ({"space": None, "history": history()}, TypeError, "space is None: give a SearchSpace, as"),
+        ({"history": history(), "resume": 5}, TypeError, "resume is 5: give a path"),
+        ({"history": history(), "resume": "nowhere/x.csv"}, InputDataError, "name another file"),
+        ({"history": history(), "models": [dict]}, ValueError, "There is no model 'dict'"),
         ({"history": history(), "models": ["nothing"]}, ValueError, "There is no model 'nothing'"),
     ],
 )
 def test_what_is_refused(options, error, message):
     with pytest.raises(error, match=message):
-        backtest(SPACE, goal="min", progress=False, **options)
+        backtest(**{"space": SPACE, "goal": "min", "progress": False, **options})
 
 
 def test_another_table_is_not_taken_for_finished_runs(tmp_path):
     path = tmp_path / "runs.csv"
-    history().to_csv(path, index=False)
-    before = path.read_bytes()
-    with pytest.raises(InputDataError, match="name another file"):
-        backtest(SPACE, history(), goal="min", resume=path, progress=False)
-    assert path.read_bytes() == before
+    columns = ",".join(room.COLUMNS).encode()
+    wrong = [columns + rest for rest in (b"\na,b,c,1,?\n", b"\n1,2\n1,2,3,4,5,6\n")]
+    for before in (history().to_csv().encode(), bytes(range(256)), b"\n\n", *wrong):
+        path.write_bytes(before)
+        with pytest.raises(InputDataError, match="name another file"):
+            backtest(SPACE, history(), goal="min", resume=path, progress=False)
+        assert path.read_bytes() == before
 
 
 def test_the_command(tmp_path, capsys):
@@ -201,7 +208,7 @@ def test_tasks_outside_of_the_space_are_named_without_a_warning(recwarn):
     far = history()
     far.loc[far["task"] == "case 2", "x"] += 5
     found = backtest(SPACE, far, goal="min", models=["sorted"], progress=False)
-    assert str(found).endswith("Not replayed (under 4 rows in the space): 'case 2'.")
+    assert str(found).endswith("(under 4 rows in the space, or equal outcomes): 'case 2'.")
     X = torch.tensor([[0.1], [0.5], [1.5]], dtype=torch.double)
     task = room.SupervisedDataset(X, X.sin(), feature_names=["x"], outcome_names=["y"])
     assert room._learned(ScaMLGP, {"a": task}).num_tasks == 1

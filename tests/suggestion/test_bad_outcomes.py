@@ -126,11 +126,12 @@ SCORES = DataFrame(
         "sem": [0.94, 0.55, 0.53, 0.91, 0.0, 0.0],
     }
 )
+OTHER_SCORES = SCORES.assign(task="b", x=SCORES["x"] - 0.01)
 
 
 @pytest.mark.parametrize(("of_old", "of_runs"), [(0.0, NAN), (NAN, ""), (0.0, "0"), (NAN, 0.0)])
 def test_a_standard_error_of_zero_is_inferred(of_old, of_runs, caplog):
-    old = concat([SCORES.assign(task=task) for task in "ab"], ignore_index=True)
+    old = concat([SCORES.assign(task="a"), OTHER_SCORES], ignore_index=True)
     old["sem"] = old["sem"].replace(0.0, of_old)
     runs = SCORES.assign(x=SCORES["x"] + 0.01)  # the study is not its own history
     runs = runs.astype({"sem": object}).replace({"sem": {0.0: of_runs}})
@@ -148,7 +149,7 @@ def test_a_standard_error_of_zero_is_inferred(of_old, of_runs, caplog):
 
 
 def test_without_any_standard_error_the_model_infers_the_noise():
-    old = concat([SCORES.assign(task=task) for task in "ab"], ignore_index=True)
+    old = concat([SCORES.assign(task="a"), OTHER_SCORES], ignore_index=True)
     old.loc[:5, "sem"] = 0.0
     runs = SCORES.assign(x=SCORES["x"] + 0.01, sem=NAN)
     tables = read_study(LINE, old, runs, "score", "max", noise="sem")

@@ -1,13 +1,17 @@
 """Learning from failures: `suggest` with the model of failures."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from botorch.models import MultiTaskGP, SingleTaskGP
+from botorch.models.model import Model
 
-from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, suggest
+from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, models, suggest
 from botorch_transfer.suggestion import read_study
-from botorch_transfer.suggestion.outcomes import learn_failures
+from botorch_transfer.suggestion.outcomes import learn_failures, named_model
 
 pytestmark = pytest.mark.usefixtures("_brief_search")
 
@@ -85,3 +89,31 @@ def test_inputs_of_failed_old_runs():
     for history, rows in ((both, [1, 2]), (both.drop(columns="status"), [0, 1, 3])):
         found = read_study(SPACE, history).old_failed
         torch.testing.assert_close(found, SPACE.encode(table.iloc[rows]))
+
+
+def _no_arguments(X, Y):
+    return None
+
+
+def _nothing(X, Y, sources, train_Yvar=None):
+    return None
+
+
+POINT = torch.rand(2, 1, dtype=torch.double)
+NO_MODELS = [dict, int, print, pd.DataFrame, torch.nn.Linear, MultiTaskGP, Model, True]
+
+
+@pytest.mark.parametrize("model", [*NO_MODELS, _no_arguments, SingleTaskGP(POINT, POINT)])
+def test_what_is_no_model_is_refused_in_one_short_sentence(model):
+    with pytest.raises(TypeError, match=r"^model is .*: give a model class or its name") as caught:
+        named_model(model)
+    assert len(str(caught.value)) < 120
+
+
+def test_callables_that_make_models_are_models():
+    for make in (partial(ScaMLGP, max_sources=3), lambda X, Y, old, **more: None):
+        assert named_model(make) is make
+    for name in models.__all__:
+        assert named_model(getattr(models, name)) is named_model(name)
+    with pytest.raises(TypeError, match="a callable that returns a NoneType: give a model class"):
+        suggest(SPACE, OLD, model=_nothing)

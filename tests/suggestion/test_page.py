@@ -77,8 +77,10 @@ def test_there_is_a_report_on_every_model(name):
     runs = space.decode(X).assign(loss=[0.3, 0.1, 0.2])
     model = kind(X, -torch.tensor(runs[["loss"]].to_numpy()), prior)
     assert isinstance(model, TransferModel)
-    found = told(suggestion_page(suggestion(space, space.decode(X[:1]), model, -1.0, runs), runs))
+    shown, settings = suggestion(space, space.decode(X[:1]), model, -1.0, runs), {"log": []}
+    found = told(suggestion_page(shown, runs, settings=settings | {"model": None}))
     (outcome,) = found["outcomes"]
+    assert "log" not in found["settings"]
     assert outcome["best"] == [0.3, 0.1, 0.1]
     assert len(outcome["slices"]) == 1
     assert name in found["settings"]["model"]
@@ -120,6 +122,16 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     ]
 
 
+def test_the_verdict_agrees_with_the_verdicts_on_all_tasks(monkeypatch):
+    verdicts = ["irrelevant", "irrelevant", "unclear"]
+    report = pd.DataFrame({"prediction": 0.1, "verdict": verdicts}, index=["a", "b", "all sources"])
+    monkeypatch.setattr(room, "transfer_report", lambda model: report)
+    X = torch.rand(30, 1, dtype=torch.double)
+    sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
+    assert [row["words"] for row in rows] == ["no", "no"]
+    assert sentence == "Old runs do not help: this study's runs do not follow them."
+
+
 @pytest.mark.parametrize(
     ("count", "reason"),
     [(7, "too early to say whether old runs help: this takes 8 runs"), (8, "It is not clear")],
@@ -132,7 +144,7 @@ def test_an_unclear_verdict_has_its_reason(monkeypatch, count, reason):
 
 
 def states(runs, status="status", **options):
-    """The table of runs, and which outcomes each has."""
+    """The table of runs, and their outcomes as numbers."""
     space = SearchSpace([FloatParameter("C", 0.0, 6.0)])
     tables = read_study(space, None, runs, status=status, **options)
     return room._runs(runs, tables, status)
@@ -146,8 +158,8 @@ def test_states_of_runs():
             "status": ["", None, "", "abandoned", "stopped"],
         }
     )
-    found, known = states(runs)
-    assert known[:, 0].tolist() == [True, False, False, False, True]
+    found, Y = states(runs)
+    assert np.isfinite(Y[:, 0]).tolist() == [True, False, False, False, True]
     assert [row[1] for row in found["rows"]] == [
         "done",
         "pending",
@@ -171,13 +183,14 @@ OLD_CURVES = pd.concat(
 
 def test_a_row_a_step_is_one_run_with_its_state():
     runs = CURVES.copy()
-    found, known = states(runs, step="epoch")
+    found, Y = states(runs, step="epoch")
     assert [row[:2] for row in found["rows"]] == [
         ["1", "done"],
         ["2", "done"],
         ["3", "stopped or running"],
     ]
-    assert known.all()
+    assert np.isfinite(Y).all()
+    assert Y[:2, 0] == pytest.approx(runs["loss"].iloc[[7, 15]])
     assert found["places"] == [7, 15, 18]
     runs["status"] = ["running"] * len(runs)
     runs.loc[7, "status"], runs.loc[15, "status"] = "complete", "stopped"
@@ -236,6 +249,17 @@ def test_the_best_line_is_of_complete_runs():
     (outcome,) = told(suggestion_page(found._replace(tables=stopped), runs))["outcomes"]
     assert outcome["best"] == [None, 0.3, 0.2]
     assert outcome["predicted"] == [True, False, False]
+
+
+def test_outcomes_at_a_limit_are_named():
+    space = SearchSpace([FloatParameter("C", 0.0, 1.0)])
+    runs = space.sample(6, seed=0).assign(loss=[0.1, 0.2, 0.3, 0.15, 0.25, 9.0])
+    for robust in (True, False):
+        tables = read_study(space, None, runs, robust=robust)
+        with brief_search():
+            (outcome,) = told(suggestion_page(suggest_rows(tables), runs))["outcomes"]
+        assert outcome["is_limited"] == robust
+        assert (outcome["values"][-1] < 9) == robust
 
 
 def test_cells_have_six_digits_as_in_the_table_of_runs():

@@ -64,17 +64,25 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"prior": 3}, ValueError, "Give either a history or a prior"),
         ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
         ({"n": 0}, ValueError, "n is 0"),
-        ({"model": 3}, TypeError, "model is 3: give a model class"),
+        ({"model": 3}, TypeError, "model is of the type int: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
         ({"outcome": []}, ValueError, "0 outcomes"),
         ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has the name of an outcome whose large"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(a similar column is 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(a similar column is 'task'\)"),
-        ({"outcome": "depth"}, ValueError, "Another column is also named 'depth': rename"),
+        (
+            {"outcome": "depth"},
+            ValueError,
+            "'depth' is both a parameter and an outcome: name",
+        ),
+        ({"step": "depth"}, ValueError, "'depth' is both a parameter and the column of step="),
+        ({"step": "loss"}, ValueError, "'loss' is both an outcome and the column of step="),
+        ({"status": "loss"}, ValueError, "'loss' is both an outcome and the column of status="),
+        ({"cache": 5}, TypeError, "cache is 5: give a path"),
         ({"constraints": {"memory": "5"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
-        ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow the parameter's range"),
+        ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow its range in the search space"),
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is named twice"),
         ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
         ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
@@ -155,7 +163,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         (
             {"history": HISTORY.drop(columns="depth"), "missing": {"depth": "deep"}},
             ValueError,
-            "missing= gives the parameter 'depth' the value 'deep', which it cannot have",
+            "missing= gives the parameter 'depth' the invalid value 'deep': give a valid value",
         ),
     ],
 )
@@ -282,6 +290,54 @@ def test_a_few_equal_runs_are_no_study(caplog):
     assert "own runs" not in caplog.text
 
 
+@pytest.mark.parametrize("share", [1.0, 0.9])
+def test_a_task_that_repeats_another_task_is_left_out(caplog, share):
+    old = _old()
+    copy = old[old["task"] == "task 1"].sample(frac=share, random_state=0).assign(task="copy")
+    tables = read_study(SPACE, pd.concat([copy, old], ignore_index=True))
+    assert sorted(tables.sources["loss"]) == sorted(
+        ["task 0", "copy" if share == 1 else "task 1", "task 2"]
+    )
+    assert "has the same runs" in caplog.text
+
+
+def test_tasks_with_some_equal_runs_or_few_outcomes_stay(caplog):
+    old = _old()
+    part = pd.concat([old.iloc[:5], SPACE.sample(5, seed=9).assign(loss=1.23)]).assign(task="x")
+    grades = old.assign(loss=old["loss"].round(0).clip(0, 3), **dict.fromkeys(["lr"], 0.1))
+    for each in (pd.concat([old, part]), pd.concat([grades, grades.assign(task="x")])):
+        assert "x" in read_study(SPACE, each).sources["loss"]
+    zeros = _old(60)
+    zeros["loss"] = zeros["loss"].where(zeros["loss"] > 17.35, 0.0)  # of 60 runs, 54 are zero
+    other = zeros[zeros["task"] == "task 2"].assign(task="y", loss=lambda t: 2 * t["loss"])
+    assert "y" in read_study(SPACE, pd.concat([zeros, other])).sources["loss"]
+    assert "same runs" not in caplog.text
+
+
+def _agreeing(reversed_task: str | None, num_tasks: int = 4, num_runs: int = 20) -> DataFrame:
+    rng = np.random.default_rng(0)
+    old = DataFrame(rng.random((num_tasks * num_runs, 2)), columns=["x", "z"])
+    old["task"] = np.repeat([*"ABCDEF"[:num_tasks]], num_runs)
+    old["loss"] = (old["x"] - 0.4) ** 2 + 0.3 * (old["z"] - 0.6) ** 2
+    old["loss"] += rng.normal(0, 0.01, len(old))
+    return old.assign(loss=old["loss"].where(old["task"] != reversed_task, -old["loss"]))
+
+
+def test_a_task_with_the_opposite_sign_is_named(caplog):
+    space = SearchSpace([FloatParameter("x", 0, 1), FloatParameter("z", 0, 1)])
+    for number in (3, 4, 6):
+        read_study(space, _agreeing("C", number))
+    found = [text for text in caplog.messages if "Good settings of task" in text]
+    assert len(found) == 3
+    assert all(text.startswith("Good settings of task 'C' are bad in the other") for text in found)
+    caplog.clear()
+    rng = np.random.default_rng(1)
+    unrelated = _agreeing(None).assign(loss=rng.normal(size=80))
+    for old in (_agreeing(None), _agreeing("C", 2), unrelated, _agreeing("C").assign(loss=1.0)):
+        read_study(space, old)
+    assert "Good settings" not in caplog.text
+
+
 def test_a_column_that_looks_like_steps(caplog):
     read_study(SPACE, _old().assign(epoch=[*range(12)] * 3))
     assert "'epoch' looks like the steps of learning curves" in caplog.text
@@ -292,7 +348,9 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
     old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
     read_study(space, old)
     (line,) = [m for m in caplog.messages if "temperature" in m]
-    assert "old runs have a column 'T' with values in its range: if they are the same, give" in line
+    assert (
+        "Old runs have a column 'T' with values in its range: if both mean the same, give" in line
+    )
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
@@ -327,7 +385,7 @@ def test_tasks_that_agree_with_the_study_stay():
 @pytest.mark.parametrize(
     ("changes", "missing", "message"),
     [
-        ({"loss": 5.0}, {}, "Each old task has one value of 'loss' only"),
+        ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task"),
         ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value outside of its range"),
     ],
 )

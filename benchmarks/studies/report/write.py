@@ -74,7 +74,7 @@ def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) 
     sections += _comparisons(about, every, regret)
     if "z" in results and results["z"].notna().any():
         sections += [
-            "## Calibration\n\nRoot mean square z-score of unseen points (with noise), and per cent "
+            "## Calibration\n\nRoot mean square z-score of unseen points with noise, and per cent "
             "of unseen points inside 90 % bands, by number of evaluated points; medians over runs.",
             calibration_table(results),
         ]

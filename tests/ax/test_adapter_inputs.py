@@ -19,7 +19,7 @@ from botorch_transfer import (
     SourceGPs,
     WeightedSourceGP,
 )
-from botorch_transfer.ax.model_inputs import TransferDataset, transfer_inputs_for_ax
+from botorch_transfer.ax.adapter import TransferDataset, transfer_inputs_for_ax
 
 SPACE = SearchSpaceDigest(
     feature_names=["a", "b"], bounds=[(0.0, 10.0), (1.0, 5.0)], ordinal_features=[1]
