@@ -82,7 +82,7 @@ def report(results: pd.DataFrame) -> str:
         rows[name] = [*cells, f"{seconds[name]:.1f} ({seconds[OURS]:.1f})", str(failed[name])]
     names = sorted(rows, key=lambda name: float(rows[name][0].split()[0]))
     header = ["rival", "area / ours", "last regret / ours", "we win / equal / lose"]
-    header += ["regret after 1 (ours)", "5", str(regret.shape[1]), "s a run (ours)", "errors"]
+    header += ["regret after 1 (ours)", "5", str(regret.shape[1]), "s per run (ours)", "errors"]
     every = regret.mean(axis=1).unstack("method")[[OURS, *names]]
     table = markdown_table(header, [[name, *rows[name]] for name in names])
     return f"{table}\n\n{suite_table(every, OURS, {})}"

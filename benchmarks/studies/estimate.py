@@ -51,5 +51,5 @@ def estimate(study: Study, folder: Path) -> tuple[str, float]:
         [name, f"{seconds[name]:.1f}", str(missing[name]), f"{hours[name]:.2f}"]
         for name in seconds.index
     ]
-    header = ["method", "seconds a run", "runs missing", "core-hours"]
+    header = ["method", "seconds per run", "missing runs", "core-hours"]
     return markdown_table(header, rows), float(hours.sum())

@@ -51,7 +51,7 @@ def normalized(
     """Divides regrets by the distance from a problem's best value to its worst or median value.
 
     Args:
-        regret: One row a run, as `regrets` gives it.
+        regret: The result of `regrets`, with one row per run.
         results: The table of `run_study`.
         scale: `"worst"` or `"median"`: the value with regret one. If this value is unknown, the
             worst first value of all runs has regret one.
@@ -73,7 +73,7 @@ def complete(regret: pd.DataFrame) -> pd.DataFrame:
     seed.
 
     Args:
-        regret: One row a run.
+        regret: A table of regrets, with one row per run.
 
     Returns:
         The selected rows, without missing values.
@@ -95,7 +95,7 @@ def average(regret: pd.DataFrame) -> pd.DataFrame:
     """Averages each method's regret over seeds, then over problems.
 
     Args:
-        regret: One row a run, as `regrets` gives it.
+        regret: The result of `regrets`, with one row per run.
 
     Returns:
         A table with one row per method, in order of first appearance, and one column per
@@ -109,7 +109,7 @@ def standard_error(regret: pd.DataFrame) -> pd.DataFrame:
     """Computes the standard error of each method's mean over the seeds of each problem.
 
     Args:
-        regret: One row a run.
+        regret: A table of regrets, with one row per run.
 
     Returns:
         A table with one row per problem and method, and one column per evaluation. Values are NaN
@@ -122,7 +122,7 @@ def error_of_average(regret: pd.DataFrame) -> pd.DataFrame:
     """Computes the standard errors of means over problems, or over the seeds of a single problem.
 
     Args:
-        regret: One row a run.
+        regret: A table of regrets, with one row per run.
 
     Returns:
         A table with one row per method and one column per evaluation.
@@ -137,7 +137,7 @@ def evaluations_to_reach(regret: pd.DataFrame, reference: str) -> pd.Series:
     """Counts the evaluations that each run needs to reach a reference method's final value.
 
     Args:
-        regret: One row a run.
+        regret: A table of regrets, with one row per run.
         reference: The reference method. Its final value is taken on the same problem with the same
             seed.
 
@@ -160,7 +160,7 @@ def areas(regret: pd.DataFrame) -> pd.DataFrame:
     """Computes the area under each regret curve, which is the mean regret over evaluations.
 
     Args:
-        regret: One row a run, as `complete` gives it.
+        regret: The result of `complete`, with one row per run.
 
     Returns:
         A table with one row per problem and seed, and one column per method.

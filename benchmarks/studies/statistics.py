@@ -20,7 +20,7 @@ def of_cases(values: pd.DataFrame) -> pd.DataFrame:
     """Returns the independent cases of a test: problems, or the seeds of a single problem.
 
     Args:
-        values: One row a problem and seed, one column a method.
+        values: A table with one row per problem and seed, and one column per method.
 
     Returns:
         Means over seeds, with one row per problem; `values` itself if there is one problem.
@@ -34,7 +34,7 @@ def mean_ranks(values: pd.DataFrame) -> pd.Series:
     """Computes the mean rank of each method; the best rank is one, and ties get mean ranks.
 
     Args:
-        values: One row a case, one column a method; less is better.
+        values: A table with one row per case and one column per method; small is better.
 
     Returns:
         Mean ranks by method, the best method first.
@@ -46,7 +46,7 @@ def friedman(values: pd.DataFrame) -> float:
     """Computes the p-value of Friedman's test that all methods are equally good.
 
     Args:
-        values: One row a case, one column a method.
+        values: A table with one row per case and one column per method.
 
     Returns:
         The p-value; one for fewer than three methods or two cases, or if all methods are equal in

@@ -98,7 +98,7 @@ def run_missing(
 
     Args:
         study: The study.
-        folder: Where the runs are kept.
+        folder: The folder of the runs.
         n_jobs: The number of processes; `None` follows `joblib.parallel_config`.
         progress: Whether to show a progress bar.
         time_limit: The number of seconds after which no new problem and seed is started.
@@ -124,7 +124,7 @@ def gather(folder: Path, problems: Sequence[str] = (), methods: Sequence[str] = 
     """Collects all finished runs of a folder in a table, and saves it as `results.parquet`.
 
     Args:
-        folder: Where the runs are kept.
+        folder: The folder of the runs.
         problems: The names of the problems that come first, in this order.
         methods: The names of the methods that come first, in this order.
 
@@ -140,7 +140,7 @@ def gather(folder: Path, problems: Sequence[str] = (), methods: Sequence[str] = 
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
     if len({(each["problem"], each["method"], each["seed"]) for each in records}) < len(records):
-        raise ValueError(f"{folder} has runs of other data or settings, too: take a new folder.")
+        raise ValueError(f"{folder} also has runs of other data or settings: choose a new folder.")
     of_problem = {name: number for number, name in enumerate(problems)}
     of_method = {name: number for number, name in enumerate(methods)}
     records.sort(

@@ -114,7 +114,7 @@ def tasks(suite: Suite, folder: Path, raw: bool = False) -> Mapping[str, Rows]:
 
     Args:
         suite: The suite.
-        folder: Where the tables are.
+        folder: The folder of the tables.
         raw: Whether outcomes stay as recorded, without clipping, logarithms or replaced values.
 
     Returns:
@@ -164,7 +164,7 @@ class SuiteProblem:
     Args:
         suite: The suite.
         target: The name of the target task.
-        folder: Where the tables are.
+        folder: The folder of the tables.
         raw: Whether outcomes stay as they are, as in `tasks`.
     """
 
@@ -212,7 +212,7 @@ def problems(suites: Sequence[Suite], folder: Path | None, raw: bool = False) ->
 
     Args:
         suites: The suites.
-        folder: Where the tables are.
+        folder: The folder of the tables.
         raw: Whether outcomes stay as they are, as in `tasks`.
 
     Returns:

@@ -46,7 +46,7 @@ def read_hpob(folder: Path, space: str) -> Table:
     for split in SPLITS:
         for dataset, evaluations in _read_split(folder, split).get(space, {}).items():
             if dataset in parts:
-                raise ValueError(f"The dataset {dataset!r} of {space!r} is in two of the files.")
+                raise ValueError(f"The dataset {dataset!r} of {space!r} is in two files.")
             parts[dataset] = _frame(space, dataset, evaluations).assign(task=dataset, split=split)
     if not parts:
         raise ValueError(f"The files have no search space {space!r}.")

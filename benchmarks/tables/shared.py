@@ -81,7 +81,7 @@ def read_shared(name: str, folder: Path, treatment: Treatment | None = None) -> 
     treatment = TREATMENTS.get(name, Treatment()) if treatment is None else treatment
     path = folder / f"{_FILES.get(name, name)}.parquet"
     if not path.exists():
-        raise FileNotFoundError(f"There is no table {path}: is the folder the right one?")
+        raise FileNotFoundError(f"There is no table {path}: check the folder.")
     frame, (space, goal) = pd.read_parquet(path), read_space(path)
     frame = frame.assign(**{OUTCOME: _outcomes(frame["y"], goal, treatment)})
     best = _best(frame, goal) if treatment.fixed else {}

@@ -72,7 +72,7 @@ class External:
         if not row:
             process.kill()
             del self._processes[self.environment]
-            raise TimeoutError(f"No answer in {self.limit:g} seconds, or the process ended.")
+            raise TimeoutError(f"No answer within {self.limit:g} seconds, or the process ended.")
         if not row.isdigit():
             raise RuntimeError(f"{row} {seconds}")
         External.seconds += float(seconds)

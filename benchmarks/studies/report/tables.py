@@ -30,13 +30,13 @@ def regret_table(regret: pd.DataFrame, at: Sequence[int], reference: str | None 
     """Tabulates mean regrets after some numbers of evaluations.
 
     Args:
-        regret: One row a run, as `metrics.regrets` gives it.
+        regret: The result of `metrics.regrets`, with one row per run.
         at: The numbers of evaluations.
         reference: The reference method of the last two columns: the number of evaluations that the
             median run needs to reach its final value, and the share of runs that reach it.
 
     Returns:
-        A markdown table, one row a method.
+        A markdown table with one row per method.
     """
     mean = average(regret)
     header = ["method", *(f"after {n}" for n in at)]
@@ -59,7 +59,7 @@ def mean_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
     """Tabulates mean regrets, with standard errors over problems and seeds.
 
     Args:
-        regret: One row a run, as `metrics.complete` gives it.
+        regret: The result of `metrics.complete`, with one row per run.
         at: The numbers of evaluations.
 
     Returns:
@@ -172,7 +172,7 @@ def comparison_table(regret: pd.DataFrame, reference: str) -> str:
     """Compares methods by areas, ranks, final regrets and numbers of evaluations.
 
     Args:
-        regret: One row a run, as `metrics.complete` gives it.
+        regret: The result of `metrics.complete`, with one row per run.
         reference: The method with which all methods are compared.
 
     Returns:

@@ -68,7 +68,7 @@ def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) 
     regret = complete(every)
     if regret.empty:
         raise ValueError(
-            f"All methods have finished no common case in {folder}: continue the study."
+            f"There is no case that all methods have finished in {folder}: continue the study."
         )
     sections = [f"# {about['title']}", _introduction(about, results, regret)]
     sections += _comparisons(about, every, regret)
