@@ -1,1 +1,1 @@
-"""Numerics that all methods share: kernels, likelihoods, conditioned GPs and fits."""
+"""GP code that all transfer methods share: kernels, likelihoods, posteriors and fits."""

@@ -1,8 +1,10 @@
 """Mean, kernel and weights of a weighted sum of source posteriors.
 
-Three methods use this sum in the prior of the target. ScaML-GP fits the weights. Hierarchical GPs
-use the weight one for every task. In an ensemble, the weights of the source tasks and of the
-target's own model add up to one.
+The prior of a target model can include the sum ``Σ_m w_m f_m``. ``f_m`` is a random function with
+the posterior distribution of source GP ``m``, and ``w_m`` is its weight. Three methods use this
+sum. ScaML-GP [Tighineanu2023scaml]_ fits the weights. A hierarchical GP has only one source GP,
+with the weight one. In an ensemble, the weights of the source tasks and of the target's own model
+add up to one.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
@@ -23,25 +25,25 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.gp.frozen import MAX_NUMBERS, Expansion, Part
+from botorch_transfer.gp.expansion import MAX_NUMBERS, Expansion, Part, PriorKernel
 from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.gp.posterior import Conditioned, ConditionedBatch, in_parts, max_elements
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
-from botorch_transfer.gp.stationary import PriorKernel
 
-# Not zero, because Gamma hyperpriors have no gradient at zero.
+# Lower bound of the weights. It is not zero, because Gamma hyperpriors have no gradient at zero.
 MIN_WEIGHT = 1e-6
 
-#: If there are more source points than ``FEW_POINTS``, the closed form for acquisition functions
+#: If there are more source points than ``FEW_POINTS``, the closed-form posterior (``gp.frozen``)
 #: skips source tasks with tiny weights. The mean and the standard deviation at any candidate then
 #: change by at most ``NEGLIGIBLE``, relative to the prior's standard deviation.
 FEW_POINTS, NEGLIGIBLE = 512, 1e-3
 
 
 class SourceWeights(Module, ABC):
-    """Base class of source weights; a subclass computes the weights from its parameters.
+    """Base class for the weights of source tasks in the prior of a target model.
 
-    Each parameter has the batch shape of the target model and one more dimension.
+    A subclass has parameters, and computes the weights from them. The dimensions of each parameter
+    are the batch dimensions of the target model and one last dimension.
     """
 
     @property
@@ -52,39 +54,40 @@ class SourceWeights(Module, ABC):
     @property
     @abstractmethod
     def weights(self) -> Tensor:
-        """The weights, a ``batch_shape x M`` tensor."""
+        """The weights of the source tasks in the sum, a ``batch_shape x M`` tensor."""
 
     @property
     def all_weights(self) -> Tensor:
-        """The weights of all tasks, a ``batch_shape x M`` tensor; zero for unselected tasks."""
+        """The weights of all ``M`` source tasks; zero for tasks that are not in the sum."""
         return self.weights
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
-        """Returns the source GPs that are part of the sum, and their weights.
+        """Returns the source GPs in the weighted sum, and their weights.
 
         Args:
             gps: All source GPs.
 
         Returns:
-            The ``S`` GPs, and a ``batch_shape x S`` tensor of weights. By default, the sum has all
-            GPs.
+            The ``S`` GPs in the sum, and a ``batch_shape x S`` tensor of their weights. By default,
+            all GPs are in the sum.
         """
         return gps, self.weights
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects members of the batch by an index into ``batch_shape``."""
+        """Returns the weights of some target models of a batch, by an index into the batch."""
         return select_batch(self, index)
 
 
 class TaskWeights(SourceWeights):
-    r"""Non-negative weights of the source tasks, shared by a mean and a kernel.
+    r"""Non-negative weights of source tasks, fitted as hyperparameters of the target model.
 
-    The optimizer works with the weights themselves, not with their logarithms. The weight of a
-    source task that does not help therefore reaches the lower bound, ``1e-6``, in a few steps.
+    The prior mean and the prior kernel of the target model use the same weights. The weights are
+    optimized without a logarithmic transform. The weight of an irrelevant source task therefore
+    reaches the lower bound, ``1e-6``, in a few steps.
 
-    :meth:`select` restricts the sum to ``S`` tasks. Unselected tasks are not evaluated. Their
-    weights have no hyperprior and are not fitted. The ``state_dict`` contains the selection and the
-    parameters of all ``M`` tasks.
+    Use :meth:`select` to restrict the weighted sum to ``S`` tasks. Unselected tasks are not
+    evaluated. Their weights have no hyperprior and are not fitted. The ``state_dict`` contains the
+    mask of the selected tasks and the parameters of all ``M`` tasks.
 
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
@@ -100,8 +103,8 @@ class TaskWeights(SourceWeights):
     raw_weights_constraint: GreaterThan
     #: Mask of the selected tasks, an ``M`` boolean tensor.
     is_selected: Tensor
-    #: The indices of the selected tasks, an ``S`` tensor. They are stored, because computing them
-    #: from ``is_selected`` waits for the GPU.
+    #: Indices of the selected tasks, an ``S`` tensor. The indices are stored, because computing
+    #: them from ``is_selected`` waits for the GPU.
     tasks: Tensor
 
     def __init__(
@@ -123,7 +126,7 @@ class TaskWeights(SourceWeights):
 
     @property
     def weights(self) -> Tensor:
-        """The weights of the selected tasks, a ``batch_shape x S`` tensor."""
+        """The weights of the selected source tasks, a ``batch_shape x S`` tensor."""
         # Indexing makes a copy. Otherwise, the constraint would return the parameter itself.
         return self.raw_weights_constraint.transform(self.raw_weights[..., self.tasks])
 
@@ -140,14 +143,14 @@ class TaskWeights(SourceWeights):
 
     @property
     def all_weights(self) -> Tensor:
-        """See the base class."""
+        """The weights of all ``M`` source tasks; zero for unselected tasks."""
         return self.raw_weights_constraint.transform(self.raw_weights) * self.is_selected
 
     def select(self, tasks: Tensor) -> None:
-        """Selects the tasks of the sum.
+        """Restricts the weighted sum to some source tasks.
 
-        Tasks that were selected before keep their weights, and newly selected tasks get the weight
-        ``1 / S``. If all ``M`` weights are equal, as at the start, every task gets ``1 / S``.
+        Tasks that were selected before keep their weights. Newly selected tasks get the weight
+        ``1 / S``. If all ``M`` weights are equal, as in a new object, every task gets ``1 / S``.
 
         Args:
             tasks: The ``S`` indices of the tasks, ascending.
@@ -159,13 +162,15 @@ class TaskWeights(SourceWeights):
         self.tasks = tasks
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
-        """Returns the source GPs of the selected tasks; the last result is cached.
+        """Returns the source GPs and the weights of the selected tasks.
+
+        The GPs of the last call are cached.
 
         Args:
             gps: All source GPs.
 
         Returns:
-            The ``S`` GPs, and a ``batch_shape x S`` tensor of weights.
+            The ``S`` GPs, and a ``batch_shape x S`` tensor of their weights.
         """
         if len(self.tasks) == self.num_tasks:
             return gps, self.weights
@@ -181,15 +186,16 @@ def _get_weights(module: TaskWeights) -> Tensor:
 
 
 def _set_weights(module: TaskWeights, value: Tensor) -> None:
-    # Draws from a user's hyperprior may be negative.
+    # Samples from a user's hyperprior may be negative.
     module.weights = value.clamp_min(MIN_WEIGHT)
 
 
 class EnsembleWeights(SourceWeights):
     """Weights of the source tasks and of the target's own model, which add up to one.
 
-    These weights, the shares, are computed, not fitted. They are stored as a parameter without a
-    gradient, so that they are saved and copied with the hyperparameters.
+    These weights are called *shares*. The ensemble computes the shares, and passes them to
+    :meth:`set`. The shares are stored as a parameter that requires no gradient, so that they are
+    saved and copied with the hyperparameters.
 
     Args:
         num_tasks: The number of source tasks ``M``; all shares start at ``1 / (M + 1)``.
@@ -209,28 +215,31 @@ class EnsembleWeights(SourceWeights):
 
     @property
     def weights(self) -> Tensor:
-        """The shares of the source tasks, a ``batch_shape x M`` tensor."""
+        """The weights of the source tasks, a ``batch_shape x M`` tensor."""
         return self.shares[..., :-1]
 
     @property
     def own(self) -> Tensor:
-        """The share of the target's own model, a ``batch_shape`` tensor."""
+        """The weight of the target's own model, a ``batch_shape`` tensor."""
         return self.shares[..., -1]
 
     def set(self, shares: Tensor) -> None:
-        """Replaces the shares.
+        """Sets the weights of the source tasks and of the target's own model.
 
         Args:
-            shares: A ``batch_shape x (M + 1)`` tensor of non-negative numbers, with the share of
-                the target's own model last. The numbers are divided by their sum.
+            shares: A ``batch_shape x (M + 1)`` tensor of non-negative numbers: the weights of the
+                source tasks, then the weight of the target's own model. The numbers are divided by
+                their sum.
         """
         self.shares.data = (shares / shares.sum(dim=-1, keepdim=True)).to(self.shares)
 
 
 class WeightedSumKernel(PriorKernel):
-    r"""``Σ_m w_m² Σ_m(x, x')``, the covariance of ``Σ_m w_m f_m`` under the source posteriors.
+    r"""Posterior covariance of a weighted sum of source GPs: ``Σ_m w_m² Σ_m(x, x')``.
 
-    This is the source part of ScaML-GP's kernel, Eq. (6) of [Tighineanu2023scaml]_.
+    ``w_m`` is the weight of source GP ``m``, and ``Σ_m(x, x')`` is its posterior covariance.
+    Use this kernel with :class:`WeightedSumMean` in the prior of a target model. ScaML-GP also adds
+    a residual kernel, see Eq. (6) of [Tighineanu2023scaml]_.
 
     Args:
         gps: The source GPs, conditioned on their data.
@@ -253,7 +262,7 @@ class WeightedSumKernel(PriorKernel):
         self._covariance = Cache()
 
     def __getitem__(self, index: Any) -> WeightedSumKernel:
-        """Selects members of the batch by an index into ``batch_shape``."""
+        """Returns the kernel of some target models of a batch, by an index into the batch."""
         if self.task_weights is None or not len(self.batch_shape):
             return self
         return WeightedSumKernel(self.gps, self.task_weights[index])
@@ -264,7 +273,7 @@ class WeightedSumKernel(PriorKernel):
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
             x2: A ``batch_shape x n2 x d`` tensor of inputs.
-            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            diag: Whether to return only the diagonal, ``k(x1_i, x2_i)``.
             **params: Ignored.
 
         Returns:
@@ -273,7 +282,7 @@ class WeightedSumKernel(PriorKernel):
         same = same_inputs(x1, x2)
         if diag and not same:
             return self.forward(x1, x2).diagonal(dim1=-2, dim2=-1)
-        # If all batches have the same inputs, the inputs are evaluated once.
+        # If all batches have the same inputs, the source GPs are evaluated once for all batches.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
         gps, weights = _selected(self.gps, self.task_weights)
         if diag:
@@ -298,12 +307,16 @@ class WeightedSumKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> SourcePath:
-        """See :class:`.PriorKernel`."""
+        """Draws sample paths with mean zero and this covariance, see :meth:`.PriorKernel.draw`."""
         selected = _selected(self.gps, self.task_weights)
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """See :class:`.PriorKernel`; ``None`` unless the mean has the same weights and GPs."""
+        """Builds the expansion of a prior with this kernel, see :meth:`.PriorKernel.expand`.
+
+        The result is ``None`` if ``mean`` has other weights or other source GPs than this kernel,
+        if the source tasks are not independent, or if the expansion would take too much memory.
+        """
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
         if not is_ours or mean.gps is not self.gps or not isinstance(gps, ConditionedGPs):
@@ -326,13 +339,14 @@ class WeightedSumKernel(PriorKernel):
         return Expansion([*rest.parts, *parts], constants)
 
     def source_covariances(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior covariances of the selected source GPs; results are cached.
+        """Evaluates the posterior covariance of each selected source GP. Results are cached.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n x n`` tensor; ``S x n x n`` if all batches have the same inputs.
+            A ``batch_shape x S x n x n`` tensor. If all batches have the same inputs, an
+            ``S x n x n`` tensor.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
@@ -340,7 +354,7 @@ class WeightedSumKernel(PriorKernel):
 
 
 class SourceMean(Mean, ABC):
-    """Base class of prior means that are built from source posteriors."""
+    """Base class for prior means that are computed from source posteriors."""
 
     @abstractmethod
     def parts(self, x: Tensor) -> Tensor:
@@ -350,15 +364,16 @@ class SourceMean(Mean, ABC):
             x: An ``n x d`` tensor of inputs.
 
         Returns:
-            An ``M x n`` tensor. All values are zero if the mean is not a sum over source tasks.
+            An ``M x n`` tensor; zeros if the mean is not a sum over source tasks.
         """
 
 
 class WeightedSumMean(SourceMean):
-    r"""``Σ_m w_m μ_m(x)``, the mean of ``Σ_m w_m f_m`` under the source posteriors.
+    r"""Posterior mean of a weighted sum of source GPs: ``Σ_m w_m μ_m(x)``.
 
-    This is ScaML-GP's prior mean, Eq. (5) of [Tighineanu2023scaml]_. It is also the prior mean of a
-    hierarchical GP. In a hierarchy, the source GPs model residuals, and all weights are one.
+    ``w_m`` is the weight of source GP ``m``, and ``μ_m(x)`` is its posterior mean. This is the
+    prior mean of ScaML-GP, Eq. (5) of [Tighineanu2023scaml]_. Hierarchical GPs use this mean with
+    only one source GP, which has the weight one.
 
     Args:
         gps: The source GPs, conditioned on their data.
@@ -393,25 +408,33 @@ class WeightedSumMean(SourceMean):
 
     @property
     def all_weights(self) -> Tensor:
-        """The weights of all tasks, a ``batch_shape x M`` tensor."""
+        """The weights of all source tasks, a ``batch_shape x M`` tensor."""
         if self.task_weights is None:
             return self.gps.alpha.new_ones(self.gps.num_tasks)
         return self.task_weights.all_weights
 
     def parts(self, x: Tensor) -> Tensor:
-        """See :class:`SourceMean`; the mean of a hierarchy is not a sum over source tasks."""
+        """Evaluates each source task's term of the mean.
+
+        Args:
+            x: An ``n x d`` tensor of inputs.
+
+        Returns:
+            An ``M x n`` tensor. All values are zero if the source tasks are not independent.
+        """
         if not isinstance(self.gps, ConditionedGPs):
             return x.new_zeros(self.gps.num_tasks, len(x))
         return self.all_weights.unsqueeze(-1) * self.gps.mean(x)
 
     def source_means(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior means of the selected source GPs; results are cached.
+        """Evaluates the posterior mean of each selected source GP. Results are cached.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n`` tensor; ``S x n`` if all batches have the same inputs.
+            A ``batch_shape x S x n`` tensor. If all batches have the same inputs, an ``S x n``
+            tensor.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
@@ -419,12 +442,12 @@ class WeightedSumMean(SourceMean):
 
 
 def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
-    """Shares kernel evaluations between a model's prior mean and prior covariance.
+    """Returns a context in which a model's prior mean and covariance share kernel evaluations.
 
     Within the context, the kernel between ``x`` and the source data is evaluated only once.
 
     Args:
-        mean: The model's prior mean. If the mean uses no source posteriors, nothing is shared.
+        mean: The model's prior mean. If it does not use source GPs, the context has no effect.
         x: A ``batch_shape x n x d`` tensor of inputs.
 
     Returns:
@@ -441,7 +464,10 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
 def _selected(
     gps: ConditionedBatch, task_weights: SourceWeights | None
 ) -> tuple[ConditionedBatch, Tensor]:
-    """Returns the selected source GPs and their weights; without ``task_weights``, ones."""
+    """Returns the selected source GPs and their weights.
+
+    If ``task_weights`` is ``None``, all GPs are selected, and all weights are one.
+    """
     if task_weights is None:
         return gps, gps.alpha.new_ones(len(gps.alpha))
     return task_weights.selected(gps)

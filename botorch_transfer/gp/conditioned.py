@@ -1,8 +1,8 @@
-"""Independent Gaussian processes of several tasks, conditioned on their own data.
+"""Independent Gaussian processes (GPs) of source tasks, each conditioned on its task's data.
 
-The tasks are evaluated as one batch (``gp.posterior``). Their data are padded to the number of
-rows of the largest task. Tasks with many rows may be summarized on inducing points
-(``gp.distilled``).
+All tasks are evaluated as one batch, see ``gp.posterior``. The data of each task are padded to the
+number of points of the largest task. The posteriors of tasks with many points can be approximated
+on inducing points, see ``gp.distilled``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FACTOR_ELEMENTS = 2**18
 
 
 def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
-    """Sets the padding to the first input of each task.
+    """Replaces the padding of each task by the task's first input.
 
-    Results do not depend on the padding. However, the padding must be finite and near the data,
-    because inputs far away would increase the rounding errors of all distances.
+    Predictions do not depend on the values of the padding. However, the values must be finite and
+    near the data, because distant inputs would increase the rounding errors of all distances.
 
     Args:
         X: An ``M x N x d`` tensor of inputs.
@@ -46,20 +46,21 @@ def pad_inputs(X: Tensor, mask: Tensor) -> Tensor:
 class ConditionedGPs(ConditionedBatch):
     r"""``M`` independent GPs with stationary kernels, each conditioned on its own data.
 
-    Use :meth:`from_data` to condition GPs on data. Tasks with many rows may be summarized on
-    inducing points (``gp.distilled``). Tasks with few rows are padded.
+    Use :meth:`from_data` to build the GPs from data. Each task is padded to the number of points of
+    the largest task. A task with many points can use inducing points instead of all its data.
 
     Args:
         points: An ``M x N x d`` tensor: the inputs of the data, or inducing inputs.
         mask: An ``M x N`` boolean tensor, ``True`` for points and ``False`` for padding.
-        alpha: An ``M x N`` tensor: the coefficients of the mean.
+        alpha: An ``M x N`` tensor: the coefficients ``α`` of the posterior mean, see
+            :class:`.Conditioned`.
         inverse_root: An ``M x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
             or the factor ``F`` of ``gp.distilled`` for inducing points.
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor of signal variances.
         prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
         kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
-        task_names: Names of the tasks for messages.
+        task_names: Names of the tasks for error messages.
 
     Example:
         >>> X = torch.rand(3, 10, 2, dtype=torch.double)
@@ -87,7 +88,7 @@ class ConditionedGPs(ConditionedBatch):
     ) -> None:
         super().__init__(lengthscale, outputscale, kernel, task_names)
         prior_mean = torch.zeros_like(outputscale) if prior_mean is None else prior_mean
-        if not bool(mask.all()):  # the padding has no effect on predictions
+        if not bool(mask.all()):  # the padding must not change predictions
             inverse_root = inverse_root.masked_fill(~mask.unsqueeze(-2), 0.0)
         self.register(points=points, mask=mask, prior_mean=prior_mean)
         self.register(alpha=alpha, inverse_root=inverse_root)
@@ -107,7 +108,7 @@ class ConditionedGPs(ConditionedBatch):
         task_names: Sequence[str] | None = None,
         max_inducing: int | None = None,
     ) -> Self:
-        """Conditions GPs on data.
+        """Builds GPs with given hyperparameters, and conditions each GP on its task's data.
 
         Args:
             train_X: An ``M x N x d`` tensor of inputs.
@@ -118,9 +119,10 @@ class ConditionedGPs(ConditionedBatch):
             noise: An ``M x N`` tensor of observation noise variances.
             prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
             kernel: The stationary kernel's name.
-            task_names: Names of the tasks for messages.
-            max_inducing: The maximum number of inducing points. Tasks with more rows are summarized
-                on inducing points. If ``None``, all posteriors are exact.
+            task_names: Names of the tasks for error messages.
+            max_inducing: The maximum number of inducing points of a task. The posteriors of tasks
+                with more data points are approximated on inducing points. If ``None``, all
+                posteriors are exact.
 
         Returns:
             The conditioned GPs.
@@ -135,7 +137,7 @@ class ConditionedGPs(ConditionedBatch):
         sizes = mask.sum(dim=-1)
         large = sizes > (max_inducing or train_X.shape[-2])
         small = (~large).nonzero().squeeze(-1)
-        # In chunks, because the temporary memory is several times the size of the result.
+        # Chunks limit the temporary memory, which is several times the size of a chunk's result.
         chunks = [*groups_of_like_size(sizes, small, FACTOR_ELEMENTS), *large.nonzero()]
         parts = []
         for chunk in chunks:
@@ -157,18 +159,18 @@ class ConditionedGPs(ConditionedBatch):
 
     @classmethod
     def _on_inducing_points(cls, found: Coefficients, kernel: Stationary, mean: Tensor) -> Self:
-        """Builds the GP of one task from the coefficients of its posterior on inducing points."""
+        """Builds the GP of one task from its approximate posterior on inducing points."""
         points, alpha, inverse_root = (part.unsqueeze(0) for part in found)
         mask = torch.ones_like(alpha[..., 0], dtype=torch.bool)
         hyperparameters = kernel.lengthscale.reshape(1, -1), kernel.scale.reshape(1), mean
         return cls(points, mask, alpha[..., 0], inverse_root, *hyperparameters, kernel.name)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X)`` for ``P x d`` inputs, ``M x P x N``."""
+        """Evaluates the kernel between ``P x d`` inputs and each task's points, ``M x P x N``."""
         return self.stationary.between(x, self.points)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posterior means and variances with only one kernel evaluation.
+        """Evaluates the posterior mean and variance of each task with only one kernel evaluation.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -180,10 +182,11 @@ class ConditionedGPs(ConditionedBatch):
             return self.mean(x), self.variance(x)
 
     def select(self, tasks: Sequence[int] | Tensor | slice) -> Self:
-        """Selects tasks, without recomputing any factor.
+        """Returns the GPs of selected tasks, without a new Cholesky factorization.
 
         Args:
-            tasks: The indices of the tasks. If a slice is given, the result shares tensors.
+            tasks: The indices of the tasks. If ``tasks`` is a slice, the result shares memory with
+                this object.
 
         Returns:
             The GPs of these tasks, in the order of ``tasks``.
@@ -196,9 +199,10 @@ class ConditionedGPs(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates each posterior on at most half as many inducing points as the task has rows.
+        """Approximates each task's posterior on inducing points, to hide the outcomes of its data.
 
-        The outcomes of the data cannot be recovered from the result.
+        A task has at most half as many inducing points as data points. A task with only one
+        distinct input has one inducing point.
         """
         parts = []
         for task in range(self.num_tasks):
@@ -212,14 +216,14 @@ class ConditionedGPs(ConditionedBatch):
 
     @classmethod
     def joined(cls, parts: Sequence[ConditionedGPs], names: Sequence[str]) -> Self:
-        """Concatenates batches, and pads all tasks to the size of the largest task.
+        """Concatenates batches of GPs, and pads all tasks to the size of the largest task.
 
         Args:
-            parts: Batches with the same kernel and number of inputs.
-            names: The names of all tasks, in order.
+            parts: The batches of GPs, with the same kernel name and the same input dimension.
+            names: The names of the tasks of all batches, in order.
 
         Returns:
-            A new batch.
+            One batch of GPs.
         """
         size, pieces = max(part.mask.shape[-1] for part in parts), defaultdict(list)
         for part in parts:
@@ -234,16 +238,18 @@ class ConditionedGPs(ConditionedBatch):
 
 
 def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator[Tensor]:
-    """Splits tasks into groups of similar size, the largest tasks first.
+    """Splits tasks into groups, so that the tasks of a group have similar numbers of points.
 
     Args:
         sizes: An ``M`` tensor: the number of points of each task.
         tasks: The indices of the tasks to split.
-        elements: The maximum number of elements of all covariance matrices of a group, each padded
-            to the largest matrix of the group. A group has at least one task.
+        elements: The maximum total number of elements of a group's covariance matrices. All
+            matrices of a group are padded to the size of the largest matrix. A group has at least
+            one task, even if its matrix is larger.
 
     Yields:
-        The indices of the tasks of each group, ascending.
+        The indices of the tasks of one group, ascending. The groups with the largest tasks come
+        first.
     """
     tasks = tasks[sizes[tasks].argsort(stable=True, descending=True)]
     while len(tasks):
@@ -260,10 +266,10 @@ def _exact(
     kernel: Stationary,
     names: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns points, mask, coefficients and inverse roots of the tasks' exact posteriors."""
+    """Computes ``points``, ``mask``, ``alpha`` and ``inverse_root`` of the exact posteriors."""
     X = pad_inputs(X, mask)
     covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
-    # The covariance of the padding is the identity: it does not change solves or determinants.
+    # The covariance of the padding is the identity, which does not change solves.
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
     inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
     residual = torch.where(mask, residual, 0.0).unsqueeze(-1)
@@ -274,7 +280,7 @@ def _exact(
 def _sparse(
     X: Tensor, residual: Tensor, mask: Tensor, noise: Tensor, kernel: Stationary, most: int
 ) -> Coefficients:
-    """Returns the coefficients of one task's posterior on at most ``most`` inducing points."""
+    """Approximates the posterior of one task on at most ``most`` inducing points."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
     own = Stationary(kernel.name, kernel.lengthscale[0], kernel.scale[0])
     inducing = InducingPoints.chosen(own, X, most, noise)

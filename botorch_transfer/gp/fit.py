@@ -1,8 +1,9 @@
-"""MAP fits of many independent GPs as one batched optimization.
+"""MAP fits of many independent GPs, one for each source task, as one batched optimization.
 
-The parameters of a task are the logarithms of its lengthscales, signal variance and noise variance,
-and optionally a constant mean. The hyperpriors are densities of the hyperparameters, not of their
-logarithms, as in GPyTorch. The fit therefore has the same optimum as ``fit_gpytorch_mll``.
+The parameters of a GP are the logarithms of its lengthscales, signal variance and noise variance,
+and optionally a constant mean. As in GPyTorch, the hyperpriors are densities of the
+hyperparameters, not of their logarithms. The fit therefore has the same optimum as
+``fit_gpytorch_mll``.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from botorch_transfer.progress import track
 
 @dataclass(frozen=True)
 class TaskObjective(FitObjective):
-    """The negative log posterior of hyperparameters on a logarithmic scale.
+    """Negative log posterior of the hyperparameters of ``M`` independent GPs, one for each task.
 
     A row of parameters has ``d + 2`` columns: ``log(lengthscale), log(outputscale), log(noise)``.
-    The prior mean is zero. With ``shared``, the prior mean is a constant, in one more column.
+    By default, the prior mean is zero. With ``shared``, one more column is a constant prior mean.
 
     Args:
-        tasks: The ``M`` padded tasks.
+        tasks: The data of ``M`` tasks, padded to the same number of points.
         kernel: The stationary kernel's name.
-        hyperpriors: The log density of the hyperparameters. The hyperprior of the noise variance is
-            ignored for tasks with known noise.
+        hyperpriors: The hyperpriors. The hyperprior of the noise variance is ignored for tasks with
+            known noise.
         max_elements: The maximum number of covariance matrix elements to evaluate at once, see
             :func:`~.likelihood.stationary_nll_and_gradient`.
         shared: Whether each row of parameters applies to all tasks. Otherwise, row ``i`` applies to
@@ -71,7 +72,10 @@ class TaskObjective(FitObjective):
         return pad(torch.ones(count, dtype=torch.bool, device=device), (0, self.shared))
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the hyperpriors; for a task with known noise, skips the noise hyperprior."""
+        """Evaluates the log hyperpriors and their derivatives.
+
+        For tasks with known noise, the hyperprior of the noise variance is ignored.
+        """
         density, slope = self.hyperpriors(values[:, : self.tasks.X.shape[-1] + 2])
         known = self.tasks.fixed_noise[self._tasks_of(rows)].all(dim=-1)
         for part in (density, slope):
@@ -79,7 +83,10 @@ class TaskObjective(FitObjective):
         return density.sum(dim=-1), pad(slope, (0, self.shared))
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the negative log likelihood; derivatives for known noise are zero."""
+        """Evaluates the negative log likelihood and its derivatives.
+
+        The derivative with respect to the noise variance is zero for tasks with known noise.
+        """
         index, sizes = self._tasks_of(rows), [self.tasks.X.shape[-1], 1, 1] + [1] * self.shared
         tasks = self.tasks[index.flatten()]
         values = values.repeat_interleave(index.shape[-1], dim=0)
@@ -99,11 +106,17 @@ class TaskObjective(FitObjective):
         return value.reshape(index.shape).sum(dim=-1), slope.unflatten(0, index.shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points per row: of one task, or with ``shared`` of all tasks."""
+        """Returns the number of training points for each row of parameters, a ``P`` tensor.
+
+        A row applies to the points of one task; with ``shared``, to the points of all tasks.
+        """
         return self.tasks.num_points[self._tasks_of(rows)].sum(dim=-1)
 
     def _tasks_of(self, rows: Tensor) -> Tensor:
-        """Returns the task indices of each row: one index, or all indices with ``shared``."""
+        """Returns the indices of the tasks that each row of parameters applies to.
+
+        The result is a ``P x 1`` tensor; with ``shared``, a ``P x M`` tensor.
+        """
         num_tasks = len(self.tasks.X)
         if self.shared:
             return torch.arange(num_tasks, device=rows.device).expand(len(rows), -1)
@@ -121,19 +134,21 @@ _SMALLEST_SHARE = 2**18
 
 @dataclass(frozen=True)
 class MAPOptions:
-    """Options for fitting the hyperparameters of source GPs, in chunks of several tasks.
+    """Options for fitting the hyperparameters of source GPs.
+
+    A chunk is a group of tasks that are fitted at the same time.
 
     Args:
-        num_restarts: The number of starts that are drawn from the hyperpriors. One more start uses
-            the starting values of the hyperparameters. The best optimum is kept.
+        num_restarts: The number of starts that are sampled from the hyperpriors. One more start
+            uses the starting values of the hyperparameters. The best optimum is kept.
         max_iter: The maximum number of L-BFGS-B iterations of one start.
-        seed: The seed of the starts. All tasks share the same starts, so the order of tasks has no
-            effect.
+        seed: The seed of the sampled starts. All tasks have the same starts, so the order of tasks
+            has no effect.
         chunk_elements: The maximum number of covariance matrix elements per chunk; a chunk has at
             least one matrix. Each element takes about 100 bytes of memory.
         max_bytes: The maximum memory of all source GPs. Larger source data raise an error.
-        fit_points: The maximum number of points that a task's hyperparameters are fitted to. From a
-            larger task, points are chosen evenly in the order from the worst to the best outcome.
+        fit_points: The maximum number of points that a task's hyperparameters are fitted to. The
+            points of a larger task are sorted by outcome, and evenly spaced points are selected.
         n_jobs: The number of joblib processes that fit chunks. ``None`` uses
             ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
             one chunk on each of PyTorch's threads, and the threads share ``chunk_elements``.
@@ -167,11 +182,11 @@ class MAPOptions:
 
 @dataclass(frozen=True)
 class MAPResult:
-    """Best hyperparameters of ``M`` GPs.
+    """Fitted hyperparameters of ``M`` GPs: the best optimum of each GP.
 
     Args:
-        lengthscale: An ``M x d`` tensor.
-        outputscale: An ``M`` tensor.
+        lengthscale: An ``M x d`` tensor of lengthscales.
+        outputscale: An ``M`` tensor of signal variances.
         noise: An ``M`` tensor of inferred noise variances, meaningless for tasks with known noise.
         log_posterior: An ``M`` tensor: log marginal likelihood plus log hyperprior density.
     """
@@ -187,16 +202,16 @@ def fit_map(
 ) -> MAPResult:
     """Fits the hyperparameters of independent zero-mean GPs, one for each task.
 
-    A large task is fitted to some of its rows, see ``fit_points`` of :class:`MAPOptions`. If all
-    points of a task have the same value of an input, the likelihood does not depend on the input's
-    lengthscale. The fitted lengthscale is then the mode of its hyperprior. The signal variance of
-    such a task is bounded by one.
+    The GP of a large task is fitted to a subset of the task's points, see ``fit_points`` of
+    :class:`MAPOptions`. If all points of a task have the same value of an input, the likelihood
+    does not depend on the input's lengthscale. The fitted lengthscale is then the mode of its
+    hyperprior. The signal variance of such a task is bounded by one.
 
     Args:
         tasks: The padded tasks with standardized outcomes. All computations are in double
             precision.
         kernel: The stationary kernel's name.
-        hyperparameters: Hyperpriors, starts and bounds.
+        hyperparameters: Hyperpriors, starting values and bounds.
         options: Options of the optimization.
 
     Returns:
@@ -248,7 +263,7 @@ def fit_map(
 
 
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
-    """Returns the mask of tasks in which some input is constant, an ``M`` boolean tensor."""
+    """Returns an ``M`` boolean mask of the tasks whose points are all equal in some input."""
     first = tasks.X[:, :1]
     varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
     # Excludes tasks with one point, because a single outcome has no variance.
@@ -256,7 +271,7 @@ def _has_constant_input(tasks: PaddedTasks) -> Tensor:
 
 
 def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
-    """Bounds the signal variance by one, the variance of the outcomes.
+    """Bounds the signal variance by one, which is the variance of standardized outcomes.
 
     If an input is constant in a task, the task has no information about other values of the input.
     Far from the constant value, predictions have the signal variance. Without the bound, the fitted
@@ -267,15 +282,16 @@ def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
 
 
 def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOptions) -> Tensor:
-    """Draws the starts that all tasks share.
+    """Returns the starts of a fit, which are the same for all tasks.
 
     Args:
-        hyperparameters: Hyperpriors, starts and bounds.
+        hyperparameters: Hyperpriors, starting values and bounds.
         dim: The number of lengthscales ``d``.
-        options: The number of starts and the seed.
+        options: The number of sampled starts and the seed.
 
     Returns:
-        A ``(1 + num_restarts) x (d + 2)`` tensor of logarithms of hyperparameters.
+        A ``(1 + num_restarts) x (d + 2)`` tensor of logarithms of hyperparameters: the starting
+        values, then samples of the hyperpriors.
     """
     generator = torch.Generator().manual_seed(options.seed)
     parts = []
@@ -287,13 +303,13 @@ def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOption
 
 
 def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
-    """Returns the lower and upper bounds of the logarithms, a ``2 x (d + 2)`` tensor."""
+    """Returns the bounds of the hyperparameters' logarithms, a ``2 x (d + 2)`` tensor."""
     columns = [part for part, size in hyperparameters.columns(dim) for _ in range(size)]
     return torch.tensor([[part.lower, part.upper] for part in columns]).double().log().T
 
 
 def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
-    """Wraps a function for parallel calls: within each call, PyTorch uses one thread.
+    """Wraps a function so that PyTorch uses only one thread within each call.
 
     One thread for each job is faster than several threads for one job, because PyTorch factorizes
     the matrices of a batch one by one.
@@ -313,7 +329,10 @@ def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
 def _optimize(
     tasks: PaddedTasks, kernel: str, own: GPHyperparameters, starts: Tensor, options: MAPOptions
 ) -> tuple[Tensor, Tensor]:
-    """Runs all starts of all tasks at once and returns the best optimum of each task."""
+    """Fits the hyperparameters of all tasks from all starts at once.
+
+    Returns the best parameters of each task, and their negative log posterior.
+    """
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
     objective = TaskObjective(tasks, kernel, own.log_prior(dim), options.chunk_elements)
     keep_freed_memory()

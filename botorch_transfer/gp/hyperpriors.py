@@ -2,10 +2,10 @@
 
 This module defines the defaults of source GPs and target models. Use its classes to give a model
 other hyperpriors. The outcomes of each source task are standardized. Source GPs have the
-hyperpriors of ScaML-GP (Appendix C.5 of [Tighineanu2023scaml]_). The residual is the difference
-between the target and the sources. By default, the residual has cautious hyperpriors
-(:func:`cautious_hyperparameters`). With one or two target points, the paper's hyperpriors lead to a
-residual variance near zero, and predictions are overconfident.
+hyperpriors of the ScaML-GP paper (Appendix C.5 of [Tighineanu2023scaml]_). The *residual* is the
+difference between the target function and the function predicted from the sources. By default, the
+residual has cautious hyperpriors (:func:`cautious_hyperparameters`). With one or two target points,
+the paper's hyperpriors lead to a residual variance near zero, and predictions are overconfident.
 
 .. [Tighineanu2023scaml]
     P. Tighineanu et al. Scalable Meta-Learning with Gaussian Processes. AISTATS 2024.
@@ -42,7 +42,7 @@ _FAMILIES: dict[str, tuple[Callable[..., Prior], tuple[str, str]]] = {
 
 
 def make_prior(family: str, parameters: Tensor) -> Prior:
-    """Builds a GPyTorch prior.
+    """Builds a GPyTorch prior from the name of its family and its two parameters.
 
     Args:
         family: ``"gamma"`` (shape, rate), ``"normal"`` (mean, standard deviation) or ``"uniform"``
@@ -62,7 +62,7 @@ def make_prior(family: str, parameters: Tensor) -> Prior:
 
 
 def describe_prior(prior: Prior) -> tuple[str, Tensor]:
-    """Returns the arguments with which :func:`make_prior` rebuilds a prior.
+    """Returns a prior's family and its two parameters, the arguments of :func:`make_prior`.
 
     Args:
         prior: A univariate Gamma, Normal or uniform prior.
@@ -88,14 +88,14 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
 
 
 class _OfLogarithm(Prior, ABC):
-    """Mixin of hyperpriors whose ``log_prob(x)`` is the log density of ``log(x)``."""
+    """Mixin that makes ``log_prob(x)`` of a GPyTorch prior return the log density of ``log(x)``."""
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Returns the logarithm of the density of ``log(x)``."""
+        """Returns the log density of ``log(x)``: the log density of ``x``, plus ``log(x)``."""
         return super().log_prob(x) + x.log()
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Self:
-        """Expands the distribution to another batch shape."""
+        """Returns a copy of the prior that is expanded to another batch shape."""
         parts = (getattr(self, name) for name in self.arg_constraints)
         return type(self)(*(part.expand(batch_shape) for part in parts), validate_args=False)
 
@@ -110,7 +110,7 @@ class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
 
     .. math:: \log p(\log \theta) = \log \mathrm{Gamma}(\theta) + \log \theta.
 
-    Draws come from the Gamma distribution.
+    Samples come from the Gamma distribution.
 
     Example:
         >>> prior = LogDensityGammaPrior(0.5, 2.0)
@@ -125,7 +125,8 @@ class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
 
     Use this hyperprior for MAP fits with few points, like :class:`LogDensityGammaPrior`. The mode
     of a broad log-normal density is near zero, at ``exp(loc - scale²)``. The density of the
-    logarithm has its mode at the median, ``exp(loc)``. Draws come from the log-normal distribution.
+    logarithm has its mode at the median, ``exp(loc)``. Samples come from the log-normal
+    distribution.
 
     Example:
         >>> prior = LogDensityLogNormalPrior(0.0, 3.0)
@@ -135,7 +136,7 @@ class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
 
 
 def log_density_prior(prior: Prior) -> Prior:
-    """Converts a Gamma hyperprior to a :class:`LogDensityGammaPrior`, for fits by MAP.
+    """Converts a Gamma hyperprior to a :class:`LogDensityGammaPrior`, for MAP fits.
 
     Args:
         prior: A hyperprior, univariate or of ``d`` independent hyperparameters.
@@ -154,11 +155,11 @@ def log_density_prior(prior: Prior) -> Prior:
 
 
 class LogPrior:
-    """Log densities of several hyperparameters, and the derivatives of these densities.
+    """Joint evaluation of the hyperpriors of several hyperparameters, with derivatives.
 
     Args:
         priors: Pairs of a hyperprior and the number of hyperparameters with this hyperprior. If the
-            hyperprior is ``None``, the log densities are zero.
+            hyperprior is ``None``, the log density of its hyperparameters is zero.
 
     Example:
         >>> log_prior = LogPrior([(GammaPrior(2.0, 1.0), 3), (None, 1)])
@@ -180,7 +181,7 @@ class LogPrior:
         self._coefficients = torch.stack(columns, dim=-1) if columns else torch.zeros(5, 0)
 
     def __call__(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the densities.
+        """Evaluates the log density of each hyperparameter, and its derivative.
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
@@ -206,7 +207,7 @@ class LogPrior:
 
 
 def _coefficients(prior: Any) -> Tensor | None:
-    """Returns the coefficients of a log density ``a + b ln v + c v + d (ln v)² + e v²``.
+    """Returns the coefficients of a prior's log density ``a + b ln v + c v + d (ln v)² + e v²``.
 
     Returns:
         A tensor whose last dimension is the five coefficients; ``None`` if the density has another
@@ -262,11 +263,11 @@ class Hyperparameter:
             )
 
     def prior(self) -> Prior | None:
-        """Builds a new hyperprior object."""
+        """Builds a new GPyTorch prior; returns ``None`` if there is no hyperprior."""
         return None if self.make_prior is None else self.make_prior()
 
     def content(self) -> tuple[object, ...]:
-        """Returns the state of the hyperprior, the start and the bounds, for comparisons."""
+        """Returns the hyperprior's parameters, the start and the bounds, for hashing."""
         prior, state = self.prior(), None
         if prior is not None:
             # Some of PyTorch's distributions keep their parameters as plain attributes.
@@ -275,19 +276,19 @@ class Hyperparameter:
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
-        """Builds a constraint that keeps the bounds and makes the optimizer use the logarithm."""
+        """Builds a GPyTorch constraint with these bounds; raw parameters are logarithms."""
         return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
 
     def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        """Draws starting values for restarts of the optimizer.
+        """Samples starting values for restarts of the optimizer.
 
         Args:
-            shape: The shape of the draws, which ends with the batch shape of the hyperprior.
+            shape: The shape of the samples, which ends with the batch shape of the hyperprior.
             generator: A random number generator on the CPU.
 
         Returns:
-            A double tensor of this shape: draws from the hyperprior, clamped to the bounds. Without
-            a hyperprior, the draws are ``log(1 + exp(N(0, 1)))``.
+            A double tensor of this shape: samples of the hyperprior, clamped to the bounds. Without
+            a hyperprior, the samples are ``log(1 + exp(z))`` for standard normal ``z``.
         """
         prior = self.prior()
         if prior is None:
@@ -306,7 +307,7 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class GPHyperparameters:
-    """The hyperparameters of a GP with a scaled stationary kernel and Gaussian noise.
+    """Hyperpriors, starting values and bounds of a GP with a scaled stationary kernel and noise.
 
     Args:
         lengthscale: The lengthscale of each input.
@@ -325,7 +326,7 @@ class GPHyperparameters:
     noise: Hyperparameter
 
     def without_priors(self) -> GPHyperparameters:
-        """Returns the same hyperparameters for a fit by maximum likelihood."""
+        """Returns a copy without hyperpriors, for a fit by maximum likelihood."""
         parts = (self.lengthscale, self.outputscale, self.noise)
         return GPHyperparameters(*(replace(part, make_prior=None) for part in parts))
 
@@ -338,24 +339,25 @@ class GPHyperparameters:
         return LogPrior([(part.prior(), size) for part, size in self.columns(dim)])
 
     def columns(self, dim: int) -> list[tuple[Hyperparameter, int]]:
-        """Returns pairs of a hyperparameter and its number of columns, for ``d`` inputs."""
+        """Returns each hyperparameter and its number of values, for a GP with ``dim`` inputs."""
         return [(self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)]
 
 
 _NOISE = Hyperparameter(partial(LogNormalPrior, -8.0, 2.0), start=1e-3, lower=1e-8, upper=10.0)
 _RESIDUAL_BOUNDS = 1e-4, 1e2
 
-#: Defaults for source GPs, whose outcomes are standardized task by task.
+#: Default hyperparameters of source GPs, whose outcomes are standardized task by task.
 #:
-#: They are the paper's values, except for the upper bound of the noise variance. The paper's bound,
-#: 0.01, is too low for many noisy points.
+#: The defaults are the values of the ScaML-GP paper, except for the upper bound of the noise
+#: variance. The paper's bound, 0.01, is too low for many noisy points.
 SOURCE_HYPERPARAMETERS = GPHyperparameters(
     lengthscale=Hyperparameter(partial(GammaPrior, 3.0, 6.0), start=0.5, lower=1e-4, upper=1e2),
     outputscale=Hyperparameter(partial(GammaPrior, 2.0, 0.15), start=1.0, lower=1e-4, upper=1e2),
     noise=_NOISE,
 )
 
-#: The paper's values for the noise and for the residual between target and sources.
+#: Values of the ScaML-GP paper for the target's noise, and for its residual: the difference between
+#: the target function and the function predicted from the sources.
 RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     lengthscale=Hyperparameter(partial(LogNormalPrior, 0.5, 1.5), start=1.0, lower=1e-4, upper=1e2),
     outputscale=Hyperparameter(
@@ -376,10 +378,12 @@ def cautious_hyperparameters(
 ) -> GPHyperparameters:
     r"""Builds hyperpriors of the target's residual and noise, for few target points.
 
-    The paper's log-normal hyperpriors are broad, and their modes are near zero. If the sources
-    predict two target points well, MAP ends at a residual variance of ``1e-4``. Predictions at
-    other inputs are then wrong by many standard deviations. The cautious hyperpriors are narrower.
-    For each of them, MAP maximizes the density of the logarithm, whose mode is the median:
+    The residual is the difference between the target function and the function predicted from the
+    sources. The hyperpriors of the ScaML-GP paper are broad log-normal densities with modes near
+    zero. If the sources predict two target points well, MAP ends at a residual variance of
+    ``1e-4``. Predictions at other inputs are then wrong by many standard deviations. The cautious
+    hyperpriors are narrower. With each cautious hyperprior, MAP maximizes the density of the
+    hyperparameter's logarithm. The mode of this density is the median:
 
     .. code-block:: text
 
@@ -412,7 +416,7 @@ def cautious_hyperparameters(
 
 
 def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperparameter:
-    """Builds a log-normal hyperparameter; MAP uses the density of its logarithm."""
+    """Builds a hyperparameter with a :class:`LogDensityLogNormalPrior`, starting at its median."""
     lower, upper = bounds
     start = min(max(math.exp(loc), lower), upper)
     return Hyperparameter(partial(LogDensityLogNormalPrior, loc, scale), start, lower, upper)
@@ -421,17 +425,18 @@ def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperp
 def target_hyperparameters(
     hyperparameters: HyperparameterChoice, *typical: Any
 ) -> GPHyperparameters:
-    """Chooses the hyperparameters of a target's residual kernel and noise.
+    """Returns hyperpriors, starting values and bounds of a target's residual kernel and noise.
 
     Args:
-        hyperparameters: ``"cautious"``, or ``"paper"`` for :data:`RESIDUAL_HYPERPARAMETERS`.
+        hyperparameters: ``"cautious"`` for :func:`cautious_hyperparameters`, or ``"paper"`` for
+            :data:`RESIDUAL_HYPERPARAMETERS`.
         *typical: The arguments of :func:`cautious_hyperparameters`.
 
     Returns:
         The hyperparameters.
 
     Raises:
-        ValueError: If the choice is unknown.
+        ValueError: If ``hyperparameters`` is neither ``"cautious"`` nor ``"paper"``.
     """
     if hyperparameters == "paper":
         return RESIDUAL_HYPERPARAMETERS
@@ -441,12 +446,12 @@ def target_hyperparameters(
 
 
 def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> GammaPrior:
-    """Builds the hyperprior of ScaML-GP's weights.
+    """Builds the hyperprior of ScaML-GP's source weights.
 
     Args:
-        hyperparameters: ``"paper"`` for Gamma(1, 1), whose mode is zero. ``"cautious"`` for
-            Gamma(2, 2M) with the density of the logarithm, whose mode is ``1 / M``. With
-            ``"cautious"``, a single target point does not determine the weights.
+        hyperparameters: ``"paper"`` for ``GammaPrior(1, 1)``, whose mode is zero. ``"cautious"``
+            for ``LogDensityGammaPrior(2, 2 * M)``, whose mode is ``1 / M``. With ``"cautious"``, a
+            single target point does not determine the weights.
         num_tasks: The number of source tasks ``M``.
 
     Returns:
@@ -467,15 +472,16 @@ _CORNER = 0.01
 def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
-    The start is the hyperprior's mean. A Gamma density with a shape of at most one has its mode at
-    zero, and a fit to few points would end at zero. For such a density, the lower bound is the
-    first percentile.
+    The starting value is the hyperprior's mean. A Gamma density with a shape of at most one has its
+    mode at zero, and a fit to few points would end at zero. For such a density, the lower bound is
+    the first percentile.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.
 
     Returns:
-        The start, the lower bound and the upper bound, three tensors with the prior's batch shape.
+        The starting value, the lower bound and the upper bound, three tensors with the prior's
+        batch shape.
 
     Example:
         >>> start, lower, upper = start_and_bounds(GammaPrior(2.0, 4.0))
@@ -499,12 +505,16 @@ def residual_kernel(
     hyperparameters: GPHyperparameters = RESIDUAL_HYPERPARAMETERS,
     kernel: str = "rbf",
 ) -> ScaleKernel:
-    """Builds the target's own kernel: scaled, stationary, with a lengthscale for each input.
+    """Builds the kernel of a target's residual: scaled, stationary, with a lengthscale per input.
+
+    The residual is the difference between the target function and the function predicted from the
+    sources.
 
     Args:
         dim: The number of inputs ``d``.
         batch_shape: The batch shape of the target model.
-        hyperparameters: Hyperpriors, starts and bounds; by default the paper's values.
+        hyperparameters: Hyperpriors, starting values and bounds; by default the values of the
+            ScaML-GP paper.
         kernel: The stationary kernel's name.
 
     Returns:
@@ -529,7 +539,7 @@ def residual_kernel(
 
 
 def own_mean(batch_shape: torch.Size) -> ConstantMean:
-    """Builds the prior mean of the target's own GP.
+    """Builds the prior mean of a GP that is fitted to the target only.
 
     Args:
         batch_shape: The batch shape of the target model.
@@ -541,14 +551,14 @@ def own_mean(batch_shape: torch.Size) -> ConstantMean:
 
 
 class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
-    """A likelihood with known noise variances that also works without any points.
+    """Gaussian likelihood with known noise variances that also works without training points.
 
-    For new observations, BoTorch uses the mean of the known noise variances. Without points, this
-    likelihood uses ``stand_in``.
+    For new observations, BoTorch uses the mean of the known noise variances. Without training
+    points, this likelihood uses ``stand_in``.
 
     Args:
         noise: A ``batch_shape x n`` tensor of noise variances; ``n`` may be zero.
-        stand_in: The noise variance of observations if there are no points.
+        stand_in: The noise variance of new observations if there are no training points.
 
     Example:
         >>> UnseenNoiseLikelihood(torch.zeros(0)).noise
@@ -561,7 +571,7 @@ class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
 
     @property
     def noise(self) -> Tensor:
-        """The noise variances of the points; without points, ``stand_in``."""
+        """The noise variances of the training points; without training points, ``stand_in``."""
         known = self.noise_covar.noise
         if known.shape[-1] > 0:
             return known
@@ -577,10 +587,10 @@ def default_likelihood(
         batch_shape: The batch shape of the target model.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances; ``None`` if the noise
             variance is inferred.
-        noise: Hyperprior, start and bounds of an inferred noise variance.
+        noise: Hyperprior, starting value and bounds of an inferred noise variance.
 
     Returns:
-        A Gaussian likelihood. ``None`` if the noise is known and there are points, because
+        A Gaussian likelihood. ``None`` if the noise is known and there are training points, because
         BoTorch's default likelihood is then suitable.
     """
     if train_Yvar is None:

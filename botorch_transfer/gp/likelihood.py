@@ -1,14 +1,17 @@
-r"""Log densities of Gaussian vectors and their gradients in closed form.
+r"""Log densities of Gaussian vectors, with gradients in closed form.
 
-All likelihoods of the package are evaluated here. Automatic differentiation through mean, kernel
-and likelihood takes up to twice as long as the formulas below. The outcomes ``y`` have the mean
-``m`` and the covariance ``K``, which includes the noise. With ``r = y - m`` and ``α = K⁻¹ r``,
+This module evaluates all likelihoods of the package. Automatic differentiation through mean, kernel
+and likelihood takes up to twice as long as the formulas below. The ``N`` outcomes ``y`` have the
+mean ``m`` and the covariance ``K``, which includes the noise. With ``r = y - m`` and ``α = K⁻¹ r``,
+the negative log likelihood (NLL) and its derivatives are
 
 .. code-block:: text
 
     NLL = ½ rᵀα + ½ ln|K| + ½ N ln 2π        ∂NLL/∂m = -α        G = ∂NLL/∂K = ½ (K⁻¹ - ααᵀ)
 
-For a stationary kernel, ``K = s k(X, X) + C + σ²I`` with an additional covariance ``C``, and
+For a stationary kernel ``k`` with the signal variance ``s`` and the noise variance ``σ²``,
+``K = s k(X, X) + C + σ²I``. ``C`` is an additional covariance, for example of source posteriors.
+Then
 
 .. code-block:: text
 
@@ -49,7 +52,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def log_density(root: Tensor, whitened: Tensor) -> Tensor:
-    """Evaluates ``log N(r; 0, L Lᵀ)``.
+    """Evaluates the Gaussian log density ``log N(r; 0, L Lᵀ)`` of a vector ``r``.
 
     Args:
         root: A ``batch_shape x N x N`` tensor, the Cholesky factor ``L`` of the covariance.
@@ -67,15 +70,17 @@ def log_density(root: Tensor, whitened: Tensor) -> Tensor:
 
 
 def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
-    """Evaluates the log of the average density of errors under ``G`` residual covariances.
+    """Averages the density of each source's errors over possible residual covariances.
+
+    For source ``m``, returns ``log (1/G) Σ_g N(errors_m; 0, covariance_m + residual_g)``.
 
     Args:
-        errors: An ``M x n`` tensor of differences between outcomes and source means.
-        covariance: An ``M x n x n`` tensor of the covariances of the sources.
+        errors: An ``M x n`` tensor: the target's outcomes minus the mean of each source's GP.
+        covariance: An ``M x n x n`` tensor: the posterior covariance of each source's GP.
         residual: A ``G x n x n`` tensor of possible covariances of residual and noise.
 
     Returns:
-        An ``M`` tensor, one value for each source.
+        An ``M`` tensor of log densities, one for each source.
 
     Example:
         >>> average_log_density(torch.zeros(2, 1), torch.zeros(2, 1, 1), torch.ones(1, 1, 1))
@@ -94,17 +99,20 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
 def log_densities_of_slopes(
     slopes: Tensor, Y: Tensor, mean: Tensor, covariance: Tensor, residual: Tensor
 ) -> Tensor:
-    """Evaluates the log density of outcomes that equal a factor times a source plus a residual.
+    """Evaluates the log density of the target's outcomes if the target is a scaled source.
+
+    The model of the outcomes is ``slope * source + residual``, with the source's GP posterior.
 
     Args:
-        slopes: An ``S`` tensor of factors.
-        Y: An ``n`` tensor of outcomes.
-        mean: An ``M x n`` tensor of the means of the sources.
-        covariance: An ``M x n x n`` tensor of the covariances of the sources.
-        residual: A ``G x n x n`` tensor, see :func:`average_log_density`.
+        slopes: An ``S`` tensor of the slopes to compare.
+        Y: An ``n`` tensor of the target's outcomes.
+        mean: An ``M x n`` tensor: the posterior mean of each source's GP.
+        covariance: An ``M x n x n`` tensor: the posterior covariance of each source's GP.
+        residual: A ``G x n x n`` tensor of possible covariances of residual and noise, see
+            :func:`average_log_density`.
 
     Returns:
-        An ``M x S`` tensor, one value for each source and each factor.
+        An ``M x S`` tensor of log densities, one for each source and each slope.
 
     Example:
         >>> one = torch.ones(1, 1, 1)
@@ -130,7 +138,7 @@ def nll(
             includes the noise unless ``noise`` is given.
         Y: A ``batch_shape x N`` tensor of outcomes.
         mask: A ``batch_shape x N`` boolean tensor for tasks of different sizes, ``True`` for data
-            and ``False`` for padding; no padding if omitted.
+            and ``False`` for padding. If omitted, there is no padding.
         noise: A tensor of noise variances that expands to ``batch_shape x N``. It is added to the
             diagonal of the covariance.
 
@@ -155,11 +163,11 @@ def nll(
 
 
 def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) -> Tensor:
-    """Evaluates ``½ tr(Bᵀ K⁻¹ B) + ½ ln|K|``, a term of all objectives of pre-training.
+    """Evaluates ``½ tr(Bᵀ K⁻¹ B) + ½ ln|K|``, a term of all pre-training objectives.
 
     Args:
         B: A ``batch_shape x N x k`` tensor.
-        covariance: A ``batch_shape x N x N`` tensor.
+        covariance: A ``batch_shape x N x N`` tensor: the covariance ``K``.
         noise: A tensor of noise variances that expands to ``batch_shape x N``. It is added to the
             diagonal of the covariance.
 
@@ -173,7 +181,10 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
 
 
 class _GaussianLoss(torch.autograd.Function):
-    """:func:`gaussian_loss` with its gradient in closed form, twice as fast as autograd."""
+    """Autograd function of :func:`gaussian_loss`, with a gradient in closed form.
+
+    The closed form is twice as fast as automatic differentiation.
+    """
 
     @staticmethod
     def forward(ctx: Any, B: Tensor, covariance: Tensor) -> Tensor:
@@ -192,7 +203,7 @@ class _GaussianLoss(torch.autograd.Function):
 
 
 def cholesky_or_nan(covariance: Tensor) -> Tensor:
-    """Factorizes a batch of matrices, and adds jitter to a matrix only if it is necessary.
+    """Computes the Cholesky factors of a batch of matrices, with jitter only where it is needed.
 
     Args:
         covariance: A ``batch_shape x N x N`` tensor.
@@ -209,7 +220,10 @@ def cholesky_or_nan(covariance: Tensor) -> Tensor:
 
 
 def _cholesky_and_jitter(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Computes the Cholesky factor and the jitter of each matrix; no jitter is ``None``."""
+    """Computes the Cholesky factor of each matrix, and the jitter added to its diagonal.
+
+    The jitter is a ``batch_shape`` tensor, or ``None`` if no matrix needs jitter.
+    """
     root, info = torch.linalg.cholesky_ex(covariance)
     if not bool(info.any()):
         return root, None
@@ -229,7 +243,7 @@ def _half_log_det(root: Tensor) -> Tensor:
 
 
 class StationaryGradient(NamedTuple):
-    """The derivatives of the negative log likelihood of ``P`` GPs with a stationary kernel.
+    """Derivatives of the negative log likelihood of ``P`` GPs with a stationary kernel.
 
     Args:
         lengthscale: The derivatives with respect to the lengthscales, a ``P x d`` tensor; ``P x 1``
@@ -238,9 +252,10 @@ class StationaryGradient(NamedTuple):
         noise: The derivative with respect to a noise variance that all points share, a ``P x 1``
             tensor.
         constant: The derivative with respect to a mean that all points share, a ``P x 1`` tensor.
-        mean: The derivatives ``-K⁻¹ r`` with respect to the mean of each point, a ``P x N`` tensor.
-        covariance: The ``P x N x N`` tensor ``G``; empty without an additional covariance ``C``.
-            The derivative with respect to a parameter of ``C`` is ``tr(G ∂C)``.
+        mean: The derivatives with respect to the mean of each point, a ``P x N`` tensor.
+        covariance: The derivatives ``G`` with respect to the covariance matrix, a ``P x N x N``
+            tensor; empty without an additional covariance ``C``. The derivative with respect to a
+            parameter of ``C`` is ``tr(G ∂C)``.
     """
 
     lengthscale: Tensor
@@ -270,8 +285,8 @@ def stationary_nll_and_gradient(
         X: A ``P x N x d`` tensor of inputs.
         kernel: The kernel, with ``P x 1 x d`` lengthscales and ``P`` signal variances.
         noise: A ``P x N`` tensor of noise variances.
-        mask: A ``P x N`` boolean tensor, ``True`` for data and ``False`` for padding; no padding if
-            omitted.
+        mask: A ``P x N`` boolean tensor, ``True`` for data and ``False`` for padding. If omitted,
+            there is no padding.
         covariance: A ``P x N x N`` tensor of additional covariance, such as the covariance of the
             source posteriors; zero if omitted.
         max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
@@ -280,7 +295,7 @@ def stationary_nll_and_gradient(
             same inputs. With few points, this is faster than computing distances from ``X``.
 
     Returns:
-        ``P`` values, and the gradient. Both are NaN for a GP whose covariance matrix is not
+        ``P`` values, and their derivatives. Both are NaN for a GP whose covariance matrix is not
         positive definite, even with some jitter.
 
     Example:
@@ -327,10 +342,11 @@ def _evaluate(
     mask: Tensor | None = None,
     covariance: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Evaluates the value and its gradient; residual and noise are zero at the padding.
+    """Evaluates the negative log likelihood of several GPs, and its derivatives.
 
     The derivatives are with respect to the log lengthscales, the log signal variance, each point's
-    noise variance, each point's mean, and the additional covariance.
+    noise variance, each point's mean, and the additional covariance. ``residual`` and ``noise``
+    must be zero at the padding.
 
     ``scaled`` contains the inputs divided by the lengthscales. If ``squares`` is given, ``scaled``
     contains the ``P x 1 x d`` inverse squares of the lengthscales instead.
@@ -378,5 +394,5 @@ def _evaluate(
 
 
 def _inside(mask: Tensor) -> Tensor:
-    """Returns the mask of covariance matrix elements that do not belong to the padding."""
+    """Returns a mask of the covariance matrix elements between points that are not padding."""
     return mask.unsqueeze(-1) & mask.unsqueeze(-2)

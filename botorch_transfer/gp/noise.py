@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 
 class DerivedNoise(HomoskedasticNoise):
-    """A learned noise variance whose value the model computes, unless the user has set a value."""
+    """Noise variance that a model may set to a computed value, unless the user has set a value."""
 
     is_set = False
 
@@ -29,25 +29,25 @@ class DerivedNoise(HomoskedasticNoise):
         self.is_set = True
 
     def derive(self, value: Tensor) -> None:
-        """Sets the noise variance to the model's value, unless the user has set it before."""
+        """Sets the noise variance to a computed value, unless the user has already set a value."""
         if not self.is_set:
             super()._set_noise(value)
 
 
 class AddedNoiseLikelihood(GaussianLikelihood):
-    """A Gaussian likelihood that adds known variances of single points to the learned noise.
+    """Gaussian likelihood with a learned noise variance plus a known variance for each point.
 
     Pass this likelihood as ``likelihood=`` to a transfer model. The model fits the learned noise
-    variance in the same way as without added variances. It transforms the added variances to its
-    own units. In an average of models, each member transforms them to its own units. Observations
-    at new points have only the learned noise.
+    variance in the same way as without added variances. The model transforms the added variances to
+    its own units. In an average of models, each model transforms the added variances to its own
+    units. Observations at new points have only the learned noise.
 
     GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. Here,
     however, ``noise`` is only the learned noise variance, and added variances may be zero.
 
     Args:
-        added: A ``batch_shape x n`` tensor of variances in the units of the outcomes; zero for
-            points with only the learned noise.
+        added: A ``batch_shape x n`` tensor of the known variances in the units of the outcomes;
+            zero for points with only the learned noise.
         likelihood: A Gaussian likelihood whose noise model is used for the learned noise; by
             default, the model's default likelihood.
 
@@ -68,7 +68,7 @@ class AddedNoiseLikelihood(GaussianLikelihood):
 
     @property
     def added(self) -> Tensor:
-        """The added variances, a ``batch_shape x n`` tensor."""
+        """The known variances added to the learned noise, a ``batch_shape x n`` tensor."""
         return self.noise_covar.added
 
     @torch.no_grad()
@@ -103,7 +103,7 @@ class AddedNoiseLikelihood(GaussianLikelihood):
 
 
 class _AddedNoise(DerivedNoise):
-    """A learned noise variance plus added variances at the training points.
+    """Noise model: a learned noise variance plus known added variances at the training points.
 
     If the number of points equals the number of added variances, the points are assumed to be the
     training points, as in GPyTorch's fixed noise. For other points, pass added variances as
@@ -126,11 +126,11 @@ class _AddedNoise(DerivedNoise):
         noise: Tensor | None = None,
         **kwargs: Any,
     ) -> LinearOperator:
-        """Evaluates the covariance of the noise.
+        """Evaluates the covariance matrix of the noise.
 
         Args:
             *params: The inputs, used if ``shape`` is omitted.
-            shape: The batch shape and the number of points.
+            shape: The batch shape, followed by the number of points.
             noise: A ``batch_shape x n`` tensor that replaces the added variances.
             **kwargs: Ignored.
 
@@ -146,12 +146,12 @@ class _AddedNoise(DerivedNoise):
 
 
 def added_variance(likelihood: Any) -> Tensor | float:
-    """Returns the added variances of a likelihood at the training points; zero if it has none."""
+    """Returns ``added`` of an :class:`AddedNoiseLikelihood`; zero for any other likelihood."""
     return likelihood.added if isinstance(likelihood, AddedNoiseLikelihood) else 0.0
 
 
 def noise_variance(likelihood: Any, X: Tensor, **kwargs: Any) -> Tensor:
-    """Evaluates the noise variances of a Gaussian likelihood.
+    """Evaluates the noise variances of a Gaussian likelihood at inputs.
 
     Args:
         likelihood: The likelihood. Its noise may be learned, known, the sum of both, or a function

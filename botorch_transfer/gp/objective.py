@@ -1,9 +1,9 @@
-r"""Objectives of hyperparameter fits, and the minimizer of many fits at once.
+r"""Objective functions of hyperparameter fits, and an optimizer that runs many fits at once.
 
-All hyperparameters are fitted here. A tensor of parameters has one row for each start of each fit.
-A parameter is a hyperparameter, or the logarithm of a positive hyperparameter. The parameters are
-read from the modules of a model. After the fit, the best parameters are written back by the setters
-of the modules.
+A *start* of a fit is an initial value of all parameters. A *parameter* is a hyperparameter, or the
+logarithm of a positive hyperparameter. A tensor of parameters has one row for each start of each
+fit. An objective reads the initial parameters from the modules of a model. After the fit, it writes
+the best parameters back through the setters of the modules.
 
 The likelihood (:mod:`~.gp.likelihood`) and the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`)
 have closed-form gradients with respect to the hyperparameters. For a few points, GPyTorch's lazy
@@ -12,9 +12,11 @@ L-BFGS-B minimizes all rows at once (:func:`minimize_batched`). Without a closed
 optimizer runs one start after another by automatic differentiation (:class:`AutogradObjective`).
 ``fit_gpytorch_mll`` fits every transfer model by :func:`fit_from_starts`.
 
-For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the sources at the target
-points are computed once. The prior mean is ``Σ_m w_m μ_m``. The additional covariance ``C`` in
-:mod:`~.gp.likelihood` is ``Σ_m w_m² Σ_m``. With ``α`` and ``G`` as defined there,
+For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the source GPs at the
+target's training inputs are computed once. The prior mean of the target is ``Σ_m w_m μ_m`` with the
+source weights ``w_m``. The additional covariance ``C`` in :mod:`~.gp.likelihood` is
+``Σ_m w_m² Σ_m``. That module also defines ``α`` and ``G``. The derivative of the negative log
+likelihood (NLL) is
 
 .. code-block:: text
 
@@ -60,11 +62,11 @@ from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
 from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
 from botorch_transfer.gp.stationary import Stationary
 
-#: A start has converged if the absolute value of every derivative is below this value, in nats.
-#: Parameters may then still be far from the optimum, but the objective would hardly improve.
+#: A start has converged if every derivative of the negative log posterior is below this value, in
+#: nats. Parameters may then still be far from the optimum, but the objective would hardly improve.
 CONVERGED = 0.05
 
-#: A start ends early if its value is worse than a converged start's value by this many nats.
+#: A start ends early if its negative log posterior exceeds a converged start's by this many nats.
 FAR_BEHIND = 10.0
 
 #: Maximum number of elements of the cached differences between a target's inputs.
@@ -76,7 +78,7 @@ _MAX_ITERATIONS = 15000
 #: Number of starts that are added if no start has a finite optimum.
 _FURTHER_STARTS = 4
 
-#: Value that replaces NaN in :func:`minimize_batched`; larger than the objective of any outcomes.
+#: Value that replaces NaN in :func:`minimize_batched`; larger than any value of an objective.
 _UNDEFINED_IN_BATCH = 1e100
 
 # Created once, because the search for threaded libraries takes milliseconds.
@@ -90,11 +92,11 @@ _in_force = Lock()
 
 @contextmanager
 def single_threaded_scipy() -> Iterator[None]:
-    """Limits SciPy's BLAS to one thread, for the whole process.
+    """Limits SciPy's BLAS to one thread in the whole process, while the context is active.
 
     A step of L-BFGS-B works on a dozen numbers, for which several threads are slower. If fits
-    overlap in time, only the first fit sets and resets the limit. Otherwise, a later fit could take
-    the limit of one thread for the original limit, and restore it at the end.
+    overlap in time, only the first fit sets and resets the limit. Otherwise, a later fit could
+    mistake the limit of one thread for the original limit, and leave this limit in place.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -107,12 +109,12 @@ def single_threaded_scipy() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Makes the allocator keep freed memory for the next evaluation.
+    """Makes the C library keep freed memory, so that later evaluations can use it again.
 
     By default, the C library returns large freed blocks to the system. Each new block then causes
-    page faults, which take a third of the time of a fit. After one block of just under 32 MiB has
-    been freed, the library keeps blocks up to this size. Environment variables ``MALLOC_...``, as
-    in dask's workers, take precedence.
+    page faults, which take a third of the time of a fit. This function allocates and frees one
+    block of just under 32 MiB. Afterwards, the C library keeps freed blocks up to this size.
+    Environment variables ``MALLOC_...``, which dask sets for its workers, take precedence.
 
     Example:
         >>> keep_freed_memory()
@@ -135,10 +137,11 @@ def minimize_batched(
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
     Args:
-        evaluate: Function of a ``P x k`` tensor of parameters and a ``P`` tensor: the index of each
-            row's start. Returns ``P`` values and their ``P x k`` gradient. If a value or gradient
-            is NaN, the line search backtracks. Converged starts are no longer evaluated.
-        starts: An ``S x k`` tensor in double precision, on the device of the evaluation.
+        evaluate: Function of two tensors: ``P x k`` parameters, and the index of each row's
+            start. The function returns ``P`` values and their ``P x k`` gradient. If a value or
+            gradient is NaN, the line search backtracks. Converged starts are no longer evaluated.
+        starts: An ``S x k`` tensor of initial parameters, in double precision, on the device on
+            which ``evaluate`` works.
         bounds: A ``2 x k`` tensor of lower and upper bounds.
         max_iter: The maximum number of iterations of each start.
         gradient_tolerance: A start has converged if no element of the projected gradient is larger
@@ -153,7 +156,7 @@ def minimize_batched(
 
     Returns:
         The final parameters and the final value of each start, an ``S x k`` tensor and an ``S``
-        tensor on the CPU. The value is infinite if the function is undefined at the start.
+        tensor on the CPU. The value is infinite if the function is NaN at the start.
 
     Example:
         >>> def parabolas(x, rows):
@@ -199,10 +202,11 @@ def minimize_batched(
 
 
 class FitObjective(ABC):
-    """Base class of objectives: the negative log posterior per point, with its gradient.
+    """Base class of fit objectives: the negative log posterior per training point.
 
-    Each row of parameters has its own value. A subclass implements the likelihood and the
-    hyperpriors, with their derivatives with respect to the hyperparameters.
+    One call evaluates the objective and its gradient for many rows of parameters. A subclass
+    implements the likelihood, the hyperpriors, and their derivatives with respect to the
+    hyperparameters.
     """
 
     #: Mask of the parameters that are logarithms of hyperparameters, a ``k`` boolean tensor.
@@ -210,39 +214,42 @@ class FitObjective(ABC):
 
     @abstractmethod
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the negative log likelihood and its derivatives, without a graph.
+        """Evaluates the negative log likelihood and its derivatives, without an autograd graph.
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
-            rows: A ``P`` tensor: the index of each row among all starts.
+            rows: A ``P`` tensor: the index of the optimizer start that each row belongs to.
 
         Returns:
-            ``P`` values, and the ``P x k`` derivatives.
+            ``P`` values, and the ``P x k`` derivatives with respect to the hyperparameters.
         """
 
     @abstractmethod
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the hyperpriors and their derivatives, without a graph.
+        """Evaluates the log hyperpriors and their derivatives, without an autograd graph.
 
         Args:
             values: A ``P x k`` tensor of hyperparameters.
-            rows: A ``P`` tensor: the index of each row among all starts.
+            rows: A ``P`` tensor: the index of the optimizer start that each row belongs to.
 
         Returns:
-            ``P`` log densities, and the ``P x k`` derivatives.
+            ``P`` log densities, and the ``P x k`` derivatives with respect to the hyperparameters.
         """
 
     @abstractmethod
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points of each row, by which the row's value is divided."""
+        """Returns the number of training points for each row of parameters, a ``P`` tensor.
+
+        The objective is the negative log posterior divided by this number.
+        """
 
     @torch.no_grad()
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective.
+        """Evaluates the negative log posterior per training point, and its gradient.
 
         Args:
-            theta: A ``P x k`` tensor of parameters.
-            rows: A ``P`` tensor: the index of each row among all starts.
+            theta: A ``P x k`` tensor of parameters: hyperparameters or their logarithms.
+            rows: A ``P`` tensor: the index of the optimizer start that each row belongs to.
 
         Returns:
             The ``P`` values and their ``P x k`` gradient. Both are NaN for rows whose covariance
@@ -258,11 +265,11 @@ class FitObjective(ABC):
 
 
 class AutogradObjective:
-    """Objective of a model without a closed form, for BoTorch's optimizer.
+    """Fit objective for models without closed-form gradients: uses automatic differentiation.
 
-    It has the methods ``read``, ``write`` and ``minimize`` of :class:`ClosedFormObjective`. The
-    parameters are the PyTorch parameters of the model. All members of a batch of models are fitted
-    together, as one function.
+    The class has the methods ``read``, ``write`` and ``minimize`` of :class:`ClosedFormObjective`.
+    The parameters are the model's PyTorch parameters. BoTorch's optimizer minimizes one objective
+    for all models of a batch together.
 
     Args:
         mll: The marginal log likelihood, in training mode.
@@ -274,13 +281,13 @@ class AutogradObjective:
         self._parameters = get_parameters(mll, requires_grad=True)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Reads the PyTorch parameters that require a gradient."""
+        """Returns the PyTorch parameters that require a gradient, as a ``1 x k`` tensor."""
         parameters = get_parameters(mll, requires_grad=True).values()
         return torch.cat([p.detach().double().flatten() for p in parameters]).unsqueeze(0)
 
     @torch.no_grad()
     def write(self, theta: Tensor) -> None:
-        """Writes the PyTorch parameters that require a gradient."""
+        """Sets the PyTorch parameters that require a gradient, from a ``1 x k`` tensor."""
         parameters = self._parameters.values()
         parts = theta[0].split([parameter.numel() for parameter in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
@@ -290,7 +297,17 @@ class AutogradObjective:
     def minimize(
         self, starts: Tensor, options: Mapping[str, Any], timeout_sec: float | None
     ) -> tuple[Tensor, Tensor]:
-        """Minimizes from one start after another; ``options`` are options of SciPy's optimizer."""
+        """Minimizes the objective from one start after another, with SciPy's optimizer.
+
+        Args:
+            starts: An ``S x k`` tensor of initial parameters.
+            options: Options of SciPy's optimizer.
+            timeout_sec: The time limit in seconds of all starts together; ``None`` for no limit.
+
+        Returns:
+            The final parameters and the final value of each start, on the CPU. The value is
+            infinite if the start fails numerically.
+        """
         theta, value = starts.cpu().clone(), starts.new_full((len(starts),), torch.inf).cpu()
         share = None if timeout_sec is None else timeout_sec / len(starts)
         # Without a closure, BoTorch would fit the members of a batch independently, but members may
@@ -310,16 +327,16 @@ class AutogradObjective:
 def gradient_closure(
     evaluate: Callable[[], Tensor], parameters: Mapping[str, Tensor]
 ) -> Callable[[], tuple[Tensor, list[Tensor | None]]]:
-    """Builds a closure for BoTorch's optimizers.
+    """Builds a closure that returns a loss and its gradients, for BoTorch's optimizers.
 
     Args:
         evaluate: Function that adds the gradient of a loss to the parameters' ``grad`` attributes,
             and returns the loss.
-        parameters: The parameters.
+        parameters: The PyTorch parameters, by name.
 
     Returns:
         A closure that returns the loss, on the CPU, and the gradients. If the loss is not finite,
-        all gradients are ``None``, so that Adam takes no step.
+        all gradients are ``None``, so that PyTorch's Adam optimizer takes no step.
     """
 
     def closure() -> tuple[Tensor, list[Tensor | None]]:
@@ -342,11 +359,11 @@ def drop_gradients(parameters: Mapping[str, Tensor]) -> None:
 
 
 class Part:
-    """One hyperparameter of a module, such as the lengthscales of a kernel.
+    """Access to one hyperparameter of a GPyTorch module, such as the lengthscales of a kernel.
 
     Args:
         module: The module.
-        name: The name of the module's property.
+        name: The name of the module's property, such as ``"lengthscale"``.
     """
 
     def __init__(self, module: Any, name: str) -> None:
@@ -364,21 +381,21 @@ class Part:
 
     @property
     def value(self) -> Tensor:
-        """The hyperparameter, a ``batch_shape x event_shape`` tensor."""
+        """The current value of the hyperparameter, a ``batch_shape x event_shape`` tensor."""
         return getattr(self.module, self.name)
 
     def read(self, batch_shape: torch.Size) -> Tensor:
-        """Reads the hyperparameter of each member of a batch, a ``B x size`` tensor."""
+        """Returns the hyperparameter of each model in a batch of models, a ``B x size`` tensor."""
         value = self.value.detach().double()
         event_shape = value.shape[value.dim() - self.event_dims :]
         shape = batch_shape.numel(), event_shape.numel()
         return value.expand(batch_shape + event_shape).reshape(shape)
 
     def write(self, values: Tensor) -> None:
-        """Sets the hyperparameter.
+        """Sets the hyperparameter in its module.
 
         Args:
-            values: A ``B x size`` tensor.
+            values: A ``B x size`` tensor: the new value for each model in a batch of models.
         """
         values = values.reshape(self.value.shape).to(self.raw)
         if self.is_log:  # rounding may move a value at a bound out of the bounds
@@ -388,7 +405,10 @@ class Part:
         self.module.initialize(**{self.name: values})
 
     def bounds(self, size: int) -> Tensor:
-        """Returns the lower and upper bounds of the parameters, a ``2 x size`` tensor."""
+        """Returns the optimizer's bounds of this hyperparameter, a ``2 x size`` tensor.
+
+        The bounds are logarithms if the optimizer uses the hyperparameter's logarithm.
+        """
         if self.constraint is None:
             return torch.tensor([[-torch.inf], [torch.inf]]).double().expand(2, size)
         limits = [self.constraint.lower_bound, self.constraint.upper_bound]
@@ -408,14 +428,15 @@ _POSITIVE = frozenset({"lengthscale", "outputscale", "noise"})
 
 
 def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
-    """Lists the hyperparameters of a stationary kernel.
+    """Returns the hyperparameters of a stationary kernel, by name.
 
     Args:
-        kernel: An RBF or Matérn kernel, scaled or not.
+        kernel: An RBF or Matérn kernel, optionally inside a ``ScaleKernel``.
         suffix: The suffix of the names in the result.
 
     Returns:
-        The lengthscales and, for a scaled kernel, the signal variance, by name.
+        A mapping with the key ``"lengthscale"`` and, for a ``ScaleKernel``, ``"outputscale"``. Both
+        keys end with the suffix.
     """
     is_scaled = type(kernel) is ScaleKernel
     base = kernel.base_kernel if is_scaled else kernel
@@ -424,7 +445,9 @@ def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
 
 
 class ClosedFormObjective(FitObjective):
-    """Base class of objectives in closed form that read hyperparameters from a model's modules.
+    """Base class of fit objectives with closed-form gradients, for one model or a batch of models.
+
+    The objective reads the hyperparameters from the model's modules, and writes them back.
 
     Args:
         mll: The marginal log likelihood, in training mode. ``is_served(mll)`` must be true.
@@ -448,7 +471,10 @@ class ClosedFormObjective(FitObjective):
         self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
 
     def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
-        """Assigns columns to each hyperparameter: ``K`` in all, of which ``k`` are fitted."""
+        """Assigns columns of the parameter tensor to hyperparameters, and builds the hyperpriors.
+
+        There are ``K`` columns. The ``k`` columns of fitted hyperparameters are optimized.
+        """
         sizes = {name: part.read(self.batch_shape).shape[-1] for name, part in parts.items()}
         self._sizes, total = sizes, sum(sizes.values())
         columns = self._split(torch.arange(total, device=self._Y.device))
@@ -462,14 +488,14 @@ class ClosedFormObjective(FitObjective):
         self._of_priors = torch.cat([self._fitted[:0], *(columns[name] for name, _ in priors)])
 
     def _split(self, values: Tensor) -> dict[str, Tensor]:
-        """Splits the last dimension by hyperparameter."""
+        """Splits a ``... x K`` tensor into one tensor for each hyperparameter, by name."""
         pieces = values.split([*self._sizes.values()], dim=-1)
         return dict(zip(self._sizes, pieces, strict=True))
 
     @classmethod
     @abstractmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Lists the model's hyperparameters by the names that :meth:`likelihood` uses."""
+        """Returns the model's hyperparameters, by the names that :meth:`likelihood` uses."""
 
     @classmethod
     def is_served(cls, mll: ExactMarginalLogLikelihood) -> bool:
@@ -479,7 +505,7 @@ class ClosedFormObjective(FitObjective):
             mll: The marginal log likelihood.
 
         Returns:
-            ``True`` if :meth:`parts` lists all fitted parameters, each member of a batch has its
+            ``True`` if :meth:`parts` returns all fitted parameters, each model of a batch has its
             own parameters, and all hyperpriors are univariate priors of these parameters.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
@@ -494,7 +520,11 @@ class ClosedFormObjective(FitObjective):
     @classmethod
     @torch.enable_grad()
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
-        """Lists names of hyperparameters and their priors; ``None`` if a prior is unsupported."""
+        """Returns pairs of a hyperparameter's name and its prior, for all priors of a model.
+
+        Returns ``None`` if a fitted hyperparameter has a prior that is not univariate, or if a
+        prior's hyperparameter is not in :meth:`parts`.
+        """
         model: Any = mll.model
         found: list[tuple[str, Prior]] = []
         for _, module, prior, closure, _ in model.named_priors():
@@ -512,27 +542,28 @@ class ClosedFormObjective(FitObjective):
         return found
 
     def _read_all(self, parts: Mapping[str, Part]) -> Tensor:
-        """Reads all parameters, fitted and fixed, a ``B x K`` tensor."""
+        """Returns the fitted and the fixed parameters of each model, a ``B x K`` tensor."""
         values = torch.cat([part.read(self.batch_shape) for part in parts.values()], dim=-1)
         values = values.to(self._Y)
         return torch.where(self.is_log, values.log(), values)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Reads the fitted hyperparameters of the model or of a copy of the model.
+        """Returns the fitted parameters of the model or of a copy of the model.
 
         Args:
             mll: The marginal log likelihood of the model or of the copy.
 
         Returns:
-            A ``B x k`` tensor of parameters in double precision.
+            A ``B x k`` tensor in double precision, one row for each model of a batch. Positive
+            hyperparameters are returned as logarithms.
         """
         return self._read_all(self.parts(mll.model))[:, self._fitted]
 
     def write(self, theta: Tensor) -> None:
-        """Writes the fitted hyperparameters through the setters of their modules.
+        """Sets the fitted hyperparameters through the setters of their modules.
 
         Args:
-            theta: A ``B x k`` tensor of parameters.
+            theta: A ``B x k`` tensor of parameters, as returned by :meth:`read`.
         """
         full = self._present.index_copy(1, self._fitted, theta.to(self._present))
         values = self._split(torch.where(self.is_log, full.exp(), full))
@@ -546,7 +577,8 @@ class ClosedFormObjective(FitObjective):
         """Minimizes the objective from all starts at once.
 
         Args:
-            starts: An ``S * B x k`` tensor of parameters. The ``B`` rows of a start are adjacent.
+            starts: An ``S * B x k`` tensor of initial parameters: ``S`` starts for each of the
+                ``B`` models of a batch. The ``B`` rows of a start are adjacent.
             options: ``{"maxiter": ...}``, the maximum number of iterations of each start.
             timeout_sec: The time in seconds after which all starts stop; ``None`` for no limit.
 
@@ -572,30 +604,40 @@ class ClosedFormObjective(FitObjective):
         )
 
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the objective; fixed hyperparameters keep their values."""
+        """Evaluates the negative log posterior per training point, and its ``P x k`` gradient.
+
+        ``theta`` contains the ``k`` fitted parameters only. Fixed hyperparameters keep the values
+        that they have in the model.
+        """
         full = self._present[rows % self.num_members].index_copy_(1, self._fitted, theta)
         value, gradient = FitObjective.__call__(self, full, rows)
         return value, gradient[:, self._fitted]
 
     def log_prior(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the model's hyperpriors; a hyperparameter may have several hyperpriors."""
+        """Evaluates the model's log hyperpriors and their derivatives.
+
+        If a hyperparameter has several hyperpriors, their log densities are added.
+        """
         density, slope = self._log_prior(values[:, self._of_priors])
         total = torch.zeros_like(values).index_add_(1, self._of_priors, slope)
         return density.sum(dim=-1), total
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of points, by which GPyTorch divides the marginal log likelihood."""
+        """Returns the number of training points for each row of parameters, a ``P`` tensor.
+
+        GPyTorch divides the marginal log likelihood by the same number.
+        """
         return self._Y.new_full((len(rows),), self._num_points)
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
-    """Returns whether a likelihood has one learned noise variance, known noise, or their sum.
+    """Returns whether a likelihood has one learned noise variance, known variances, or their sum.
 
     Args:
         likelihood: The likelihood.
 
     Returns:
-        ``False`` for any other noise, such as heteroskedastic noise.
+        ``False`` for any other noise model, such as heteroskedastic noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -603,7 +645,7 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
 
 
 class TargetObjective(ClosedFormObjective):
-    """Objective of a target model whose prior is a residual plus weighted source posteriors.
+    """Fit objective of a target model whose prior is a residual GP plus weighted source posteriors.
 
     Args:
         mll: The marginal log likelihood of a model. Use :meth:`of` to check that the objective
@@ -630,7 +672,7 @@ class TargetObjective(ClosedFormObjective):
 
     @classmethod
     def of(cls, mll: ExactMarginalLogLikelihood) -> Self | None:
-        """Builds the objective of a model if it has a closed form.
+        """Builds the fit objective of a model, if the objective has closed-form gradients.
 
         The closed form applies to exact GPs whose residual has an RBF or Matérn kernel. The noise
         must be learned or known. Hyperpriors of lengthscales, signal variance, noise, mean and
@@ -640,7 +682,7 @@ class TargetObjective(ClosedFormObjective):
             mll: The marginal log likelihood of a model with target data, in training mode.
 
         Returns:
-            The objective; ``None`` if the model has no closed form.
+            The objective; ``None`` if the closed form does not apply to the model.
         """
         model = cast(Any, mll.model)
         if (
@@ -657,7 +699,7 @@ class TargetObjective(ClosedFormObjective):
 
     @classmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Lists the hyperparameters of the residual, the noise, the mean and the weights."""
+        """Returns hyperparameters of residual kernel, noise, mean and source weights, by name."""
         parts = kernel_parts(_residual_and_sources(model.covar_module)[0])
         if isinstance(model.likelihood, GaussianLikelihood):
             parts["noise"] = Part(model.likelihood.noise_covar, "noise")
@@ -668,7 +710,7 @@ class TargetObjective(ClosedFormObjective):
         return parts
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the negative log likelihood of the target's points."""
+        """Evaluates the negative log likelihood of the target data, and its derivatives."""
         given = self._split(values)
         member, one = rows % self.num_members, torch.ones_like(values[:, :1])
         residual, covariance, n = self._Y[member], None, self._Y.shape[-1]
@@ -702,7 +744,10 @@ class TargetObjective(ClosedFormObjective):
 
 
 def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | None]:
-    """Returns a target's residual kernel and its source kernel; ``None`` if it has no sources."""
+    """Splits a target model's kernel into the residual kernel and the kernel of the sources.
+
+    The second kernel is ``None`` if the target model's kernel has no term for sources.
+    """
     if type(kernel) is AdditiveKernel and len(kernel.kernels) == 2 and kernel.active_dims is None:
         residual, sources = kernel.kernels
         if type(sources) is WeightedSumKernel:
@@ -711,7 +756,7 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights | None]:
-    """Returns the weights of the mean and of the kernel, which are usually the same object."""
+    """Returns the source weights of a model's mean and kernel, usually one shared object."""
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
     parts = model.mean_module, sources
@@ -719,22 +764,25 @@ def _task_weights(model: Any) -> set[SourceWeights | None]:
 
 
 def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
-    """Flattens the batch dimensions of source posteriors; without weights, sums the sources.
+    """Flattens the batch dimensions of source means or covariances.
 
     Args:
-        values: A ``batch_shape x S x l`` tensor.
-        weights: The weights of the sources.
+        values: A ``batch_shape x S x l`` tensor: means or flattened covariances of ``S`` sources.
+        weights: The weights of the sources; ``None`` to sum over the sources.
 
     Returns:
-        A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all members have the
-        same inputs.
+        A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all models of a batch
+        have the same inputs.
     """
     values = values.double().reshape(-1, *values.shape[-2:])
     return values if weights is not None else values.sum(dim=-2, keepdim=True)
 
 
 def _by_member(values: Tensor, rows: Tensor, matrices: Tensor) -> Tensor:
-    """Multiplies ``P x k`` values, row by row, by the ``B x k x l`` matrices of their members."""
+    """Multiplies each row of a ``P x k`` tensor by the ``k x l`` matrix of the row's model.
+
+    There are ``B`` models and matrices. Row ``i`` belongs to model ``rows[i] % B``.
+    """
     if len(matrices) == 1:
         return values @ matrices[0]
     return (values.unsqueeze(-2) @ matrices[rows % len(matrices)]).squeeze(-2)
@@ -754,14 +802,14 @@ def fit_from_starts(
     """Fits a model from several starts and keeps the best optimum.
 
     The fit maximizes the marginal log likelihood plus the log hyperpriors. If the objective has a
-    closed form, each member of a batch of models keeps its own best optimum. If an option is given
-    that only BoTorch's optimizer supports, BoTorch's optimizer fits the model.
+    closed form, each model of a batch keeps its own best optimum. If an option is given that only
+    BoTorch's optimizer supports, BoTorch's optimizer fits the model.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with data, in training mode.
-        num_restarts: The number of starts that are drawn from the hyperpriors. One more start uses
-            the current values.
-        seed: The seed of the draws.
+        num_restarts: The number of starts that are sampled from the hyperpriors. One more start
+            uses the model's current hyperparameters.
+        seed: The seed of the samples.
         options: ``{"maxiter": ...}``, or options of SciPy's optimizer.
         timeout_sec: The time in seconds after which all starts stop.
         **others: Further arguments of :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`, such as
@@ -793,11 +841,11 @@ def fit_from_starts(
 def _draw_starts(
     objective: ClosedFormObjective | AutogradObjective, num_restarts: int, seed: int
 ) -> Tensor:
-    """Returns the current values and draws from the hyperpriors, an ``S x B x k`` tensor.
+    """Returns the starts of a fit: the model's current parameters and samples of the hyperpriors.
 
-    The draws are equal on all devices, because all draws are made on the CPU. If the model is on
-    another device, its copy on the CPU is used. Some GPyTorch priors, such as ``LogNormalPrior``,
-    draw on the CPU in any case.
+    The result is an ``S x B x k`` tensor. The samples are equal on all devices, because they are
+    drawn on the CPU. If the model is on another device, a copy on the CPU is used. Some GPyTorch
+    priors, such as ``LogNormalPrior``, sample on the CPU in any case.
     """
     mll, starts = objective.mll, [objective.read(objective.mll)]
     is_elsewhere = starts[0].device.type != "cpu"

@@ -1,11 +1,11 @@
 r"""Pathwise samples: functions drawn from priors and posteriors.
 
-A path is a module that evaluates one or more drawn functions. A draw from the prior uses random
-features. Matheron's rule [Wilson2020sampling]_ then conditions the draw on the data. The prior of
-most models is itself a posterior given source data, from which :class:`SourcePath` draws by the
-same rule. All paths take transformed inputs and return transformed outcomes.
-:func:`in_users_units` adds the model's transforms. Use these classes to implement draws for your
-own kernel or model.
+A path is a module that evaluates one or more drawn functions. A function is drawn from the prior by
+random features. Matheron's rule [Wilson2020sampling]_ then conditions the function on the data. The
+prior of most models is itself a posterior given source data. :class:`SourcePath` draws functions
+from this posterior by the same rule. All paths take transformed inputs and return transformed
+outcomes. :func:`in_users_units` adds the model's transforms. Use these classes to implement
+pathwise sampling for your own kernel or model.
 
 .. [Wilson2020sampling]
     J. T. Wilson et al. Efficiently Sampling Functions from Gaussian Process Posteriors. ICML 2020.
@@ -33,7 +33,8 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
-from botorch_transfer.gp.frozen import FrozenPosterior, PriorKernel, terms_of
+from botorch_transfer.gp.expansion import PriorKernel, terms_of
+from botorch_transfer.gp.frozen import FrozenPosterior
 from botorch_transfer.gp.posterior import ConditionedBatch, times
 
 #: Minimum number of random features of one kernel.
@@ -41,17 +42,17 @@ MIN_FEATURES = 1024
 
 
 class ModelPath(SamplePath):
-    """Base class of paths without an ensemble dimension."""
+    """Base class of BoTorch sample paths (drawn functions) without an ensemble dimension."""
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Does nothing: there is no ensemble dimension."""
+        """Does nothing, because this path has no ensemble dimension. BoTorch calls this method."""
 
 
 class MeanPath(ModelPath):
-    """Path that evaluates a prior mean, which is the same for all draws.
+    """Path that evaluates a prior mean, which is the same for all drawn functions.
 
     Args:
-        mean: The mean.
+        mean: The prior mean.
     """
 
     def __init__(self, mean: Mean) -> None:
@@ -72,12 +73,12 @@ class MeanPath(ModelPath):
 
 
 class FrozenPath(ModelPath):
-    """Draws from the posterior of an exact GP, evaluated in closed form.
+    """Functions drawn from the posterior of an exact GP, evaluated in closed form.
 
     Args:
-        posterior: The posterior, in the model's own units.
-        prior: Draws from the prior, as functions of transformed inputs.
-        X: An ``n x d`` tensor of the data's transformed inputs.
+        posterior: The posterior of transformed outcomes.
+        prior: Functions of transformed inputs that are drawn from the prior.
+        X: An ``n x d`` tensor of transformed training inputs.
     """
 
     update: Tensor
@@ -88,7 +89,7 @@ class FrozenPath(ModelPath):
         self.register_buffer("update", posterior.draw_update(prior(X).detach().double()))
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws.
+        """Evaluates the drawn functions.
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of transformed inputs.
@@ -102,10 +103,10 @@ class FrozenPath(ModelPath):
 
 
 class ScaledPath(ModelPath):
-    """Draws times a factor, plus a shift.
+    """Drawn functions multiplied by a factor, plus a shift.
 
     Args:
-        path: The draws.
+        path: The drawn functions.
         factor: A ``[sample_shape x] batch_shape`` tensor.
         shift: A ``[sample_shape x] batch_shape`` tensor; zero if omitted.
     """
@@ -121,7 +122,7 @@ class ScaledPath(ModelPath):
         self.register_buffer("shift", shift.detach().unsqueeze(-1))
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the scaled draws.
+        """Evaluates the scaled and shifted functions.
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
@@ -134,27 +135,28 @@ class ScaledPath(ModelPath):
 
 
 def in_users_units(model: Any, path: SamplePath) -> PathDict:
-    """Adds a model's input and outcome transforms to draws.
+    """Adds a model's input transform and outcome transform to drawn functions.
 
     Args:
         model: The model.
-        path: A path of transformed inputs, in the model's own units.
+        path: A path from transformed inputs to transformed outcomes.
 
     Returns:
-        A path of the user's inputs, in the user's units.
+        A path from untransformed inputs to untransformed outcomes.
     """
     transforms = get_input_transform(model), get_output_transform(model)
     return PathDict({"own units": path}, sum, *transforms)  # type: ignore[arg-type]
 
 
 class RescaledPath(ModelPath):
-    """Draws from a model's exact GP, rescaled to the model's mean and standard deviation.
+    """Functions drawn from a model's exact GP, rescaled to the model's predictions.
 
-    If the predictions of the model have the same correlations as the predictions of its exact GP,
-    the rescaled draws have the model's joint distribution.
+    The rescaled functions have the mean and the standard deviation of the model's predictions. If
+    the predictions of the model have the same correlations as the predictions of its exact GP, the
+    rescaled functions have the model's joint distribution.
 
     Args:
-        path: Draws from the exact GP.
+        path: Functions drawn from the exact GP.
         model: The model.
     """
 
@@ -164,11 +166,11 @@ class RescaledPath(ModelPath):
         self.model = deepcopy(model).eval()
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws.
+        """Evaluates the drawn functions.
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
-            **kwargs: Passed to the draws from the exact GP.
+            **kwargs: Passed to the path of the exact GP.
 
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
@@ -188,7 +190,7 @@ class PriorGP:
     """Prior mean and kernels, as an argument of BoTorch's ``draw_kernel_feature_paths``.
 
     Args:
-        model: The model whose transformed inputs the mean and the kernels read.
+        model: The model. The mean and the kernels are functions of its transformed inputs.
         mean: The prior mean.
         kernels: The kernels whose sum is the prior covariance.
     """
@@ -202,16 +204,16 @@ class PriorGP:
 def draw_prior(
     prior: PriorGP, *, sample_shape: torch.Size, num_features: int = 1024, **kwargs: Any
 ) -> PathDict:
-    """Draws from a prior.
+    """Draws functions from a GP prior, by random features.
 
     Args:
         prior: The prior.
-        sample_shape: The shape of the draws.
+        sample_shape: The sample shape of the drawn functions.
         num_features: The number of random features of each kernel.
-        **kwargs: Passed to BoTorch.
+        **kwargs: Passed to BoTorch's ``draw_kernel_feature_paths``.
 
     Returns:
-        A path of transformed inputs, in the model's own units.
+        A path from transformed inputs to transformed outcomes.
     """
     # Copies, because later changes of the hyperparameters must not change the path.
     mean, kernels = deepcopy((prior.mean, prior.kernels))
@@ -239,15 +241,16 @@ def draw_prior(
 def condition_paths(
     model: Any, prior: SamplePath, update_strategy: Callable[..., SamplePath] = gaussian_update
 ) -> SamplePath:
-    """Turns draws from the prior of a model's exact GP into draws from its posterior.
+    """Conditions functions that are drawn from a model's prior on the model's training data.
 
     Args:
         model: The model in evaluation mode, with target points.
-        prior: The draws, as functions of transformed inputs.
+        prior: Functions of transformed inputs that are drawn from the prior of the exact GP.
         update_strategy: The argument of BoTorch's ``draw_matheron_paths``.
 
     Returns:
-        Paths of transformed inputs, in the model's own units.
+        A path of functions drawn from the posterior of the model's exact GP, from transformed
+        inputs to transformed outcomes.
     """
     (X,), Y, frozen = model.train_inputs, model.train_targets, model.strategy.frozen
     if frozen is not None and update_strategy is gaussian_update:
@@ -263,11 +266,12 @@ def condition_paths(
 
 
 class SourcePath(ModelPath):
-    r"""Draws of ``Σ_g w_g (f_g - μ_g)``, the weighted source posteriors minus their means.
+    r"""Functions drawn from a weighted sum of source posteriors, minus the posterior means.
 
-    For each kernel, a function ``f`` is drawn from the prior by random features. Matheron's rule
-    then conditions the draw on the source data: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, with a draw
-    ``ε`` of the noise.
+    The path evaluates ``Σ_g w_g (f_g - μ_g)`` for source functions ``f_g`` with the weights ``w_g``
+    and the posterior means ``μ_g``. For each kernel, a function ``f`` is drawn from the prior by
+    random features. Matheron's rule then conditions the function on the source data:
+    ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``ε`` is sampled from the noise.
 
     Args:
         gps: The source GPs.
@@ -297,11 +301,11 @@ class SourcePath(ModelPath):
         self.register_buffer("correction", -gps.draw_coefficients(self._values(gps.points)))
 
     def _values(self, x: Tensor) -> Tensor:
-        """Returns the prior draws of each kernel at inputs, a ``... x Q x n`` tensor."""
+        """Evaluates prior functions of all ``Q`` kernels at inputs, a ``... x Q x n`` tensor."""
         return times(self.features(x), self.theta)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws.
+        """Evaluates the drawn functions.
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.

@@ -1,27 +1,29 @@
-r"""Gaussian processes conditioned on data: means, covariances and variances at new inputs.
+r"""Gaussian processes (GPs) conditioned on source data, and their posteriors at new inputs.
 
-All posteriors given source data are evaluated here: for independent tasks (``gp.conditioned``),
-hierarchies (``hierarchy.prior``), the function that all tasks share (``population.kernel``) and
-joint models (``joint.conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)``
-observed with noise variance ``σ²``, the posterior is
+:class:`Conditioned` computes posterior means, variances and covariances for any kernel.
+:class:`ConditionedBatch` is its subclass for stationary kernels. Further subclasses model
+independent source tasks (``gp.conditioned``), hierarchies of tasks (``hierarchy.prior``), a
+function that all tasks share (``population.kernel``), and tasks with a joint multi-task kernel
+(``joint.conditional``). With a prior mean ``m``, a kernel ``k`` and data ``(X, y)`` observed with
+noise variance ``σ²``, the posterior is
 
 .. code-block:: text
 
     m'(x)     = m + k(x, X) [k(X, X) + σ²I]⁻¹ (y - m)
     k'(x, x') = k(x, x') - k(x, X) [k(X, X) + σ²I]⁻¹ k(X, x')
 
-A batch of GPs is evaluated at once. All terms that depend only on the data are computed when the
-GPs are conditioned. A prediction then takes one kernel evaluation and one matrix product, for any
-number of GPs. :class:`Conditioned` implements the formulas for any kernel.
-:class:`ConditionedBatch` adds stationary kernels. The shapes use these letters:
+All GPs of a batch are evaluated at once. The terms that depend only on the data are computed when
+the GPs are conditioned. A prediction then takes one kernel evaluation and one matrix product, for
+any number of GPs. Tensor shapes use these letters:
 
 .. code-block:: text
 
-    G    number of GPs           N    number of rows of data, or of inducing points
-    Q    number of kernels       P    number of new inputs, of all batches together
+    G    number of GPs           N    number of data points, or of inducing points
+    Q    number of kernels       P    number of new inputs, summed over batch dimensions
 
-The GPs of a batch may have different numbers of rows. They are padded to ``N`` rows. The padding
-has no effect on results, because ``α`` and the columns of ``L⁻¹`` are zero at the padding.
+The GPs of a batch may have different numbers of data points. All of them are padded to ``N``
+points. The padding does not change predictions, because the coefficients ``α`` and the columns of
+``L⁻¹`` (see :class:`Conditioned`) are zero at the padding.
 """
 
 from __future__ import annotations
@@ -48,12 +50,13 @@ from botorch_transfer.gp.stationary import (
 
 
 class Shared(NamedTuple):
-    """Results that a prediction uses several times, see :meth:`Conditioned.sharing`.
+    """Cached kernel evaluations at the inputs of one prediction, see :meth:`Conditioned.sharing`.
 
     Args:
         inputs: The inputs of the prediction.
-        flat: The inputs of all batches as one matrix, for each GP of a batch of hyperparameters.
-        results: The results at these inputs, by method name.
+        flat: The same inputs, reshaped to ``batch_shape x P x d`` for the batch shape of the
+            hyperparameters.
+        results: The cached results, by the name of the method that computed them.
     """
 
     inputs: Tensor
@@ -62,20 +65,23 @@ class Shared(NamedTuple):
 
 
 class Conditioned(ABC):
-    r"""Base class of one or more GPs, each conditioned on ``N`` rows of data.
+    r"""Base class for a batch of GPs, each conditioned on ``N`` data points.
 
-    ``L`` is the Cholesky factor of the data's covariance ``K = L Lᵀ``. The coefficients are
-    ``α = K⁻¹ (y - m)`` and the whitened inputs are ``V(x) = L⁻¹ k(X, x)``:
+    ``K = k(X, X) + σ²I = L Lᵀ`` is the covariance matrix of the data, with Cholesky factor ``L``.
+    The posterior is computed from the coefficients ``α = K⁻¹ (y - m)`` and the whitened
+    cross-covariances ``V(x) = L⁻¹ k(X, x)``:
 
     .. code-block:: text
 
         m'(x)     = m + k(x, X) α
         k'(x, x') = k(x, x') - V(x)ᵀ V(x')
 
-    Subclasses evaluate the covariances between flat inputs and the data: the rows of one ``P x d``
-    matrix are the inputs of all batches. Each GP then needs only one matrix product. In shapes,
-    ``gps`` is the number of GPs that are evaluated at the same inputs, or the batch shape of the
-    hyperparameters. Results have these dimensions after the batch dimensions of the inputs.
+    Subclasses compute ``k(x, X)`` and ``V(x)`` for *flat* inputs: one ``P x d`` matrix with the
+    inputs of all batches. Each GP then needs only one matrix product. This class flattens the
+    inputs, and restores the batch dimensions in the results.
+
+    In tensor shapes, ``gps`` is the number of GPs that are evaluated at the same inputs, or the
+    batch shape of the hyperparameters. In results, ``gps`` follows the batch dimensions of inputs.
     """
 
     prior_mean: Tensor
@@ -83,20 +89,34 @@ class Conditioned(ABC):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the hyperparameters; batch shapes of inputs must end with it."""
+        """The batch shape of the hyperparameters. Batch shapes of inputs must end with it."""
         return torch.Size()
 
     @abstractmethod
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X)`` for flat inputs, ``gps x P x N``."""
+        """Evaluates the prior covariances ``k(x, X)`` between ``P x d`` inputs and the data.
+
+        Args:
+            x: A ``P x d`` tensor of inputs; ``batch_shape x P x d`` for batched hyperparameters.
+
+        Returns:
+            A ``gps x P x N`` tensor.
+        """
 
     @abstractmethod
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Computes ``V(x)`` for flat inputs, ``gps x N x P``."""
+        """Computes the whitened cross-covariances ``V(x) = L⁻¹ k(X, x)`` for ``P x d`` inputs.
+
+        Args:
+            x: A ``P x d`` tensor of inputs; ``batch_shape x P x d`` for batched hyperparameters.
+
+        Returns:
+            A ``gps x N x P`` tensor.
+        """
 
     @abstractmethod
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the prior covariances.
+        """Evaluates the prior covariance ``k(x1, x2)`` of each GP.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
@@ -108,31 +128,48 @@ class Conditioned(ABC):
 
     @abstractmethod
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the prior variances, a tensor that broadcasts to ``... x gps x n``."""
+        """Evaluates the prior variance ``k(x, x)`` of each GP.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A tensor that broadcasts to ``batch_shape x gps x n``.
+        """
 
     @property
     def _width(self) -> int:
-        """Number of covariances between one input and the data of all GPs."""
+        """Number of kernel values per input: one for each data point of each GP."""
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Multiplies each row by its sign in ``V(x)ᵀ V(x')``, which is positive by default."""
+        """Flips the signs of some rows of ``V(x) = L⁻¹ k(X, x)``; by default, of no rows.
+
+        The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. Rows with a flipped sign
+        increase the covariance instead of reducing it.
+
+        Args:
+            whitened: The whitened cross-covariances ``V(x)``.
+
+        Returns:
+            A tensor of the same shape.
+        """
         return whitened
 
     def _extra(self, x: Tensor) -> torch.Size:
-        """Returns the batch dimensions of inputs that precede :attr:`batch_shape`."""
+        """Returns the batch shape of inputs ``x`` without the trailing :attr:`batch_shape`."""
         shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
         return shape[: len(shape) - len(self.batch_shape)]
 
     def _flat(self, x: Tensor) -> Tensor:
-        """Flattens ``extra x batch_shape x n x d`` inputs to ``batch_shape x P x d``."""
+        """Reshapes ``extra x batch_shape x n x d`` inputs to ``batch_shape x P x d``."""
         own, extra = self.batch_shape, self._extra(x)
         x = x.expand(*extra, *own, *x.shape[-2:])
         places = range(len(extra)), range(-2 - len(extra), -2)
         return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
 
     def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
-        """Reshapes ``gps x ... x P`` values to the batch dimensions of the inputs ``x``."""
+        """Reshapes ``gps x ... x P`` values to ``extra x gps x ... x n``, for inputs ``x``."""
         extra = self._extra(x)
         values = values.unflatten(-1, (*extra, x.shape[-2]))
         places = range(-1 - len(extra), -1), range(len(extra))
@@ -142,14 +179,15 @@ class Conditioned(ABC):
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
-        """Evaluates the kernel between ``x`` and the data only once within a context.
+        """Caches the kernel values between ``x`` and the data within a ``with`` block.
 
-        The mean, the variance and the covariances of a prediction all use these kernel values. The
-        shared results keep their graph, and are dropped at the end of the context.
+        The mean, the variance and the covariances at ``x`` depend on the same kernel values. Within
+        the block, these kernel values are computed only once. The cached tensors keep their
+        autograd graph, and are deleted at the end of the block.
 
         Args:
-            x: A ``batch_shape x n x d`` tensor of inputs. Calls with a copy of this tensor do
-                not share results.
+            x: A ``batch_shape x n x d`` tensor of inputs. Pass the same tensor object to methods in
+                the block, because they ignore the cache for copies of ``x``.
 
         Example:
             >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
@@ -166,7 +204,7 @@ class Conditioned(ABC):
             self._shared = None
 
     def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
-        """Evaluates a method, or returns its earlier result for the inputs of :meth:`sharing`."""
+        """Calls a method with flat inputs, or returns the result that :meth:`sharing` cached."""
         if self._shared is None or flat is not self._shared.flat:
             return function(flat)
         results, name = self._shared.results, function.__name__
@@ -175,7 +213,7 @@ class Conditioned(ABC):
         return cast(Tensor, results[name])
 
     def cross(self, x: Tensor) -> Tensor:
-        """Evaluates the covariances between inputs and the data.
+        """Evaluates the prior covariances ``k(x, X)`` between inputs and the data.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -186,7 +224,7 @@ class Conditioned(ABC):
         return self._unflat(self.flat_cross(self._flat(x)).mT, x).mT
 
     def mean(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior means.
+        """Evaluates the posterior mean of each GP.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -202,7 +240,9 @@ class Conditioned(ABC):
         return self._in_blocks(flat_mean, x).to(x.dtype)
 
     def whiten(self, x: Tensor) -> Tensor:
-        r"""Computes ``V(x) = L⁻¹ k(X, x)``, so that ``V(x)ᵀ V(x')`` is the explained covariance.
+        r"""Computes the whitened cross-covariances ``V(x) = L⁻¹ k(X, x)``.
+
+        The product ``V(x)ᵀ V(x')`` is the prior covariance minus the posterior covariance.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -213,7 +253,15 @@ class Conditioned(ABC):
         return self._in_blocks(lambda part: self._once(self.flat_whiten, part), x)
 
     def _in_blocks(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Evaluates a function of flat inputs in blocks of inputs, to limit the memory."""
+        """Evaluates a function of flat inputs in blocks, to limit the memory use.
+
+        Args:
+            function: Function of ``batch_shape x P x d`` inputs.
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            The values of ``function``, with the batch dimensions of ``x``.
+        """
         shared = self._shared
         flat = shared.flat if shared is not None and x is shared.inputs else self._flat(x)
         return self._unflat(in_parts(function, flat, self._width), x)
@@ -221,12 +269,12 @@ class Conditioned(ABC):
     def covariance(
         self, x1: Tensor, x2: Tensor | None = None, whitened2: Tensor | None = None
     ) -> Tensor:
-        """Evaluates the posterior covariances.
+        """Evaluates the posterior covariance of each GP.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
             x2: A ``batch_shape x n2 x d`` or ``n2 x d`` tensor of inputs; ``x1`` if omitted.
-            whitened2: ``whiten(x2)``; computed if omitted.
+            whitened2: The result of ``whiten(x2)``; computed if omitted.
 
         Returns:
             A ``batch_shape x gps x n1 x n2`` tensor.
@@ -243,7 +291,7 @@ class Conditioned(ABC):
         return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
 
     def variance(self, x: Tensor) -> Tensor:
-        """Evaluates the posterior variances.
+        """Evaluates the posterior variance of each GP.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -254,20 +302,20 @@ class Conditioned(ABC):
 
         def explained(part: Tensor) -> Tensor:
             whitened = self._once(self.flat_whiten, part)
-            # Sums before `_unflat` permutes dimensions: sums of permuted rows are ten times slower.
+            # Sums before `_unflat`, because sums over permuted tensors take ten times longer.
             return (whitened * self.signed(whitened)).sum(dim=-2)
 
         known = self._in_blocks(explained, x)
         return (self.prior_variance(x) - known).clamp_min(0.0).to(x.dtype)
 
 
-#: Maximum number of elements of a covariance matrix, or of draws, that are evaluated at once: on a
-#: CPU, and on any other device. On other devices, the calls of each block have more overhead.
+#: Maximum number of covariances, or of sample values, that are evaluated at once: on a CPU, and on
+#: any other device. Other devices use larger blocks, because each block has more overhead there.
 MAX_ELEMENTS, MAX_ELEMENTS_ON_DEVICE = 2**22, 2**27
 
 
 def max_elements(x: Tensor) -> int:
-    """Returns the maximum number of elements to evaluate at once on a tensor's device."""
+    """Returns the maximum number of values to evaluate at once on the device of ``x``."""
     return MAX_ELEMENTS if x.device.type == "cpu" else MAX_ELEMENTS_ON_DEVICE
 
 
@@ -278,16 +326,17 @@ def in_parts(
     dim: int = -1,
     cpu_divisor: int = 1,
 ) -> Tensor:
-    """Evaluates a function of inputs in blocks of at most :func:`max_elements` elements.
+    """Evaluates a function in blocks of inputs, to limit the memory use.
 
-    The backward pass evaluates each block again, which limits its memory as well.
+    Each block computes at most about :func:`max_elements` values. The backward pass evaluates each
+    block again instead of storing intermediate results.
 
     Args:
         function: The function to evaluate.
         x: A ``batch_shape x n x d`` tensor of inputs.
-        width: Number of elements for each input, summed over all batches.
-        dim: The dimension of the results that corresponds to the inputs.
-        cpu_divisor: Divides the block size on a CPU, so that a block fits the CPU cache.
+        width: Number of values that ``function`` computes per input, summed over all batches.
+        dim: The dimension of the results along which blocks are concatenated.
+        cpu_divisor: On a CPU, the factor by which blocks are smaller, to fit the CPU cache.
 
     Returns:
         The results for all inputs, concatenated along ``dim``.
@@ -306,12 +355,12 @@ def in_parts(
 
 
 def times(matrices: Tensor, vectors: Tensor) -> Tensor:
-    """Multiplies matrices by one vector for each draw, without copying matrices for each draw.
+    """Multiplies each of ``G`` matrices by a batch of vectors, without copying the matrices.
 
     Args:
-        matrices: A ``G x n x N`` tensor that all draws share, or a ``... x G x n x N`` tensor with
-            matrices for each draw.
-        vectors: A ``sample_shape x G x N`` tensor.
+        matrices: A ``G x n x N`` tensor that is used for all samples, or a ``... x G x n x N``
+            tensor with separate matrices for each sample.
+        vectors: A ``sample_shape x G x N`` tensor of samples.
 
     Returns:
         A ``... x sample_shape x G x n`` tensor.
@@ -323,21 +372,23 @@ def times(matrices: Tensor, vectors: Tensor) -> Tensor:
     return torch.einsum("...ij,...j->...i", matrices, vectors)
 
 
-#: Number of rows of a triangular factor that are multiplied at once.
+#: Number of rows of a large triangular matrix that are multiplied at once.
 BLOCK = 512
 
 
 def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
-    """Computes ``L⁻¹ k(X, x)``; for a large factor, skips the zeros above the diagonal.
+    """Multiplies lower triangular matrices ``L⁻¹`` by cross-covariances ``k(X, x)``.
+
+    If the matrices are large, the product skips blocks above the diagonal, which are zero.
 
     Args:
-        cross: A ``G x P x N`` tensor, ``k(x, X)``.
-        inverse_root: The ``G x N x N`` lower triangular ``L⁻¹``.
+        cross: A ``G x P x N`` tensor of the cross-covariances ``k(x, X)``.
+        inverse_root: A ``G x N x N`` tensor of the matrices ``L⁻¹``.
 
     Returns:
         A ``G x N x P`` tensor.
     """
-    # The factors are stored by columns, so this product of the transposes is twice as fast.
+    # `inverse_root` is stored by columns: a product with its transpose is twice as fast.
     if inverse_root.shape[-1] <= BLOCK:
         return (cross @ inverse_root.mT).mT
     parts, stop = [], 0
@@ -348,19 +399,20 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
 
 
 class ConditionedBatch(Conditioned, DoubleState):
-    r"""Base class of ``G`` conditioned GPs that are built from ``Q`` stationary kernels.
+    r"""Base class for ``G`` conditioned GPs with ``Q`` stationary kernels.
 
-    Each independent source task has its own stationary kernel. In a hierarchy, the kernel of a GP
-    is the sum of the kernels of its levels. :meth:`aggregate` maps the values of the ``Q`` kernels
-    to the ``G`` GPs. A prediction evaluates the kernels between the new inputs and ``points``,
-    which are the data's inputs or inducing inputs. All tensors are buffers in double precision,
-    because none is fitted. Predictions have the precision of the inputs.
+    Each independent source task has its own stationary kernel. In a hierarchy of tasks, the kernel
+    of the last task is the sum of all ``Q`` kernels. :meth:`aggregate` computes the values of the
+    ``G`` GPs from the values of the ``Q`` kernels. A prediction evaluates the kernels between the
+    new inputs and ``points``, which are the inputs of the data or inducing points. All tensors are
+    buffers in double precision, because they are not fitted. Predictions have the dtype of the
+    inputs.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
         outputscale: A ``Q`` tensor of signal variances.
         kernel: The stationary kernel's name, see :func:`~.stationary.stationary_function`.
-        task_names: Names of the ``Q`` tasks, for messages and the ``state_dict``.
+        task_names: Names of the ``Q`` tasks, for error messages and the ``state_dict``.
     """
 
     kernel_index: Tensor
@@ -378,31 +430,31 @@ class ConditionedBatch(Conditioned, DoubleState):
         task_names: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        stationary_function(kernel)  # raises for an unknown name now, not at the first query
+        stationary_function(kernel)  # raises an error now if the name is unknown
         self.kernel = kernel
         self.task_names = list(task_names or map(str, range(len(outputscale))))
         self._reach = Cache(size=1)
-        # A buffer, so that loading a state_dict of GPs with another kernel fails.
+        # The kernel is a buffer, so that loading a state_dict with another kernel raises an error.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
 
     def register(self, **tensors: Tensor) -> None:
-        """Registers tensors; ``inverse_root`` by columns, as :func:`_whitened` needs it."""
+        """Registers tensors as buffers, and stores ``inverse_root`` in column-major order."""
         if "inverse_root" in tensors:
             tensors["inverse_root"] = tensors["inverse_root"].mT.contiguous().mT
         super().register(**tensors)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the tensors among the constructor's arguments by name."""
+        """Returns all constructor arguments that are tensors, as a dictionary by argument name."""
         names = inspect.getfullargspec(type(self)).args[1:-2]  # without kernel and task_names
         return {name: getattr(self, name) for name in names}
 
     def _flat(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.dim:
             raise BotorchTensorDimensionError(
-                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim}: "
-                "give the same columns as the source data."
+                f"The inputs have {x.shape[-1]} columns, but the source tasks have {self.dim} "
+                "columns. Give inputs with the same columns as the source data."
             )
         return super()._flat(x).double()
 
@@ -418,29 +470,37 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @property
     def stationary(self) -> Stationary:
-        """The ``Q`` kernels, for ``... x Q x n x d`` inputs."""
+        """The ``Q`` kernels as one batched kernel of ``... x Q x n x d`` inputs."""
         return Stationary(self.kernel, self.lengthscale.unsqueeze(-2), self.outputscale)
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Combines the values of ``Q`` kernels along ``dim`` into the values of ``G`` GPs.
+        """Computes values of the ``G`` GPs from values of their ``Q`` kernels.
 
-        By default, every GP has one kernel, and the values are returned unchanged.
+        By default, each GP has one kernel, and the values are returned unchanged.
+
+        Args:
+            values: A tensor of kernel values.
+            dim: The dimension of size ``Q``.
+
+        Returns:
+            A tensor with ``G`` instead of ``Q`` elements along ``dim``.
         """
         return values
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients that turn a prior draw into a posterior draw.
+        """Draws the coefficients that turn prior samples into posterior samples (Matheron's rule).
 
-        The coefficients are ``K⁻¹ f`` plus a random term for the noise of the data. The covariance
-        of the random term is ``Fᵀ (I - F k Fᵀ) F``, where ``F`` is ``inverse_root`` and ``k`` is
-        the prior covariance at ``points``. For an exact posterior, it equals ``K⁻¹ (σ² I) K⁻¹``.
+        If ``f`` is a sample from the prior and ``v`` are its coefficients, then
+        ``f(x) - k(x, points) v`` is a sample from the posterior, minus the posterior mean. The
+        coefficients are ``K⁻¹ f`` plus a random term for the noise of the data. The covariance of
+        the random term is ``Fᵀ (I - F k Fᵀ) F``, where ``F`` is ``inverse_root`` and ``k`` is the
+        prior covariance at ``points``. If the posterior is exact, this is ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
-            values: A ``... x Q x N`` tensor of the prior draws ``f`` of each kernel at ``points``.
+            values: A ``... x Q x N`` tensor: samples from the prior of each kernel, at ``points``.
 
         Returns:
-            A ``... x G x N`` tensor ``v``: ``f(x) - k(x, points) v`` is a posterior draw minus the
-            posterior mean.
+            A ``... x G x N`` tensor of the coefficients.
         """
         F = self.inverse_root
         kernels = self.stationary.between(self.points, self.points)
@@ -454,7 +514,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @property
     def reach(self) -> Tensor:
-        """Upper bounds of the absolute posterior mean minus the prior mean at any input, cached."""
+        """Upper bound of ``|posterior mean - prior mean|`` over all inputs, for each GP; cached."""
         return self._reach(self._bound_mean, self.outputscale, self.points, self.alpha)
 
     def _bound_mean(self, outputscale: Tensor) -> Tensor:
@@ -463,15 +523,15 @@ class ConditionedBatch(Conditioned, DoubleState):
         return (self.aggregate(outputscale, dim=0) * norm).sqrt()
 
     def solve(self, values: Tensor) -> Tensor:
-        """Computes ``K⁻¹ v`` for ``... x G x N`` values ``v`` at the data."""
+        """Multiplies ``... x G x N`` values by ``K⁻¹``, the inverse covariance of the data."""
         return times(self.inverse_root.mT, times(self.inverse_root, values))
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Computes ``V(x)`` for ``P x d`` inputs, ``G x N x P``."""
+        """Computes ``V(x) = L⁻¹ k(X, x)`` for ``P x d`` inputs, a ``G x N x P`` tensor."""
         return _whitened(self._once(self.flat_cross, x), self.inverse_root)
 
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the prior covariances."""
+        """Evaluates the prior covariance of each GP between the inputs ``x1`` and ``x2``."""
         if x2.dim() == 2 and x1 is not x2:
             flat = self.stationary.between(self._flat(x1), x2.double())
             return self.aggregate(self._unflat(flat.mT, x1).mT, dim=-3)
@@ -481,26 +541,28 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @abstractmethod
     def distilled(self) -> Self:
-        """Approximates the posterior on inducing points, which hides the data's outcomes."""
+        """Approximates the posteriors on inducing points, to hide the outcomes of the data."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the prior variances, ``G x 1``."""
+        """Evaluates the prior variance of each GP, which is equal at all inputs: ``G x 1``."""
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Copies of a model, such as fantasy models, share the tensors: no code writes into them.
+        # Copies of a model, such as fantasy models, share the tensors, which never change in place.
         return shallow_copy(self)
 
 
 @contextmanager
 def name_task_in_errors(*tasks: str) -> Iterator[None]:
-    """Names the source tasks in the error of a failed Cholesky factorization.
+    """Raises an error with the names of source tasks if a Cholesky factorization fails.
+
+    Use this context manager in a ``with`` statement around the factorization.
 
     Args:
         tasks: The names of the source tasks.
 
     Raises:
-        InputDataError: If a factorization within the context fails. This error replaces the
+        InputDataError: If a factorization within the ``with`` block fails. This error replaces the
             original error.
     """
     try:
@@ -514,11 +576,12 @@ def name_task_in_errors(*tasks: str) -> Iterator[None]:
 
 
 def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Tensor:
-    """Inverts the Cholesky factors of a batch of covariance matrices.
+    """Computes the inverse Cholesky factors ``L⁻¹`` of a batch of covariance matrices.
 
     Args:
-        covariance: A ``G x N x N`` tensor.
-        name: Function that maps the indices of a matrix and of a row to the source task's name.
+        covariance: A ``G x N x N`` tensor of covariance matrices.
+        name: Function that takes the index of a matrix and the index of a row, and returns the name
+            of the source task for the error message.
 
     Returns:
         A ``G x N x N`` tensor of lower triangular matrices.
@@ -531,7 +594,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
     except (NotPSDError, NanError):
         _, info = torch.linalg.cholesky_ex(covariance)
         matrix = int(info.nonzero()[0])
-        # The message names the row at which the factorization fails; ``info`` counts from one.
+        # ``info`` is the row at which the factorization fails, counted from one.
         with name_task_in_errors(name(matrix, int(info[matrix]) - 1)):
             raise
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)

@@ -43,14 +43,14 @@ def shallow_copy(module: M) -> M:
 
 
 def select_batch(module: M, index: Any) -> M:
-    """Selects members from a batched module.
+    """Returns a copy of a module with selected elements of its batch dimensions.
 
     Args:
         module: The module. The last dimension of its parameters is not a batch dimension.
         index: An index into the batch dimensions, as for tensors.
 
     Returns:
-        A copy of the module with its own, indexed parameters.
+        A copy of the module with new, indexed parameters.
     """
     index = index if isinstance(index, tuple) else (index,)
     twin = shallow_copy(module)
@@ -82,7 +82,7 @@ def freeze(module: Module) -> dict[str, bool]:
 
 
 def thaw(module: Module, trainable: dict[str, bool], fit: bool = True) -> None:
-    """Turns buffers back into parameters.
+    """Turns the buffers that :func:`freeze` made back into parameters.
 
     Args:
         module: The module, changed in place.
@@ -110,10 +110,10 @@ SAVABLE: dict[str, type] = {}
 def savable(cls: type[C]) -> type[C]:
     """Registers a class whose instances may be stored in the file of a saved prior.
 
-    The file stores the constructor's arguments of an instance.
+    The file stores the arguments of the instance's constructor.
 
     Args:
-        cls: The class. Its instances have an attribute for each argument of the constructor.
+        cls: The class. Each argument of its constructor is also an attribute of its instances.
 
     Returns:
         The class.
@@ -126,13 +126,15 @@ class NamedState(Module):
     """Base class of modules that store task names in the ``state_dict`` and check them on loading.
 
     The names are stored in the metadata of the ``state_dict``, like PyTorch's version numbers. If
-    the ``state_dict`` has other names, loading raises an error: otherwise, the loaded data would
-    get wrong names. A ``state_dict`` without names is not checked, for example a plain dictionary
-    or one from an earlier version. Default names such as "source task 0" are not checked either.
+    the names in the ``state_dict`` differ from the module's names, loading raises an error.
+    Otherwise, the loaded data would get wrong names. A ``state_dict`` without names is not checked,
+    for example a plain dictionary, or the ``state_dict`` of an earlier version. Default names such
+    as "source task 0" are not checked either.
     """
 
-    #: Buffers that a loaded ``state_dict`` must not change: pairs of a buffer's name and labels. If
-    #: labels are given, the buffer is an index into the labels, and messages quote the label.
+    #: Buffers that a loaded ``state_dict`` must not change: pairs of a buffer's name and a list of
+    #: labels. If the list is not empty, the buffer is an index into it, and messages quote the
+    #: label.
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
 
     #: The names of the tasks whose data are in the buffers, in order. In a ``Hyperprior``, each
@@ -166,7 +168,8 @@ class NamedState(Module):
                 said, own = (words[int(v)] if words else v.tolist() for v in (theirs, ours))
                 raise ValueError(
                     f"The state_dict has the {name.removesuffix('_index')} {said!r}, but "
-                    f"this {type(self).__name__} has {own!r}: load it into a matching object."
+                    f"this {type(self).__name__} has {own!r}: load the state_dict into an object "
+                    "with the same value."
                 )
         # Other modules may share the buffers, so the state is loaded into new tensors.
         for module in self.modules():
@@ -183,7 +186,7 @@ class DoubleState(NamedState):
     """
 
     def register(self, **tensors: Tensor) -> None:
-        """Registers tensors as buffers, floating-point tensors in double precision."""
+        """Registers tensors as buffers, and converts floating-point tensors to double precision."""
         for name, tensor in tensors.items():
             tensor = tensor.detach()
             self.register_buffer(name, tensor.double() if tensor.is_floating_point() else tensor)
@@ -199,13 +202,13 @@ T = TypeVar("T")
 
 
 def collapse_batch(x: Tensor) -> Tensor:
-    """Drops the batch dimensions of inputs that are equal in all batches.
+    """Drops the batch dimensions of inputs if all elements of the batch are equal.
 
     Args:
         x: A ``batch_shape x n x d`` tensor of inputs.
 
     Returns:
-        An ``n x d`` tensor if all batches hold the same inputs, else ``x``.
+        An ``n x d`` tensor if all elements of the batch are equal, else ``x``.
     """
     if x.dim() == 2 or x.numel() == 0:
         return x
@@ -214,7 +217,7 @@ def collapse_batch(x: Tensor) -> Tensor:
 
 
 def same_inputs(x1: Tensor, x2: Tensor) -> bool:
-    """Returns whether two inputs are the same tensor, or equal tensors without a gradient."""
+    """Returns whether two inputs are the same tensor, or equal tensors that need no gradient."""
     has_graph = x1.requires_grad or x2.requires_grad
     return x1 is x2 or (not has_graph and _equal(x1, x2))
 
@@ -224,12 +227,12 @@ _EMPTY: tuple[Any, ...] = (), (), ()
 
 @dataclass(eq=False)
 class Cache:
-    """Cache of the values of one function, without their graph, at the most recent inputs.
+    """Cache of the values of one function of a tensor, for the most recent inputs.
 
-    Inputs are compared by value, because GPyTorch copies and expands tensors. All other tensors
-    that the function uses are its state. If a tensor of the state is replaced or changed in place,
-    the cache is cleared. Inputs that require a gradient bypass the cache. Deep copies keep the
-    cached values, pickles do not.
+    Cached values have no autograd graph. Inputs are compared by value, because GPyTorch copies and
+    expands tensors. All other tensors that the function uses are its state. If a tensor of the
+    state is replaced or changed in place, the cache is cleared. For inputs that require a gradient,
+    the function is always evaluated. Deep copies keep the cached values; pickles drop them.
 
     Args:
         size: The number of inputs to cache.
@@ -260,7 +263,7 @@ class Cache:
         return vars(self) | {"_memory": _EMPTY}
 
     def __call__(self, function: Callable[[Tensor], T], x: Tensor, *state: Tensor) -> T:
-        """Evaluates the function, or returns the cached value.
+        """Returns the cached value of a function, or evaluates the function and caches the value.
 
         Args:
             function: The function to evaluate.
@@ -291,6 +294,6 @@ class Cache:
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Returns whether two tensors have the same type and the same values."""
+    """Returns whether two tensors have the same dtype, device and values."""
     same_kind = first.dtype is second.dtype and first.device == second.device
     return same_kind and torch.equal(first, second)

@@ -1,10 +1,10 @@
 """RBF and Matérn kernels as functions of the squared distance, with their derivatives.
 
-GPyTorch's kernels are lazy and general. On many small matrices, their overhead is larger than the
-arithmetic. Batches of source GPs, their fits and pre-training therefore evaluate the RBF and Matérn
-kernels here. A kernel is ``s k(r²)``, where ``s`` is the signal variance and ``r`` is the distance
-between two inputs that are divided by the lengthscales. The intermediate value ``t`` simplifies the
-formulas:
+GPyTorch's kernels are lazy and general. For many small matrices, their overhead takes longer than
+the arithmetic. Source GPs and pre-training therefore evaluate RBF and Matérn kernels with the
+functions of this module. A kernel is ``s k(r²)``, where ``s`` is the signal variance and ``r`` is
+the distance between two inputs that are divided by the lengthscales. The formulas use an
+intermediate value ``t``:
 
 .. code-block:: text
 
@@ -18,37 +18,35 @@ formulas:
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-import gpytorch
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.means import Mean
-from linear_operator import to_dense
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
-    from botorch.sampling.pathwise.paths import SamplePath
-
-    from botorch_transfer.gp.frozen import Expansion
+    pass
 
 
 @dataclass(frozen=True)
 class StationaryFunction:
-    """A stationary kernel as a function of the squared distance.
+    """Formulas of a stationary kernel and its derivative, as functions of the squared distance.
+
+    The kernel is ``s k(r²)``, with the signal variance ``s`` and the squared distance ``r²``. It
+    contains the factor ``exp(-rate t)``, where ``t`` is an intermediate value. The docstring of
+    ``gp.stationary`` has a table of the formulas.
 
     Args:
-        exponent: Maps ``r²`` to ``t``.
-        value_factor: Maps ``t`` and ``s exp(-rate t)`` to ``s k``.
-        derivative_factor: Maps ``t`` and ``s exp(-rate t)`` to ``s dk/dr²``.
-        make_kernel: Builds the corresponding GPyTorch kernel from ``ard_num_dims=`` and
+        exponent: Function that computes ``t`` from ``r²``.
+        value_factor: Function that computes ``s k(r²)`` from ``t`` and ``s exp(-rate t)``.
+        derivative_factor: Function that computes ``s dk/dr²`` from ``t`` and ``s exp(-rate t)``.
+        make_kernel: Function that builds the GPyTorch kernel from ``ard_num_dims=`` and
             ``batch_shape=``.
-        rate: The factor of ``t`` in the exponential.
+        rate: The factor of ``t`` in the exponent.
 
     Example:
         >>> function = stationary_function("rbf")
@@ -63,12 +61,12 @@ class StationaryFunction:
     rate: float = 1.0
 
     def value(self, r2: Tensor, log_scale: Tensor) -> Tensor:
-        """Evaluates the kernel.
+        """Evaluates the kernel at squared distances.
 
         Args:
             r2: A tensor of squared distances.
-            log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``. It
-                is added in the exponent, which saves a product with the large result.
+            log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``.
+                Adding it to the exponent is faster than multiplying the large result.
 
         Returns:
             A tensor of covariances, differentiable with respect to both arguments.
@@ -84,9 +82,9 @@ class StationaryFunction:
             log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``.
 
         Returns:
-            The covariances and their derivatives. The derivative of ``matern12`` is infinite at
-            ``r2 = 0``. Zero is returned instead, because the covariance of equal inputs does not
-            depend on the lengthscale.
+            The covariances, and their derivatives with respect to ``r2``. At ``r2 = 0``, the
+            derivative of ``matern12`` is infinite. The result contains zero instead, because the
+            covariance of equal inputs does not depend on the lengthscale.
         """
         t = self.exponent(r2)
         decay = torch.sub(log_scale, t, alpha=self.rate).exp_()
@@ -151,7 +149,7 @@ def stationary_function(name: str) -> StationaryFunction:
 
 
 def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
-    """Computes squared Euclidean distances by one matrix product.
+    """Computes the squared Euclidean distances between two sets of inputs by one matrix product.
 
     Args:
         x1: A ``batch_shape x n1 x d`` tensor of inputs, divided by their lengthscales.
@@ -165,15 +163,15 @@ def squared_distance(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 class FixedPoints:
-    """Precomputed terms of squared distances to fixed inputs.
+    """Fixed inputs, with precomputed terms of the squared distances to other inputs.
 
     Args:
-        x2: A ``batch_shape x n2 x d`` tensor of inputs, divided by their lengthscales.
+        x2: A ``batch_shape x n2 x d`` tensor of the fixed inputs, divided by their lengthscales.
     """
 
     def __init__(self, x2: Tensor) -> None:
         self.points = x2
-        # Subtracting the mean keeps the distances, but reduces the norms and the rounding errors.
+        # Subtracting the mean does not change distances, but reduces norms and rounding errors.
         self._shift = x2.detach().mean(dim=-2, keepdim=True)
         self._centred = self._shifted(x2)
         b, b2 = self._centred
@@ -181,12 +179,19 @@ class FixedPoints:
         self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
 
     def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns shifted inputs, and their squared norms."""
+        """Returns inputs minus the mean of the fixed inputs, and the squared norms."""
         shifted = x - self._shift
         return shifted, shifted.square().sum(dim=-1, keepdim=True)
 
     def squared_distance(self, x1: Tensor) -> Tensor:
-        """Computes the squared distances of inputs ``x1`` to ``x2``, ``batch_shape x n1 x n2``."""
+        """Computes the squared distances between inputs and the fixed inputs.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs, divided by their lengthscales.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor.
+        """
         same = x1 is self.points
         a, a2 = self._centred if same else self._shifted(x1)
         left = torch.cat([a, a2, torch.ones_like(a2)], dim=-1)
@@ -197,7 +202,7 @@ class FixedPoints:
 
     @cached_property
     def with_ones(self) -> Tensor:
-        """The points and a column of ones, for :func:`gradient_in_inputs`."""
+        """The fixed inputs and a column of ones, a ``batch_shape x n2 x (d + 1)`` tensor."""
         return _with_ones(self.points)
 
 
@@ -206,12 +211,12 @@ _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
 @dataclass(frozen=True)
 class Stationary:
-    """The name and the hyperparameters of a scaled stationary kernel.
+    """An RBF or Matérn kernel times a signal variance: its name and its hyperparameters.
 
     Args:
         name: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-        lengthscale: A ``... x 1 x d`` or ``... x 1 x 1`` tensor.
-        scale: A ``...`` tensor: the signal variance.
+        lengthscale: A ``... x 1 x d`` tensor, or a ``... x 1 x 1`` tensor without ARD.
+        scale: A ``...`` tensor of signal variances.
     """
 
     name: str
@@ -220,14 +225,15 @@ class Stationary:
 
     @classmethod
     def of(cls, kernel: Kernel) -> Self | None:
-        """Reads a GPyTorch kernel: RBF or Matérn on all inputs, scaled or not.
+        """Reads the name and the hyperparameters of a GPyTorch kernel.
 
         Args:
-            kernel: The kernel.
+            kernel: An ``RBFKernel`` or a ``MaternKernel``, with or without a ``ScaleKernel``. Other
+                kernels are not supported.
 
         Returns:
-            The kernel's name and its hyperparameters, with their graph. ``None`` if the kernel has
-            another class or reads only some of the inputs.
+            The name and the hyperparameters, with their autograd graph. ``None`` if the kernel is
+            not supported or has ``active_dims``.
         """
         base = kernel.base_kernel if _reads_all_inputs(kernel, ScaleKernel) else kernel
         if _reads_all_inputs(base, RBFKernel):
@@ -241,13 +247,13 @@ class Stationary:
         return cls(name, lengthscale, scale)
 
     def between(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Evaluates the kernel between the inputs of two tensors.
+        """Evaluates the kernel between two sets of inputs.
 
         Args:
             x1: A ``... x n1 x d`` tensor of inputs.
             x2: A ``... x n2 x d`` tensor of inputs. If ``x2 is x1``, the distance of each input to
                 itself is exactly zero.
-            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            diag: Whether to return only the diagonal, ``k(x1_i, x2_i)``.
 
         Returns:
             A ``... x n1 x n2`` tensor, or ``... x n`` if ``diag``.
@@ -268,14 +274,14 @@ class Stationary:
             X: A ``... x n x d`` tensor of inputs.
 
         Returns:
-            A ``... x n x n`` tensor, once differentiable with respect to the hyperparameters and
-            the inputs.
+            A ``... x n x n`` tensor. It is differentiable only once, with respect to the
+            hyperparameters and the inputs.
         """
         value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
         return value
 
     def make_kernel(self) -> ScaleKernel:
-        """Builds the GPyTorch kernel with these hyperparameters, which require no gradient."""
+        """Builds a GPyTorch kernel with these hyperparameters, which require no gradient."""
         shape, dim = self.scale.shape, self.lengthscale.shape[-1]
         make = stationary_function(self.name).make_kernel
         kernel = ScaleKernel(make(ard_num_dims=dim, batch_shape=shape), batch_shape=shape)
@@ -285,22 +291,23 @@ class Stationary:
 
 
 def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
-    """Returns whether a kernel has exactly this class and reads all inputs."""
+    """Returns whether a kernel is an instance of exactly this class, without ``active_dims``."""
     return type(kernel) is kernel_class and kernel.active_dims is None
 
 
 def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
     """Evaluates a kernel between all pairs of inputs, without GPyTorch's overhead if possible.
 
-    RBF and Matérn kernels, scaled or not, are evaluated with a closed-form gradient. GPyTorch
-    evaluates any other kernel.
+    RBF and Matérn kernels, with or without a ``ScaleKernel``, are evaluated with a closed-form
+    gradient. GPyTorch evaluates any other kernel.
 
     Args:
         kernel: The kernel.
         X: A ``... x n x d`` tensor of inputs.
 
     Returns:
-        A ``... x n x n`` tensor, once differentiable with respect to parameters and inputs.
+        A ``... x n x n`` tensor. It is differentiable at least once, with respect to the
+        hyperparameters and the inputs.
 
     Example:
         >>> dense_covariance(RBFKernel(), torch.zeros(2, 3))
@@ -314,7 +321,7 @@ def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
 
 
 class _Covariance(torch.autograd.Function):
-    """A scaled stationary kernel with its closed-form gradient."""
+    """Autograd function that evaluates a stationary kernel, with a closed-form gradient."""
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, lengthscale: Tensor, scale: Tensor, name: str) -> Tensor:
@@ -331,7 +338,8 @@ class _Covariance(torch.autograd.Function):
         scaled, lengthscale, scale, value, derivative = ctx.saved_tensors
         (G,) = grad_outputs
         products = torch.linalg.vecdot(G.flatten(-2), value.flatten(-2))
-        # Σ_ij G_ij k(r2_ij) has the gradient 2 Σ_j (H_ij + H_ji) (x_i - x_j), H = G ∘ k'(r2).
+        # The gradient of Σ_ij G_ij k(r2_ij) with respect to x_i is 2 Σ_j (H_ij + H_ji) (x_i - x_j),
+        # where H = G ∘ k'(r2).
         H = G * derivative
         for_scaled = gradient_in_inputs((H + H.mT).mul_(2.0), scaled)
         for_lengthscale = -(for_scaled * scaled).sum_to_size(lengthscale.shape) / lengthscale
@@ -344,84 +352,17 @@ def _with_ones(x: Tensor) -> Tensor:
 
 
 def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) -> Tensor:
-    """Evaluates ``Σ_j H_ij (x_i - x'_j)`` by one matrix product.
+    """Computes ``Σ_j H_ij (x_i - x'_j)`` by one matrix product.
 
-    Gradients of stationary kernels with respect to the inputs have this form.
+    The gradients of stationary kernels with respect to the inputs ``x`` have this form.
 
     Args:
-        H: A ``... x n x n'`` tensor.
+        H: A ``... x n x n'`` tensor of coefficients.
         x: A ``... x n x d`` tensor of inputs.
-        others: The ``n'`` inputs ``x'``; by default ``x`` itself.
+        others: The ``n'`` inputs ``x'``; by default, ``x`` itself.
 
     Returns:
         A ``... x n x d`` tensor.
     """
     products = H @ (_with_ones(x) if others is None else others.with_ones)
     return (products[..., -1:] * x).sub_(products[..., :-1])
-
-
-class PriorKernel(Kernel, ABC):
-    """Base class of kernels of a prior that is itself a posterior given source data.
-
-    A subclass reads all inputs, and its ``forward`` returns a tensor. It implements :meth:`draw`,
-    because BoTorch draws functions only for GPyTorch's kernels. It may implement :meth:`expand`,
-    because ``gp.frozen`` expands only stationary kernels.
-    """
-
-    has_lengthscale = False
-
-    @abstractmethod
-    def draw(
-        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
-    ) -> SamplePath:
-        """Draws functions with this covariance and mean zero.
-
-        Args:
-            sample_shape: The shape of the draws.
-            batch_shape: The batch shape of the model.
-            num_features: The number of random features.
-            **kwargs: Further arguments of BoTorch's ``draw_kernel_feature_paths``.
-
-        Returns:
-            A path of transformed inputs. Later changes of the kernel do not change the path.
-        """
-
-    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands a prior with this kernel, see :func:`.expand`.
-
-        Args:
-            mean: The prior's mean.
-            rest: The expansion of the stationary kernels that are added to this kernel.
-            T: The fixed inputs, a ``T x d`` tensor.
-
-        Returns:
-            The expansion of the whole prior, or ``None`` if there is no expansion, as by default.
-        """
-        return None
-
-
-def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-    """Evaluates a kernel eagerly, without GPyTorch's lazy tensors.
-
-    In RBF and Matérn kernels, GPyTorch checks whether ``x1`` equals ``x2``, and each check waits
-    for the GPU. This function evaluates RBF and Matérn kernels without GPyTorch.
-
-    Args:
-        kernel: The kernel.
-        x1: A ``batch_shape x n1 x d`` tensor of inputs.
-        x2: A ``batch_shape x n2 x d`` tensor of inputs.
-        diag: Whether to return ``k(x1_i, x2_i)`` only.
-
-    Returns:
-        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
-    """
-    stationary = Stationary.of(kernel)
-    if stationary is not None:
-        return stationary.between(x1, x2, diag)
-    if isinstance(kernel, PriorKernel):
-        return kernel.forward(x1, x2, diag=diag)
-    if type(kernel) is AdditiveKernel and kernel.active_dims is None:
-        values = [evaluate(cast(Kernel, term), x1, x2, diag) for term in kernel.kernels]
-        return sum(values[1:], start=values[0])
-    with gpytorch.settings.lazily_evaluate_kernels(False):
-        return to_dense(kernel(x1, x2, diag=diag))

@@ -1,7 +1,7 @@
-r"""The posterior of a model's exact GP, with cached terms that depend only on the data.
+r"""The posterior of a target model's exact GP, with cached terms that depend only on the data.
 
-All predictions of a model are evaluated here. With the prior mean ``m``, the kernel ``k``, the data
-``(X, y)`` and the diagonal covariance of the noise,
+:class:`Strategy` replaces GPyTorch's prediction strategies. ``m`` is the prior mean, ``k`` is the
+prior kernel, and ``(X, y)`` are the target's data with a diagonal noise covariance. Then,
 
 .. code-block:: text
 
@@ -9,8 +9,8 @@ All predictions of a model are evaluated here. With the prior mean ``m``, the ke
     mean(x)           = m(x) + k(x, X) K⁻¹ (y - m(X))
     covariance(x, x') = k(x, x') - k(x, X) L⁻ᵀ L⁻¹ k(X, x')
 
-If the prior has an expansion (``gp.frozen``), the expansion is used for fantasies, and for
-predictions with a gradient with respect to ``x``, because it is faster.
+For some priors, ``gp.frozen`` evaluates the posterior in closed form. The closed form is faster. It
+is used for fantasies, and for predictions that need a gradient with respect to ``x``.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from botorch_transfer.gp.combine import sharing_inputs
-from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData, expand, terms_of
+from botorch_transfer.gp.expansion import PriorKernel, evaluate, expand, terms_of
+from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData
 from botorch_transfer.gp.posterior import max_elements
-from botorch_transfer.gp.stationary import PriorKernel, evaluate
 
 #: The maximum number of points whose joint covariance is evaluated eagerly.
 MAX_JOINT_POINTS = 512
 
 
 def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
-    """Evaluates the covariance of predictions, unless it is large.
+    """Evaluates a lazy covariance matrix of predictions, unless the matrix is large.
 
-    Noisy acquisition functions select blocks of the covariance. If the covariance were lazy, each
-    selection would evaluate the kernel again. However, a large covariance stays lazy: a plot of
+    Noisy acquisition functions select blocks of the covariance matrix. If the matrix were lazy,
+    each selection would evaluate the kernel again. However, a large matrix stays lazy: a plot of
     thousands of points needs only the variances.
 
     Args:
         covariance: A ``batch_shape x q x q`` operator.
 
     Returns:
-        A tensor; for more than ``MAX_JOINT_POINTS`` points, the operator itself.
+        A tensor. If ``q`` is larger than ``MAX_JOINT_POINTS``, the operator itself.
     """
     return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
 
 
 class LargeCovariance(SumLinearOperator):
-    """Sum of covariances of many points, which is evaluated in blocks of rows.
+    """Sum of large covariance matrices, evaluated in blocks of rows to limit the memory use.
 
-    The blocks limit the memory for intermediate results of kernels and for members of an average.
-    If gradients are enabled, the sum is evaluated at once.
+    With blocks, the terms of the sum and the intermediate results of kernels are never stored as
+    full matrices. If gradients are enabled, the sum is evaluated without blocks.
     """
 
     @cached
     def to_dense(self) -> Tensor:
-        """Evaluates the sum."""
+        """Evaluates the sum as a dense tensor."""
         if torch.is_grad_enabled():
             return cast(Tensor, super().to_dense())
         total = torch.empty(self.shape, dtype=self.dtype, device=self.device)
@@ -85,33 +85,33 @@ class LargeCovariance(SumLinearOperator):
         return total
 
     def representation(self) -> tuple[Tensor, ...]:
-        """Represents the evaluated sum; the base class would represent each term of the sum."""
+        """Returns the representation of the evaluated sum, instead of its separate terms."""
         return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
-        """See :meth:`representation`."""
+        """Returns the representation tree of the evaluated sum, instead of its separate terms."""
         return to_linear_operator(self.to_dense()).representation_tree()
 
 
 @dataclass(eq=False)
 class Strategy:
-    """The posterior of an exact GP, with cached terms of its data and its hyperparameters.
+    """Posterior of an exact GP, with cached terms that depend only on data and hyperparameters.
 
-    It replaces GPyTorch's prediction strategy. GPyTorch deletes the strategy when the model gets
-    other data or is set to training mode. Copies and pickles of a model compute the cached terms
-    again. The cached terms have no gradient with respect to the hyperparameters, as with GPyTorch's
-    ``detach_test_caches``.
+    This class replaces GPyTorch's prediction strategy. GPyTorch deletes a model's strategy when the
+    model gets other data or is set to training mode. Copies and pickles of a model do not contain
+    the strategy, and compute the cached terms again. As with GPyTorch's ``detach_test_caches``, the
+    cached terms have no gradient with respect to the hyperparameters.
 
     Args:
         mean: The prior mean.
         kernel: The prior kernel.
-        X: A ``batch_shape x n x d`` tensor of transformed inputs.
-        Y: A ``[num_fantasies x] batch_shape x n`` tensor of transformed outcomes.
+        X: A ``batch_shape x n x d`` tensor of the data's transformed inputs.
+        Y: A ``[num_fantasies x] batch_shape x n`` tensor of the data's transformed outcomes.
         get_noise: Function that returns the noise variances of ``Y``, a tensor that broadcasts to
-            the shape of ``Y``. It is not called before the first posterior prediction, because the
+            the shape of ``Y``. It is first called by a prediction from the posterior, because the
             hyperparameters may change after predictions from the prior.
-        given: The closed form of the posterior before :meth:`with_data` added points, if there is a
-            closed form.
+        given: Closed-form posterior given the data before :meth:`with_data` added points. ``None``
+            if no points were added, or if there is no closed form.
     """
 
     mean: Mean
@@ -124,7 +124,7 @@ class Strategy:
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
 
-    # ---------------------------------------------------------------------------- prepared once
+    # ----------------------------------------------------------------------------- cached terms
 
     @cached_property
     def noise(self) -> Tensor:
@@ -137,8 +137,11 @@ class Strategy:
 
     @cached_property
     def root(self) -> Tensor:
-        """``L⁻ᵀ``, a ``batch_shape x n x n`` tensor."""
-        # Fantasies need their graph, even if gradients are disabled in the first prediction.
+        """Transposed inverse Cholesky factor ``L⁻ᵀ`` of the data's covariance matrix.
+
+        The property is a ``batch_shape x n x n`` tensor.
+        """
+        # Fantasies need their graph, even if the first prediction disables gradients.
         with torch.set_grad_enabled(self._has_graph):
             covariance = evaluate(self.kernel, self.X, self.X) + self.noise.diag_embed()
             try:
@@ -153,27 +156,31 @@ class Strategy:
 
     @cached_property
     def weights(self) -> Tensor:
-        """``K⁻¹ (y - m(X))``, a ``[num_fantasies x] batch_shape x n`` tensor."""
+        """Coefficients ``K⁻¹ (y - m(X))`` of the posterior mean, where ``m`` is the prior mean.
+
+        The property is a ``[num_fantasies x] batch_shape x n`` tensor.
+        """
         with torch.set_grad_enabled(self._has_graph):
             residual = (self.Y - self.mean(self.X)).unsqueeze(-1)
             return (self.root @ (self.root.mT @ residual)).squeeze(-1)
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
-        """The closed form of the posterior in the model's own units; ``None`` if there is none."""
+        """Closed-form posterior of transformed outcomes, or ``None``, see :meth:`frozen_at`."""
         return self.frozen_at(self.X.double())
 
     @torch.no_grad()
     def frozen_at(self, T: Tensor, *options: Any) -> FrozenPosterior | None:
-        """Builds the closed form of the posterior.
+        """Builds the closed-form posterior, see :class:`.FrozenPosterior`.
 
         Args:
-            T: A ``T x d`` tensor of fixed inputs, which starts with the inputs of the data.
+            T: A ``T x d`` tensor of transformed inputs: the inputs of the data, optionally followed
+                by other inputs whose covariances with candidates are needed.
             *options: Further arguments of :class:`.FrozenPosterior`.
 
         Returns:
-            The posterior. ``None`` if the posterior has no closed form, is a batch or has no data,
-            or if the data require a gradient.
+            The closed-form posterior. ``None`` if the prior is not supported, if the model is
+            batched or has no data, or if the data require a gradient.
         """
         if self.Y.dim() > 1 or len(self.Y) == 0 or self._has_graph:
             return None
@@ -185,7 +192,7 @@ class Strategy:
     @cached_property
     @torch.enable_grad()  # keeps the graph even if the first prediction disables gradients
     def _further(self) -> FurtherData | None:
-        """The points that :meth:`with_data` added to ``given``; ``None`` without ``given``."""
+        """Terms for conditioning ``given`` on points that :meth:`with_data` added, or ``None``."""
         if self.given is None:
             return None
         added = slice(self.given.num_points, None)
@@ -194,16 +201,16 @@ class Strategy:
     # ------------------------------------------------------------------------------ predictions
 
     def __call__(self, X: Tensor) -> MultivariateNormal:
-        """Predicts, without GPyTorch's lazy tensors.
+        """Evaluates the posterior at new inputs.
 
-        GPyTorch concatenates training inputs and test inputs. This method keeps them separate.
-        Training inputs then carry no graph, and their source posteriors are cached.
+        GPyTorch concatenates training inputs and new inputs. This method keeps them separate. The
+        training inputs then require no gradient, and their source posteriors are cached.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
 
         Returns:
-            The posterior. Without data, or in GPyTorch's ``prior_mode``, the prior.
+            The posterior. If there are no data, or in GPyTorch's ``prior_mode``, the prior.
         """
         is_prior = self.Y.shape[-1] == 0 or settings.prior_mode.on()
         without_variance = settings.skip_posterior_variances.on()
@@ -225,7 +232,7 @@ class Strategy:
                 covariance = evaluate(self.kernel, X, X)
             cross = None if is_prior else evaluate(self.kernel, X, self.X)
         if cross is None:
-            # A constant prior mean has no graph, but optimizers need a gradient with respect to X.
+            # A constant mean has no graph, but optimizers need its gradient with respect to X.
             return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
         mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
         if without_variance:
@@ -240,7 +247,11 @@ class Strategy:
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Returns mean and covariance in closed form; ``None`` if the closed form is not used."""
+        """Evaluates the posterior mean and covariance in closed form, or returns ``None``.
+
+        The closed form is used if :meth:`with_data` added points. Models with source GPs also use
+        it if ``X`` requires a gradient. It is not used if it would take too much memory.
+        """
         posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
         # Without source GPs, the general formula is as fast.
         has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
@@ -252,10 +263,10 @@ class Strategy:
         return mean, covariance.expand(*mean.shape, mean.shape[-1])
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Computes the leave-one-out predictions of all points.
+        """Computes the leave-one-out prediction of each data point.
 
         Returns:
-            The means, and the variances without noise, two ``batch_shape x n`` tensors.
+            Two ``batch_shape x n`` tensors: the means, and the variances without noise.
         """
         variance = 1 / self.root.square().sum(dim=-1)
         return self.Y - self.weights * variance, variance - self.noise
@@ -268,10 +279,10 @@ class Strategy:
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
             Y: A ``[num_fantasies x] batch_shape x q`` tensor of transformed outcomes.
-            noise: A tensor of the noise variances of ``Y``, which broadcasts to the shape of ``Y``.
+            noise: The noise variances of ``Y``, a tensor that broadcasts to the shape of ``Y``.
 
         Returns:
-            The posterior given all data.
+            The posterior given the previous and the additional data.
         """
         of_all = joined(self.noise, noise, event_dims=1)
         return replace(
@@ -283,7 +294,11 @@ class Strategy:
         )
 
     def without_each(self) -> Strategy:
-        """Returns the leave-one-out posteriors, with a new first batch dimension for the points."""
+        """Returns the leave-one-out posteriors of all ``n`` data points.
+
+        The points are a new first batch dimension: element ``i`` is the posterior given all data
+        points except point ``i``.
+        """
         n = self.Y.shape[-1]
         others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].reshape(n, n - 1)
         others = others.to(self.Y.device)
@@ -294,7 +309,7 @@ class Strategy:
 
 
 def joined(first: Tensor, second: Tensor, event_dims: int) -> Tensor:
-    """Concatenates the points of two tensors whose batch shapes broadcast.
+    """Concatenates the points of two tensors, and broadcasts their batch shapes.
 
     Args:
         first: A ``batch_shape x n [x d]`` tensor.

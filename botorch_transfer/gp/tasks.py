@@ -1,9 +1,9 @@
-"""Source tasks as one padded batch, and the units of their outcomes.
+"""Source tasks as one padded batch, and the scaling of their outcomes.
 
-This module builds padded tensors from tasks of different sizes. A task is given as data, or as a
-fitted ``SingleTaskGP``. The model's ``Standardize`` and ``Normalize`` transforms are applied to the
-data and the lengthscales. The module also checks the memory of a padded batch, and scales outcomes
-as the option ``outcome_scale=`` defines.
+This module builds padded tensors from tasks with different numbers of points. A task is given as
+data, or as a fitted ``SingleTaskGP`` with optional ``Standardize`` and ``Normalize`` transforms.
+The module also checks the memory of a padded batch, and scales the outcomes according to the option
+``outcome_scale=``.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.input_transforms import frozen_input_transform
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, Steps, usable_std
 
-#: Default limit of the memory of a padded batch.
+#: Default maximum memory of a padded batch, in bytes.
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
 
-#: Peak memory in bytes per covariance matrix element (measured): in the fit of the largest task,
-#: and for each task when all tasks are conditioned.
+#: Measured peak memory in bytes per element of a covariance matrix. A fit needs one matrix at a
+#: time, but conditioning the GPs on data needs the matrices of all tasks.
 _BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
 
-#: Memory in bytes per row of a padded batch, for a dozen inputs.
+#: Memory in bytes per row of a padded batch with about twelve input columns.
 _BYTES_OF_ROW = 500
 
 
 def lexical_order(*keys: Tensor) -> Tensor:
-    """Returns the indices that sort by the last key, then by the key before it, and so on.
+    """Returns the indices that sort by several keys, like ``numpy.lexsort``.
 
     Args:
-        keys: ``batch_shape x n`` tensors.
+        keys: ``batch_shape x n`` tensors. The last key is the primary key.
 
     Returns:
         A ``batch_shape x n`` tensor of indices.
@@ -64,15 +64,15 @@ def lexical_order(*keys: Tensor) -> Tensor:
 
 
 def typical_rows(X: Tensor, Y: Tensor, most: int) -> Tensor:
-    """Chooses rows of a task, evenly spaced in the order from its worst to its best outcome.
+    """Chooses rows of a task, so that their outcomes are evenly spaced in the sorted outcomes.
 
     Args:
-        X: An ``n x d`` tensor of inputs, which break ties between equal outcomes.
+        X: An ``n x d`` tensor of inputs, which are compared if outcomes are equal.
         Y: An ``n`` tensor of outcomes.
         most: The maximum number of rows to choose.
 
     Returns:
-        The indices of the chosen rows. The chosen rows do not depend on the order of the rows.
+        The indices of the chosen rows. If the rows are permuted, the same rows are chosen.
 
     Example:
         >>> X, Y = torch.rand(4, 2), torch.tensor([3.0, 1.0, 2.0, 9.0])
@@ -88,16 +88,17 @@ def check_padded_size(
     max_bytes: float = MAX_PADDED_BYTES,
     most: int | None = None,
 ) -> None:
-    """Checks that the padded batch of source data does not take too much memory.
+    """Checks that a padded batch of source tasks does not take too much memory.
 
-    Every task takes as much memory as the largest task. One large task among many small tasks thus
-    makes the batch large.
+    Every task is padded to the size of the largest task, and then takes the same memory. One large
+    task among many small tasks therefore makes the batch large.
 
     Args:
         names: The tasks' names.
         sizes: The tasks' numbers of points.
         max_bytes: The maximum memory of the batch.
-        most: The maximum number of points of a task in a covariance matrix; by default unlimited.
+        most: The maximum number of points of one task that enter its covariance matrix; no limit by
+            default.
 
     Raises:
         InputDataError: If the batch would take more than ``max_bytes``.
@@ -111,10 +112,10 @@ def check_padded_size(
     needed += _BYTES_OF_ROW * len(sizes) * sizes[largest]
     if needed > max_bytes:
         raise InputDataError(
-            f"Source task {names[largest]!r} has {sizes[largest]:,} points, and a batch of "
+            f"Source task {names[largest]!r} has {sizes[largest]:,} points. A padded batch of "
             f"{len(sizes)} tasks of this size would take about {needed / 2**30:,.1f} GiB of memory "
-            f"(the limit is {max_bytes / 2**30:,.1f} GiB): thin out the largest tasks, or raise "
-            "max_bytes=."
+            f"(the limit is {max_bytes / 2**30:,.1f} GiB): remove points from the largest tasks, "
+            "or raise max_bytes=."
         )
 
 
@@ -129,8 +130,8 @@ class PaddedTasks:
             inferred noise.
         mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
         fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
-        covariance: An ``M x N x N`` tensor that is added to the covariance of kernel and noise,
-            such as the posterior covariance of the level below in a hierarchy.
+        covariance: An ``M x N x N`` tensor that is added to each task's prior and noise covariance.
+            An example is the posterior covariance of the previous task in a hierarchy.
     """
 
     X: Tensor
@@ -144,16 +145,16 @@ class PaddedTasks:
     def from_datasets(
         cls, datasets: Sequence[SupervisedDataset], transform: InputTransform | None = None
     ) -> PaddedTasks:
-        """Pads validated source data.
+        """Builds a padded batch from validated datasets.
 
         Args:
             datasets: The source tasks, each with ``n_m x d`` inputs and ``n_m x 1`` outcomes.
-            transform: A frozen transform of the inputs.
+            transform: An input transform with fixed parameters.
 
         Returns:
             The padded batch, in the data's dtype and on their device.
         """
-        # Data are transformed as in training mode: one-to-many transforms affect only predictions.
+        # Data are transformed as in training mode: one-to-many transforms affect predictions only.
         apply = torch.nn.Identity() if transform is None else transform.preprocess_transform
         tasks = []
         for data in datasets:
@@ -165,7 +166,15 @@ class PaddedTasks:
     def padded(
         cls, tasks: Sequence[tuple[Tensor, Tensor, Tensor]], fixed_noise: Sequence[bool]
     ) -> PaddedTasks:
-        """Pads each task's ``n_m x d`` inputs, ``n_m`` outcomes and ``n_m`` noise variances."""
+        """Builds a padded batch from tensors.
+
+        Args:
+            tasks: For each task, ``n_m x d`` inputs, ``n_m`` outcomes and ``n_m`` noise variances.
+            fixed_noise: For each task, whether the noise variances are known.
+
+        Returns:
+            The padded batch.
+        """
         columns = zip(*tasks, strict=True)
         X, Y, Yvar = (pad_sequence(list(column), batch_first=True) for column in columns)
         sizes = torch.tensor([len(outcomes) for _, outcomes, _ in tasks], device=Y.device)
@@ -174,7 +183,7 @@ class PaddedTasks:
         return cls(pad_inputs(X, mask), Y, Yvar, mask, known)
 
     def __getitem__(self, index: Tensor) -> PaddedTasks:
-        """Selects tasks, and removes padding that no selected task needs."""
+        """Selects tasks by their indices, and removes padding that no selected task needs."""
         mask = self.mask[index]
         size = int(mask.sum(dim=-1).max())
         X, Y, Yvar = (part[index, :size] for part in (self.X, self.Y, self.Yvar))
@@ -182,7 +191,7 @@ class PaddedTasks:
         return PaddedTasks(X, Y, Yvar, mask[:, :size], self.fixed_noise[index], covariance)
 
     def typical(self, most: int) -> PaddedTasks:
-        """Keeps at most ``most`` rows of each task, see :func:`typical_rows`."""
+        """Returns the same tasks with at most ``most`` rows each, see :func:`typical_rows`."""
         if self.mask.shape[-1] <= most:
             return self
         rows = [
@@ -211,7 +220,7 @@ class PaddedTasks:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether some task is padded."""
+        """Whether the tasks have different numbers of points."""
         return not bool(self.mask.all())
 
     def moments(self) -> tuple[Tensor, Tensor]:
@@ -228,28 +237,37 @@ class PaddedTasks:
         return mean.to(self.Y), usable_std(std, mean).to(self.Y)
 
     def standardize(self, mean: Tensor, std: Tensor) -> PaddedTasks:
-        """Transforms the outcomes to ``(Y - mean) / std``, for two ``M`` tensors."""
+        """Returns the same tasks with the outcomes ``(Y - mean) / std`` and scaled noise variances.
+
+        Args:
+            mean: An ``M`` tensor: the number to subtract from each task's outcomes.
+            std: An ``M`` tensor: the number to divide each task's outcomes by.
+        """
         Y = (self.Y - mean.unsqueeze(-1)) / std.unsqueeze(-1) * self.mask
         Yvar = self.Yvar / std.square().unsqueeze(-1)
         return replace(self, Y=Y, Yvar=Yvar)
 
     def known_or(self, inferred: Tensor) -> Tensor:
-        """Returns the noise variance of each point: known, or inferred for the point's task."""
+        """Returns the noise variances of all points, an ``M x N`` tensor.
+
+        Args:
+            inferred: An ``M`` tensor: the noise variance of each task without known variances.
+        """
         inferred = inferred.to(self.Yvar).unsqueeze(-1)
         return torch.where(self.fixed_noise.unsqueeze(-1), self.Yvar, inferred)
 
 
-#: Scaling of source outcomes: standardize each task, standardize all tasks together, or none.
+#: Scaling of source outcomes: standardize each task, standardize all tasks together, or no scaling.
 OutcomeScale = Literal["per_task", "pooled", "raw"]
 
 
 def check_choice(option: str, value: str, choices: Any) -> None:
-    """Checks that the value of an option is allowed.
+    """Raises an error if an option has an unknown value.
 
     Args:
         option: The option's name.
         value: The option's value.
-        choices: The ``Literal`` of allowed values.
+        choices: The ``Literal`` type of the allowed values.
 
     Raises:
         ValueError: If the value is not allowed.
@@ -263,17 +281,18 @@ def check_choice(option: str, value: str, choices: Any) -> None:
 
 
 def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Tensor]:
-    """Computes the shift and the divisor that scale each task's outcomes.
+    """Computes the mean and the standard deviation that scale each task's outcomes.
 
     Args:
         tasks: The padded tasks, in the user's units.
         scale: The scaling of the outcomes.
 
     Returns:
-        Two ``M`` tensors: the means to subtract, and the standard deviations to divide by.
+        Two ``M`` tensors: the means to subtract from outcomes, and the standard deviations to
+        divide by.
 
     Raises:
-        ValueError: If the scale is unknown.
+        ValueError: If the scaling is unknown.
     """
     check_choice("outcome_scale", scale, OutcomeScale)
     mean, std = tasks.moments()
@@ -288,11 +307,11 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
 
 
 def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
-    """Returns the variance of the scaled source outcomes.
+    """Returns the variance of all source outcomes after scaling.
 
     Args:
         scale: The scaling of the outcomes.
-        moments: The statistics of all source outcomes.
+        moments: The mean and the standard deviation of all source outcomes before scaling.
 
     Returns:
         For ``"raw"``, the variance of the outcomes, or one if the outcomes are constant. For other
@@ -310,12 +329,12 @@ def target_transform(
 
     Args:
         scale: The scaling of the source outcomes.
-        moments: The statistics of all source outcomes.
+        moments: The mean and the standard deviation of all source outcomes.
         batch_shape: The batch shape of the target model.
 
     Returns:
-        ``None`` for ``"raw"``. Otherwise, a standardization: for ``"pooled"``, with the moments of
-        the source outcomes, and for ``"per_task"``, with the moments of source and target outcomes.
+        For ``"raw"``, ``None``. For ``"pooled"``, a standardization by the source outcomes only.
+        For ``"per_task"``, a standardization by the source and target outcomes together.
     """
     if scale == "raw":
         return None
@@ -325,15 +344,16 @@ def target_transform(
 @savable
 @dataclass(frozen=True)
 class TaskUnits:
-    """Transforms from the user's units to a prior's units, for the data of ``M`` tasks.
+    """Input and outcome transforms of ``M`` source tasks, from the user's units to a prior's units.
 
     Args:
         names: The tasks' names.
-        mean: An ``M`` tensor that was subtracted from each task's outcomes.
-        std: An ``M`` tensor by which each task's shifted outcomes were divided.
-        outcome_scale: The scaling of the outcomes.
-        input_transform: The frozen transform from the user's inputs to the prior's inputs.
-        outcome_steps: The element-wise transforms that are applied to outcomes before the scaling.
+        mean: An ``M`` tensor: the mean that was subtracted from each task's outcomes.
+        std: An ``M`` tensor: the standard deviation that each task's outcomes were divided by.
+        outcome_scale: The scaling of the outcomes, which defines ``mean`` and ``std``.
+        input_transform: The transform from the user's inputs to the prior's inputs, with fixed
+            parameters.
+        outcome_steps: Element-wise transforms, applied to the outcomes before the scaling.
     """
 
     names: Sequence[str]
@@ -344,12 +364,16 @@ class TaskUnits:
     outcome_steps: Steps | None = ()
 
     def select(self, tasks: Tensor) -> TaskUnits:
-        """Selects tasks by a tensor of indices."""
+        """Returns the transforms of some tasks, given by their indices."""
         names = [self.names[task] for task in tasks.tolist()]
         return replace(self, names=names, mean=self.mean[tasks], std=self.std[tasks])
 
     def join(self, other: TaskUnits) -> TaskUnits:
-        """Adds tasks. A duplicate name, such as the default "source task 0", gets a number."""
+        """Returns the transforms of these tasks, followed by the transforms of other tasks.
+
+        If a name occurs twice, such as the default name "source task 0", a number is appended to
+        the second name.
+        """
         names = list(self.names)
         for name in other.names:
             names.append(f"{name} ({len(names)})" if name in names else name)
@@ -370,7 +394,7 @@ def scaled_tasks(
     Args:
         source_data: The source tasks, a sequence or a mapping from names.
         outcome_scale: The scaling of the outcomes.
-        input_transform: A frozen transform of the inputs.
+        input_transform: An input transform with fixed parameters.
         check_size: Function that takes the tasks' names and numbers of points, and raises an error
             if there are too many points.
 
@@ -379,7 +403,7 @@ def scaled_tasks(
 
     Raises:
         InputDataError: If the source data are invalid; the message names the task.
-        ValueError: If the transform is not frozen, or if the scale is unknown.
+        ValueError: If the parameters of the transform are not fixed, or if the scaling is unknown.
     """
     names, datasets = task_names(source_data), as_datasets(source_data)
     if check_size is not None:
@@ -394,14 +418,15 @@ def scaled_tasks(
 
 
 class ReadModels(NamedTuple):
-    """Data and hyperparameters of ``M`` fitted GPs.
+    """Data and hyperparameters of ``M`` fitted GPs, the result of :func:`read_models`.
 
     Args:
-        tasks: The padded data. Outcomes are in the models' units; noise variances are known.
-        units: The tasks' names, and the transforms of outcomes and inputs.
+        tasks: The padded data. The outcomes are transformed by the models' outcome transforms. All
+            noise variances are known.
+        units: The tasks' names and their input and outcome transforms.
         mean_constant: An ``M`` tensor: the constant prior mean of each GP.
-        hyperparameters: ``lengthscale``, ``outputscale``, ``kernel`` and ``task_names``: keyword
-            arguments of every class of GPs that are conditioned on source data.
+        hyperparameters: The arguments ``lengthscale=``, ``outputscale=``, ``kernel=`` and
+            ``task_names=`` of :class:`.ConditionedBatch`.
     """
 
     tasks: PaddedTasks
@@ -418,10 +443,11 @@ def read_models(
 
     Args:
         models: The source tasks' models, a sequence or a mapping from names.
-        input_transform: The prior's frozen ``Normalize``; ``None`` if the prior has no transform.
+        input_transform: The prior's ``Normalize`` with fixed parameters; ``None`` if the prior has
+            no input transform.
 
     Returns:
-        The data and hyperparameters.
+        The data and hyperparameters of all models.
 
     Raises:
         ValueError: If a model has an unsupported class, kernel, mean, likelihood or transform. The
@@ -448,8 +474,8 @@ def read_models(
             for name, mine in zip(names, columns[what], strict=True):
                 if mine != columns[what][0]:
                     raise ValueError(
-                        f"The models must have the same {what}: {name!r} has {mine}, but "
-                        f"{names[0]!r} has {columns[what][0]}."
+                        f"The models must have the same {what}: it is {mine} for {name!r}, but "
+                        f"{columns[what][0]} for {names[0]!r}."
                     )
         parts = ("mean", "std", "mean_constant", "lengthscale", "outputscale")
         mean, std, constant, lengthscale, outputscale = (torch.cat(columns[p]) for p in parts)
@@ -464,7 +490,7 @@ def read_models(
 def _read_model(
     name: str, model: SingleTaskGP, input_transform: Normalize | None
 ) -> dict[str, Any]:
-    """Reads one model: its data and hyperparameters, and values that all models must share."""
+    """Reads the data and the hyperparameters of one model into a dictionary, or raises an error."""
     if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
         raise ValueError(
             f"{name!r} is not a SingleTaskGP with one outcome and no batch dimensions: only such "
@@ -476,7 +502,7 @@ def _read_model(
     found = Stationary.of(kernel)
     is_standardize = isinstance(standardize, Standardize | None)
     for part, is_supported, supported in (
-        (kernel, found, "RBF and Matérn kernels on all inputs, scaled or not, are"),
+        (kernel, found, "RBF and Matérn kernels on all inputs, with or without ScaleKernel, are"),
         (mean, isinstance(mean, ConstantMean | ZeroMean), "zero and constant means are"),
         (likelihood, isinstance(likelihood, _LIKELIHOODS), "Gaussian noise, known or inferred, is"),
         (
@@ -517,7 +543,7 @@ _LIKELIHOODS = FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 
 def _divisor(transform: Normalize | None, X: Tensor) -> Tensor:
-    """Returns the numbers by which a ``Normalize`` divides the inputs, a ``d`` tensor."""
+    """Returns the ``d`` numbers that ``Normalize`` divides inputs by; ones for ``None``."""
     if transform is None:
         return X.new_ones(X.shape[-1])
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])

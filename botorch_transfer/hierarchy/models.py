@@ -47,8 +47,8 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.expansion import evaluate
 from botorch_transfer.gp.hyperpriors import HyperparameterChoice
-from botorch_transfer.gp.stationary import evaluate
 from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.hierarchy.prior import BoostedHierarchy, Propagate, SourceHierarchy
 from botorch_transfer.modular import SourcePosteriorGP, resolve_prior

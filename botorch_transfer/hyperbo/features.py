@@ -26,7 +26,8 @@ from torch import Tensor
 from torch.nn import Identity, Module, Parameter, ParameterList
 from torch.nn.functional import linear
 
-from botorch_transfer.gp.stationary import dense_covariance, evaluate, stationary_function
+from botorch_transfer.gp.expansion import evaluate
+from botorch_transfer.gp.stationary import dense_covariance, stationary_function
 
 logger = logging.getLogger(__name__)
 

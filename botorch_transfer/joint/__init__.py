@@ -1,1 +1,1 @@
-"""Joint models of all tasks: MTGP, MTKGP, WSGP, HGP and joint ScaML-GP."""
+"""Joint models, one GP over source tasks and target: MTGP, MTKGP, WSGP, HGP and ScaML-GP."""

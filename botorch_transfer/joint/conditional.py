@@ -1,17 +1,18 @@
-"""The target of a joint GP, given the source data: mean, kernel, and the source likelihood.
+"""Target task of a joint GP, conditioned on the source data: mean, kernel and source likelihood.
 
-With the joint kernel ``k``, source data ``(X_s, y_s)`` and ``K = k(X_s, X_s) + noise``,
+A joint GP describes source tasks and target by one kernel ``k``. With the source data
+``(X_s, y_s)`` and ``K = k(X_s, X_s) + noise``,
 
 .. code-block:: text
 
     m_t(x)     = k(x, X_s) K⁻¹ y_s
     k_t(x, x') = k(x, x') - k(x, X_s) K⁻¹ k(X_s, x')
 
-are the mean and the kernel of the target in the joint models. The joint likelihood splits:
+are the mean and the kernel of the target. The joint log likelihood is the sum
 ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. If target points are added, the Cholesky factor
-of ``K`` gets more rows, and the rows of the source points do not change. If the sources are
-independent of each other (weighted sources, ScaML's kernel), ``K`` and its factor are block
-diagonal.
+of the joint covariance gets more rows, and the rows of the source points do not change. If the
+source tasks are independent of each other (weighted sources, ScaML's kernel), ``K`` and its factor
+are block diagonal.
 
 A fit evaluates the likelihood of all tasks for all starts at once, with automatic differentiation.
 Stationary kernels and the last factorization have closed-form gradients
@@ -45,6 +46,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.nn.functional import pad
 
+from botorch_transfer.gp.expansion import PriorKernel
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.gp.likelihood import log_density, nll
 from botorch_transfer.gp.objective import ClosedFormObjective, Part, kernel_parts
@@ -58,7 +60,7 @@ from botorch_transfer.gp.state import (
     select_batch,
     shallow_copy,
 )
-from botorch_transfer.gp.stationary import PriorKernel, Stationary
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.joint.kernels import (
     CoregionalizationKernel,
     IndependentSourcesKernel,
@@ -69,14 +71,14 @@ from botorch_transfer.progress import announce
 
 
 class SourcePoints(NamedState):
-    """Source data as buffers, shared by copies of a model.
+    """Data of all source tasks, stored as buffers that copies of a model share.
 
     Args:
-        X: An ``N_s x d`` tensor: the tasks' inputs, one task after another.
+        X: An ``N_s x d`` tensor: the inputs of all source tasks, one task after another.
         Y: An ``N_s`` tensor of outcomes.
         Yvar: An ``N_s`` tensor of known noise variances, zero for tasks whose noise is inferred.
-        sizes: The number of points of each task.
-        names: The tasks' names, for messages and the ``state_dict``.
+        sizes: The number of points of each source task.
+        names: The source tasks' names, for messages and the ``state_dict``.
     """
 
     X: Tensor
@@ -101,17 +103,17 @@ class SourcePoints(NamedState):
 
     @property
     def every(self) -> TaskPoints:
-        """The points of all tasks."""
+        """The points of all source tasks, sorted by task."""
         return TaskPoints(self.X, tuple(range(len(self.sizes))), self.sizes)
 
     def groups(self, one_a_task: bool) -> list[tuple[TaskPoints, slice]]:
-        """Splits the points into groups, each with its own Cholesky factor.
+        """Splits the source points into groups, each with its own Cholesky factor.
 
         Args:
             one_a_task: Whether each task is a group of its own; otherwise all tasks form one group.
 
         Returns:
-            Each group's points, and the rows of these points among all points.
+            For each group, its points and the slice of its rows in ``X``.
         """
         if not one_a_task:
             return [(self.every, slice(0, len(self.X)))]
@@ -120,13 +122,13 @@ class SourcePoints(NamedState):
 
 
 class SourceNoise(MultitaskHomoskedasticNoise):
-    """The noise variances of source data: known for some tasks, and inferred for the other tasks.
+    """Noise variances of source data: known for some tasks, and inferred for the other tasks.
 
     ``noise`` contains the inferred noise variances, one for each task without known noise.
 
     Args:
         known: A flag for each task: whether the task's noise variances are known.
-        own: Hyperprior, start and bounds of an inferred noise variance.
+        own: Hyperprior, starting value and bounds of an inferred noise variance.
         batch_shape: The batch shape of the model.
     """
 
@@ -142,7 +144,7 @@ class SourceNoise(MultitaskHomoskedasticNoise):
         self.raw_noise.requires_grad_(count > 0)
 
     def variances(self, points: SourcePoints) -> Tensor:
-        """Returns each point's noise variance.
+        """Returns the noise variance of each source point, known or inferred.
 
         Args:
             points: The source data.
@@ -154,19 +156,19 @@ class SourceNoise(MultitaskHomoskedasticNoise):
         return points.Yvar + self.noise @ points.every.one_hot(len(self.known))[:, inferred].mT
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects from the batch."""
+        """Indexes the batch dimensions."""
         return select_batch(self, index)
 
 
 @dataclass(frozen=True)
 class SourceFactor:
-    """The factorized covariance of the source data.
+    """Cholesky factors of the covariance ``K`` of the source data, and results computed from them.
 
     Args:
         roots: The Cholesky factor of each independent group of source points, a
             ``batch_shape x N_g x N_g`` tensor in double precision.
-        alpha: ``K⁻¹ y_s``, a ``batch_shape x N_s`` tensor.
-        log_likelihood: ``log p(y_s)``, a ``batch_shape`` tensor.
+        alpha: The product ``K⁻¹ y_s`` with the outcomes, a ``batch_shape x N_s`` tensor.
+        log_likelihood: The log likelihood ``log p(y_s)`` of the outcomes, a ``batch_shape`` tensor.
     """
 
     roots: tuple[Tensor, ...]
@@ -178,9 +180,9 @@ class SourceConditional(Conditioned, GPyTorchModule):
     """The target task of a joint GP, conditioned on the data of the source tasks.
 
     In evaluation mode, the Cholesky factor of the source covariance is cached without its autograd
-    graph. Copies share the cache. It is computed again if a hyperparameter or the data change. In
-    training mode, the covariance is factorized at each use, with its graph, except inside
-    :meth:`sharing`.
+    graph. Copies share the cache. The factor is computed again if a hyperparameter or the data
+    change. In training mode, the covariance is factorized at each use, with its graph, except
+    inside :meth:`sharing`.
 
     Args:
         kernel: The kernel over inputs and tasks.
@@ -211,7 +213,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         self._whitened = Cache()
 
     def __getitem__(self, index: Any) -> SourceConditional:
-        """Selects from the batch."""
+        """Indexes the batch dimensions."""
         return SourceConditional(self.kernel[index], self.points, self.noise[index])
 
     @property
@@ -221,7 +223,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     @property
     def groups(self) -> list[tuple[TaskPoints, slice]]:
-        """The independent groups of source points."""
+        """Groups of source points that are independent of each other, with their rows in ``X``."""
         return self.points.groups(self.kernel.sources_are_independent)
 
     @property
@@ -235,8 +237,8 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
         Raises:
             InputDataError: If the covariance is not positive definite; the message names the tasks.
-                In training mode, the original error is raised instead, because a fit handles the
-                original error.
+                In training mode, the error of ``psd_safe_cholesky`` is raised instead, because a
+                fit handles this error.
         """
         shared = {} if self._shared is None else self._shared.results
         if "factor" not in shared:
@@ -271,25 +273,42 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     @property
     def alpha(self) -> Tensor:  # type: ignore[override]
-        """``K⁻¹ y_s``, a ``batch_shape x N_s`` tensor."""
+        """The coefficients ``K⁻¹ y_s`` of the target's mean, a ``batch_shape x N_s`` tensor.
+
+        ``K`` is the covariance of the source data, and ``y_s`` are the source outcomes.
+        """
         return self.factor().alpha
 
     @property
     def prior_mean(self) -> Tensor:  # type: ignore[override]
-        """The mean of a joint GP: zero."""
+        """The prior mean of the joint GP, which is zero."""
         return self.points.Y.new_zeros(())
 
     def _target(self, x: Tensor) -> TaskPoints:
         return TaskPoints(x, (self.kernel.num_tasks - 1,), (x.shape[-2],))
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates ``k(x, X_s)`` for ``P x d`` inputs, a ``batch_shape x P x N_s`` tensor."""
+        """Evaluates the covariances between the target's function at ``x`` and the source points.
+
+        Args:
+            x: A ``P x d`` tensor of inputs.
+
+        Returns:
+            The covariances ``k(x, X_s)``, a ``batch_shape x P x N_s`` tensor.
+        """
         target = self._target(x)
         blocks = [self.kernel.covariance(points, target) for points, _ in self.groups]
         return torch.cat(blocks, dim=-2).mT
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Whitens ``P x d`` inputs to a ``batch_shape x N_s x P`` tensor."""
+        """Computes ``L⁻¹ k(X_s, x)`` with the Cholesky factor ``L`` of the source covariance.
+
+        Args:
+            x: A ``P x d`` tensor of the target's inputs.
+
+        Returns:
+            A ``batch_shape x N_s x P`` tensor.
+        """
         cross = self._once(self.flat_cross, x).mT.double()
         whitened = [
             torch.linalg.solve_triangular(root, cross[..., rows, :], upper=False)
@@ -315,7 +334,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
             x2: A ``batch_shape x n2 x d`` tensor of inputs, often the target's training inputs;
-                ``x1`` if omitted. Its whitened values are cached.
+                ``x1`` if omitted. In evaluation mode, ``whiten(x2)`` is cached.
             whitened2: The result of ``whiten(x2)``; computed if omitted.
 
         Returns:
@@ -328,10 +347,10 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
 
 class SourceConditionalKernel(PriorKernel):
-    """The target's covariance, given the source data of a joint GP.
+    """Kernel of the target task of a joint GP, given the source data.
 
     Args:
-        conditional: The joint GP's target task.
+        conditional: The target task of the joint GP, conditioned on the source data.
 
     Example:
         >>> model.covar_module(torch.rand(4, 2, dtype=torch.double)).shape
@@ -343,7 +362,7 @@ class SourceConditionalKernel(PriorKernel):
         self.conditional = conditional
 
     def __getitem__(self, index: Any) -> SourceConditionalKernel:
-        """Selects from the batch."""
+        """Indexes the batch dimensions."""
         if len(self.batch_shape) == 0:
             return self
         return SourceConditionalKernel(self.conditional[index])
@@ -370,17 +389,20 @@ class SourceConditionalKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> JointPath:
-        """Draws paths, see :class:`.PriorKernel`; :class:`JointPath` uses ``map_generator``."""
+        """Draws functions with this covariance and mean zero, see :class:`.PriorKernel`.
+
+        Keyword arguments such as ``map_generator`` are passed to :class:`JointPath`.
+        """
         number = len(self.conditional.kernel.data_kernels)
         share = max(num_features // number // 2 * 2, MIN_FEATURES)
         return JointPath(self.conditional, sample_shape, share, **kwargs)
 
 
 class SourceConditionalMean(Mean):
-    """The target's mean, given the source data of a joint GP.
+    """Mean of the target task of a joint GP, given the source data.
 
     Args:
-        conditional: The joint GP's target task.
+        conditional: The target task of the joint GP, conditioned on the source data.
 
     Example:
         >>> model.mean_module(torch.rand(4, 2, dtype=torch.double)).shape
@@ -404,16 +426,16 @@ class SourceConditionalMean(Mean):
 
 
 class JointPath(ModelPath):
-    r"""Draws of the target's function in a joint GP, given the source data, minus the mean.
+    r"""Functions drawn for the target task of a joint GP, given the source data, minus their mean.
 
-    A function of all tasks is drawn with random features of each data kernel,
-    ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i``, where ``F_ν`` are the task factors of ``joint.kernels``.
-    Matheron's rule then conditions the function on the source data.
+    A function of all tasks is drawn by random features ``φ_ν`` of each kernel over inputs:
+    ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i`` for task ``i``, where ``F_ν`` are the task factors of
+    ``joint.kernels``. Matheron's rule then conditions the function on the source data.
 
     Args:
-        conditional: The joint GP's target task, given the source data.
+        conditional: The target task of the joint GP, conditioned on the source data.
         sample_shape: The sample shape.
-        num_features: The number of random features of each data kernel.
+        num_features: The number of random features of each kernel over inputs.
         map_generator: Builds a kernel's feature map, like BoTorch's ``gen_kernel_features``.
     """
 
@@ -442,7 +464,11 @@ class JointPath(ModelPath):
         self.register_buffer("correction", self._correct(loadings))
 
     def _correct(self, loadings: Tensor) -> Tensor:
-        """Computes ``-K⁻¹ (f(X_s) + ε)``, a ``sample_shape x batch_shape x N_s`` tensor."""
+        """Computes the coefficients ``-K⁻¹ (f(X_s) + ε)`` of Matheron's rule.
+
+        ``f(X_s)`` are drawn function values at the source points, and ``ε`` is sampled noise. The
+        result is a ``sample_shape x batch_shape x N_s`` tensor.
+        """
         points, factor = self.conditional.points, self.conditional.factor()
         of_all_tasks = self._combine(points.X, loadings)
         values = (of_all_tasks * points.every.one_hot(of_all_tasks.shape[-1])).sum(dim=-1)
@@ -455,12 +481,15 @@ class JointPath(ModelPath):
         return torch.cat(solved, dim=-2).squeeze(-1).to(values)
 
     def _combine(self, x: Tensor, loadings: Tensor) -> Tensor:
-        """Computes ``Σ_ν φ_ν(x) loadings_ν`` for ``... x Q x num_features x T`` loadings."""
+        """Evaluates drawn functions as sums of random features: ``Σ_ν φ_ν(x) loadings_ν``.
+
+        The loadings are a ``... x Q x num_features x T`` tensor.
+        """
         maps = zip(self.feature_maps, loadings.unbind(dim=-3), strict=True)
         return torch.stack([feature_map(x) @ loading for feature_map, loading in maps]).sum(dim=0)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Evaluates the draws.
+        """Evaluates the drawn functions.
 
         Args:
             x: A ``[sample_shape x] batch_shape x n x d`` tensor of inputs.
@@ -474,16 +503,16 @@ class JointPath(ModelPath):
         return (values + update).squeeze(-1)
 
 
-#: Typical number of evaluations of each start in a fit.
+#: Typical number of evaluations of the objective from each start of a fit.
 TYPICAL_EVALUATIONS = 100
 
 
 class JointObjective(ClosedFormObjective):
-    """The objective of a joint model: the likelihood of all tasks.
+    """Fit objective of a joint model: the negative log posterior given the data of all tasks.
 
     Args:
-        mll: The marginal log likelihood of a joint model, in training mode. All data kernels must
-            be RBF or Matérn, and the target's noise Gaussian or known.
+        mll: The marginal log likelihood of a joint model, in training mode. All kernels over inputs
+            must be RBF or Matérn. The target's noise variances must be learned or known.
     """
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
@@ -516,7 +545,7 @@ class JointObjective(ClosedFormObjective):
 
     @classmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Lists the hyperparameters of data kernels, noise and coregionalization matrices."""
+        """Returns the hyperparameters of kernels over inputs, noise and task covariances."""
         kernel = model.conditional.kernel
         parts: dict[str, Part] = {}
         for index, each in enumerate(kernel.data_kernels):
@@ -533,12 +562,12 @@ class JointObjective(ClosedFormObjective):
         start = perf_counter()
         self(starts, torch.arange(len(starts), device=starts.device))
         seconds = TYPICAL_EVALUATIONS * (perf_counter() - start)
-        announce(f"one GP of {len(self._one_hot)} points; lower max_points= for fewer", seconds)
+        announce(f"one GP of {len(self._one_hot)} points; lower max_points= to save time", seconds)
         return super().minimize(starts, *args, **kwargs)
 
     @torch.enable_grad()
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the negative log likelihood of all tasks' points."""
+        """Evaluates the negative log likelihood of the data of all tasks, and its derivatives."""
         values, member = values.detach().requires_grad_(), rows % self.num_members
         given = self._split(values)
         inferred = [given[name] for name in ("source noise", "noise") if name in given]
@@ -567,7 +596,17 @@ class JointObjective(ClosedFormObjective):
         return value.detach(), slope
 
     def _of_blocks(self, part: Callable[[int, Tensor], Tensor], Y: Tensor, noise: Tensor) -> Tensor:
-        """Evaluates the negative log likelihood; NaN if a matrix is not positive definite."""
+        """Evaluates the negative log likelihood of all tasks, if source tasks are independent.
+
+        Args:
+            part: Function of a task's index and a tensor of rows. It returns the contribution of
+                this task's kernel to the covariance matrix of these rows.
+            Y: A ``P x N`` tensor of outcomes.
+            noise: A ``P x N`` tensor of noise variances.
+
+        Returns:
+            A ``P`` tensor. A value is NaN if a covariance matrix is not positive definite.
+        """
         every = torch.arange(Y.shape[-1], device=Y.device)
         *groups, target = every.split(self._points.sizes)
         mean, schur = torch.zeros_like(Y[:, target]), part(len(groups), target)

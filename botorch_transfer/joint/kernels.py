@@ -1,6 +1,7 @@
 r"""Kernels over inputs and tasks: sums of data kernels, each shared by some tasks.
 
-The linear model of coregionalization describes source and target tasks by one GP,
+The linear model of coregionalization describes source and target tasks by one GP. The covariance
+between input ``x`` of task ``i`` and input ``x'`` of task ``j`` is
 
 .. code-block:: text
 
@@ -37,22 +38,22 @@ from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter
 
 from botorch_transfer.gp.combine import TaskWeights
-from botorch_transfer.gp.stationary import evaluate
+from botorch_transfer.gp.expansion import evaluate
 
 
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
-    """Returns each task's slice of rows, if the points of all tasks are stacked."""
+    """Returns the slice of each task's rows in a tensor with the rows of one task after another."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 @dataclass(frozen=True)
 class TaskPoints:
-    """Points of which the tasks are known, sorted by task.
+    """Inputs of one or more tasks, sorted by task.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of inputs.
-        tasks: The tasks' indices, ascending.
-        sizes: The number of points of each of these tasks; their sum is ``n``.
+        tasks: The indices of the tasks, ascending.
+        sizes: The number of points of each of these tasks, with the sum ``n``.
     """
 
     X: Tensor
@@ -60,23 +61,29 @@ class TaskPoints:
     sizes: tuple[int, ...]
 
     def rows(self, support: Sequence[bool]) -> slice:
-        """Returns the rows from the first to the last point of the tasks with a true flag."""
+        """Returns the slice of rows from the first to the last point of the flagged tasks.
+
+        Args:
+            support: A flag for each task of the joint GP. The slice may contain points of tasks
+                with a false flag.
+        """
         rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
         inside = [own for task, own in rows if support[task]]
         return slice(inside[0].start, inside[-1].stop) if inside else slice(0, 0)
 
     def one_hot(self, num_tasks: int) -> Tensor:
-        """Returns indicators of each point's task, an ``n x num_tasks`` tensor."""
+        """Returns the one-hot encoding of each point's task, an ``n x num_tasks`` tensor."""
         eye = torch.eye(num_tasks, dtype=self.X.dtype, device=self.X.device)
         tasks = zip(self.tasks, self.sizes, strict=True)
         return torch.cat([eye[task].expand(size, -1) for task, size in tasks])
 
 
 class CoregionalizationKernel(Kernel):
-    r"""``Σ_ν [F_ν F_νᵀ]_ij k_ν(x, x')``, a kernel over inputs and tasks.
+    r"""Base class of kernels over inputs and tasks: ``Σ_ν [F_ν F_νᵀ]_ij k_ν(x, x')``.
 
-    The last input column is the task index: ``0, ..., M - 1`` are the source tasks, and ``M`` is
-    the target. Subclasses provide the factors.
+    This is the covariance between input ``x`` of task ``i`` and input ``x'`` of task ``j``. The
+    last input column is the task index: ``0, ..., M - 1`` are the source tasks, and ``M`` is the
+    target. Subclasses provide the factors ``F_ν``, which have one row for each task.
 
     Args:
         data_kernels: The ``Q`` kernels ``k_ν`` over the inputs, without the task column.
@@ -107,35 +114,43 @@ class CoregionalizationKernel(Kernel):
 
     @Kernel.batch_shape.getter
     def batch_shape(self) -> torch.Size:
-        """The batch shape. GPyTorch's property would visit all modules, which slows small fits."""
+        """The batch shape of the hyperparameters.
+
+        GPyTorch's property would visit all modules, which makes small fits slow.
+        """
         return self._batch_shape
 
     @property
     @abstractmethod
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: whether task ``i`` shares the data kernel ``k_ν``."""
+        """For each kernel over inputs, one flag per task: whether the task uses the kernel."""
 
     @property
     def fitted_part(self) -> tuple[Module, str] | None:
-        """The module and the property that the factors depend on; ``None`` if they are fixed."""
+        """The fitted hyperparameter that determines the task factors: a module and property name.
+
+        ``None`` if the factors are constant.
+        """
         return None
 
     @abstractmethod
     def task_factors(self, *fitted: Tensor) -> Tensor:
-        """Computes the factors ``F_ν``.
+        """Computes the factors ``F_ν`` of the task covariances ``W_ν = F_ν F_νᵀ``.
 
         Args:
-            *fitted: A value that replaces the fitted value, see :attr:`fitted_part`.
+            *fitted: A value to use instead of the current value of the fitted hyperparameter, see
+                :attr:`fitted_part`.
 
         Returns:
-            A ``batch_shape x Q x T x R`` tensor.
+            A ``batch_shape x Q x T x R`` tensor with ``R`` columns for each of the ``Q`` kernels.
         """
 
     def task_covariances(self, *fitted: Tensor) -> Tensor:
-        """Computes the coregionalization matrices ``W_ν``.
+        """Computes the coregionalization matrices ``W_ν``, one for each kernel over inputs.
 
         Args:
-            *fitted: A value that replaces the fitted value, see :attr:`fitted_part`.
+            *fitted: A value to use instead of the current value of the fitted hyperparameter, see
+                :attr:`fitted_part`.
 
         Returns:
             A ``batch_shape x Q x T x T`` tensor.
@@ -145,17 +160,17 @@ class CoregionalizationKernel(Kernel):
 
     @property
     def sources_are_independent(self) -> bool:
-        """Whether no two source tasks share a kernel: their covariance is block diagonal."""
+        """Whether different source tasks are uncorrelated, because they share no kernel."""
         return all(sum(tasks[:-1]) <= 1 for tasks in self.support)
 
     def covariance(self, points1: TaskPoints, points2: TaskPoints) -> Tensor:
         """Evaluates the kernel between points that are sorted by task.
 
-        Each data kernel is evaluated only for the tasks that share it.
+        Each kernel over inputs is evaluated only for the tasks that use this kernel.
 
         Args:
-            points1: ``batch_shape x n1`` points.
-            points2: ``batch_shape x n2`` points.
+            points1: The first ``batch_shape x n1`` points.
+            points2: The second ``batch_shape x n2`` points.
 
         Returns:
             A ``batch_shape x n1 x n2`` tensor.
@@ -181,8 +196,8 @@ class CoregionalizationKernel(Kernel):
         """Evaluates the kernel between points whose last column is the task index.
 
         Args:
-            x1: A ``batch_shape x n1 x (d + 1)`` tensor of inputs and, in the last column, tasks.
-            x2: A ``batch_shape x n2 x (d + 1)`` tensor.
+            x1: A ``batch_shape x n1 x (d + 1)`` tensor: inputs, then the task index.
+            x2: A ``batch_shape x n2 x (d + 1)`` tensor: inputs, then the task index.
             diag: Whether to return ``k(x1_i, x2_i)`` only.
             **params: Ignored.
 
@@ -206,7 +221,7 @@ class CoregionalizationKernel(Kernel):
         return (x[..., -1:].round() == tasks).to(x)
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects from the batch."""
+        """Indexes the batch dimensions."""
         if len(self.batch_shape) == 0:
             return self
         kernels = [cast(Kernel, kernel)[index] for kernel in self.data_kernels]
@@ -244,12 +259,12 @@ INDEPENDENCE = 0.1
 
 
 class LinearCoregionalizationKernel(CoregionalizationKernel):
-    r"""``Σ_ν [W_ν]_ij k_ν(x, x')`` with a free positive semi-definite ``W_ν`` for each kernel.
+    r"""Kernel with a free task covariance for each data kernel: ``Σ_ν [W_ν]_ij k_ν(x, x')``.
 
-    This is the kernel of MTGP, the most flexible kernel of the family, with ``O(T³)``
-    hyperparameters. With a single data kernel, it is the kernel of MTKGP and of BoTorch's
-    ``MultiTaskGP``. The initial matrices are ``(11ᵀ + εI) / Q``, so that all tasks are similar and
-    have about unit variance.
+    The matrices ``W_ν`` are positive semi-definite. This is the kernel of MTGP, the most flexible
+    joint model, with ``O(T³)`` hyperparameters. With a single data kernel, it is the kernel of
+    MTKGP and of BoTorch's ``MultiTaskGP``. The initial matrices are ``(11ᵀ + εI) / Q``, so that all
+    tasks are similar and have about unit variance.
 
     Args:
         data_kernels: ``Q`` kernels of unit variance.
@@ -283,12 +298,12 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: all tasks share every kernel."""
+        """For each kernel over inputs, one flag per task: every task uses every kernel."""
         return [[True] * self.num_tasks for _ in self.data_kernels]
 
     @property
     def factors(self) -> Tensor:
-        """The factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
+        """The factors ``F_ν`` of the matrices ``W_ν``, a ``batch_shape x Q x T x rank`` tensor."""
         return self.raw_factors
 
     @factors.setter
@@ -297,22 +312,23 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def fitted_part(self) -> tuple[Module, str]:
-        """This kernel and its property ``factors``."""
+        """The fitted hyperparameter: this kernel and the name of its property ``factors``."""
         return self, "factors"
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
-        """Returns the factors ``F_ν``, a ``batch_shape x Q x T x rank`` tensor."""
+        """Returns the factors ``F_ν`` of ``W_ν``, a ``batch_shape x Q x T x rank`` tensor."""
         return fitted[0] if fitted else self.factors
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
-    """Returns a factor of ``11ᵀ + εI``; the factor is approximate if ``rank < T``.
+    """Returns the initial factor ``F`` of a task covariance ``F Fᵀ = 11ᵀ + εI``.
 
-    The factor of full rank is the symmetric root, so that fits treat all tasks alike. A factor of
-    lower rank consists of the first columns of the Cholesky factor.
+    The factor of full rank is the symmetric root, so that fits treat all tasks alike. If
+    ``rank < T``, ``F Fᵀ`` is only an approximation. ``F`` then consists of the first columns of the
+    Cholesky factor.
 
     Args:
-        num_tasks: The number of tasks ``T``.
+        num_tasks: The number of tasks ``T``, target included.
         rank: The number of columns; ``T`` if omitted.
 
     Returns:
@@ -324,8 +340,8 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
     rank = num_tasks if rank is None else rank
     if not 1 <= rank <= num_tasks:
         raise ValueError(
-            f"rank={rank} does not fit a matrix of {num_tasks} tasks (target included): choose 1 "
-            f"to {num_tasks}."
+            f"rank={rank} is out of range for {num_tasks} tasks (target included): choose a rank "
+            f"from 1 to {num_tasks}."
         )
     ones, eye = torch.ones(num_tasks, num_tasks), torch.eye(num_tasks)
     if rank < num_tasks:
@@ -335,10 +351,11 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
 
 
 class HierarchicalKernel(CoregionalizationKernel):
-    r"""``Σ_{ν ≤ min(i, j)} k_ν(x, x')``: each task is the previous task plus a function.
+    r"""Kernel of tasks in order: each task's function is the previous function plus a new function.
 
-    This is the kernel of HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Its
-    only hyperparameters are the hyperparameters of the data kernels.
+    The kernel is ``Σ_{ν ≤ min(i, j)} k_ν(x, x')`` for tasks ``i`` and ``j``. This is the kernel of
+    HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Its only hyperparameters are
+    the hyperparameters of the data kernels.
 
     Args:
         data_kernels: A kernel for each task, in the order of the tasks, target last.
@@ -357,18 +374,21 @@ class HierarchicalKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: task ``ν`` and all later tasks share kernel ``ν``."""
+        """For each kernel over inputs, one flag per task.
+
+        Task ``i`` uses the kernels of task ``i`` and of all earlier tasks.
+        """
         tasks = range(self.num_tasks)
         return [[task >= index for task in tasks] for index in tasks]
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
-        """Returns the factors ``F_ν``, a ``T x T x 1`` tensor of zeros and ones."""
+        """Returns the constant task factors ``F_ν``, a ``T x T x 1`` tensor of zeros and ones."""
         ones = torch.ones(self.num_tasks, self.num_tasks, dtype=self.dtype, device=self.device)
         return ones.triu().unsqueeze(-1)
 
 
 class IndependentSourcesKernel(CoregionalizationKernel):
-    """Base class of kernels in which each source shares a kernel with the target only.
+    """Base class of kernels with independent source tasks, each correlated with the target only.
 
     Args:
         data_kernels: A kernel for each task, target last.
@@ -386,26 +406,30 @@ class IndependentSourcesKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """``Q x T`` flags: a source and the target share the source's kernel."""
+        """For each kernel over inputs, one flag per task.
+
+        A source task uses its own kernel. The target uses all kernels.
+        """
         target = self.num_tasks - 1
         tasks = range(self.num_tasks)
         return [[task in (index, target) for task in tasks] for index in tasks]
 
     @property
     def fitted_part(self) -> tuple[Module, str]:
-        """The weights of the source tasks."""
+        """The fitted hyperparameter: the module of the source weights and its property name."""
         return self.task_weights, "weights"
 
     def _factors(self, own: Tensor, targets: Tensor) -> Tensor:
-        """Builds the factors of all kernels.
+        """Builds the task factors ``F_ν`` of all kernels from their rows that are not zero.
 
         Args:
-            own: A ``batch_shape x M x R`` tensor: each source's row in the factor of its kernel.
-            targets: A ``batch_shape x M x R`` tensor: the target's row in the factor of each
-                source's kernel.
+            own: A ``batch_shape x M x R`` tensor: the row of source task ``m`` in the factor
+                ``F_m``.
+            targets: A ``batch_shape x M x R`` tensor: the row of the target in the factor ``F_m``.
 
         Returns:
-            A ``batch_shape x T x T x R`` tensor. The factor of the target's own kernel is one.
+            A ``batch_shape x T x T x R`` tensor. In the factor of the target's own kernel, the
+            target's row is one.
         """
         *batch_shape, num_sources, rank = own.shape
         factors = own.new_zeros(*batch_shape, num_sources + 1, num_sources + 1, rank)
@@ -417,10 +441,14 @@ class IndependentSourcesKernel(CoregionalizationKernel):
 
 
 class WeightedSourceKernel(IndependentSourcesKernel):
-    r"""``k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')``, the kernel of WSGP.
+    r"""Kernel of WSGP: independent source tasks, each of which shares a function with the target.
 
-    Each source task is the sum of its own function and of ``√w_ν`` times a function that it shares
-    with the target. Both functions have the same kernel.
+    .. code-block:: text
+
+        k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')
+
+    Source task ``ν`` is the sum of a private function and of ``√w_ν`` times a function that it
+    shares with the target. Both functions have the kernel ``k_ν``. The target is task ``t``.
 
     Args:
         data_kernels: A kernel for each task, target last.
@@ -448,7 +476,7 @@ class WeightedSourceKernel(IndependentSourcesKernel):
         self.normalize = normalize
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
-        """Computes the factors ``F_ν``, a ``batch_shape x T x T x 2`` tensor."""
+        """Computes the factors ``F_ν`` of ``W_ν``, a ``batch_shape x T x T x 2`` tensor."""
         (weights,) = fitted or (self.task_weights.weights,)
         scale = 1 / (1 + weights) if self.normalize else torch.ones_like(weights)
         alone, shared = scale.sqrt(), (weights * scale).sqrt()
@@ -457,11 +485,11 @@ class WeightedSourceKernel(IndependentSourcesKernel):
 
 
 class ScaMLKernel(IndependentSourcesKernel):
-    r"""``Cov(f_i, f_j)`` of independent sources ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
+    r"""Kernel of independent source functions ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
 
-    Conditioned on the sources, this kernel gives ScaML-GP, Eq. (3) to (5) of
-    [Tighineanu2023scaml]_: ``W_m`` is ``1`` at ``(m, m)``, ``w_m`` at ``(m, t)`` and ``w_m²`` at
-    ``(t, t)``.
+    Conditioned on the source data, this kernel gives ScaML-GP, Eq. (3) to (5) of
+    [Tighineanu2023scaml]_. The task covariance ``W_m`` is ``1`` at ``(m, m)``, ``w_m`` at
+    ``(m, t)`` and ``w_m²`` at ``(t, t)``.
 
     Args:
         data_kernels: A kernel for each task, target last.
@@ -478,7 +506,7 @@ class ScaMLKernel(IndependentSourcesKernel):
     """
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
-        """Computes the factors ``F_ν``, a ``batch_shape x T x T x 1`` tensor."""
+        """Computes the factors ``F_ν`` of ``W_ν``, a ``batch_shape x T x T x 1`` tensor."""
         (weights,) = fitted or (self.task_weights.weights,)
         weights = weights.unsqueeze(-1)
         return self._factors(torch.ones_like(weights), weights)

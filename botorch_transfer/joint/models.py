@@ -1,13 +1,14 @@
 r"""Joint models: one GP over source and target tasks, used as a model of the target.
 
-The joint log likelihood splits: ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is
-an exact GP on the target's data. Its mean and kernel are the mean and kernel of the joint GP given
-the source data (``joint.conditional``). The likelihood of this GP is ``log p(y_t | y_s)``. A fit
-adds ``log p(y_s)`` as GPyTorch's added loss term.
+With the target's outcomes ``y_t`` and the source outcomes ``y_s``, the joint log likelihood is the
+sum ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is an exact GP on the target's
+data. The mean and the kernel of this exact GP are the mean and the kernel of the joint GP given the
+source data (``joint.conditional``). The log likelihood of this exact GP is ``log p(y_t | y_s)``. A
+fit adds ``log p(y_s)`` as GPyTorch's added loss term.
 
-All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over data kernels ``k_ν``, for points ``x`` of task
-``i`` and ``x'`` of task ``j``; the five models differ in the matrices ``W_ν`` (see
-``joint.kernels``).
+All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over *data kernels* ``k_ν``, which are kernels over
+the inputs only. The point ``x`` belongs to task ``i``, and ``x'`` belongs to task ``j``. The five
+models differ in the matrices ``W_ν`` (see ``joint.kernels``).
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
@@ -77,21 +78,21 @@ from botorch_transfer.model import TargetGP
 from botorch_transfer.outcome_transforms import OutcomeMoments, resolve_transform, split_transform
 from botorch_transfer.prior import TransferPrior
 
-#: Default number of draws of the hyperpriors from which a fit starts, besides the present values. A
-#: fit uses fewer draws if memory is short.
+#: Default number of starts of a fit that are sampled from the hyperpriors. One more start uses the
+#: current hyperparameters. A fit has fewer sampled starts if memory is short.
 MAX_RESTARTS = 2
 
 
 class JointTransferGP(TargetGP):
-    r"""Base class of the joint models: the target's part of an exact GP over all tasks.
+    r"""Base class of the joint models: one exact GP over all tasks, which predicts the target.
 
-    The joint GP's kernel is a coregionalization kernel over inputs and tasks, which subclasses
-    build in :meth:`_coregionalization`. A fit maximizes the joint likelihood
-    ``log p(y_t | y_s) + log p(y_s)`` in the hyperparameters of all tasks; without target points
-    it maximizes ``log p(y_s)`` in the sources' hyperparameters.
+    The kernel of the joint GP is a coregionalization kernel over inputs and tasks. Subclasses build
+    this kernel in :meth:`_coregionalization`. A fit maximizes the joint log likelihood
+    ``log p(y_t | y_s) + log p(y_s)`` of target and source outcomes over the hyperparameters of all
+    tasks. Without target points, a fit maximizes ``log p(y_s)`` over the source hyperparameters.
 
     Args:
-        prior: The source tasks, a sequence or a mapping from names: each a
+        prior: The source tasks, a sequence or a mapping from names to tasks. Each task is a
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the transform that
@@ -150,9 +151,9 @@ class JointTransferGP(TargetGP):
         if covar_modules is not None:
             if len(covar_modules) != len(kernels):
                 raise ValueError(
-                    f"There are {len(covar_modules)} covar_modules, but {type(self).__name__} "
-                    f"needs {len(kernels)}: one for each task, the target's kernel last, or a "
-                    "single kernel if all tasks share it."
+                    f"covar_modules= has {len(covar_modules)} kernels, but {type(self).__name__} "
+                    f"needs {len(kernels)}. Give one kernel for each task, with the target's "
+                    "kernel last, or a single kernel if all tasks share the same kernel."
                 )
             kernels = covar_modules
         kernel = self._coregionalization(kernels, num_tasks, batch_shape)
@@ -172,13 +173,13 @@ class JointTransferGP(TargetGP):
     def _default_kernels(
         self, num_tasks: int, dim: int, batch_shape: torch.Size, own: GPHyperparameters
     ) -> list[Kernel]:
-        """Builds the data kernels, one for each task, with the target's kernel last.
+        """Builds the default kernels over inputs: one for each task, with the target's kernel last.
 
         Args:
             num_tasks: The number of tasks, the target included.
             dim: The number of inputs.
             batch_shape: The batch shape of the target model.
-            own: The hyperparameters of the target's own kernel.
+            own: Hyperpriors, starting values and bounds of the target's own kernel.
         """
         hyperparameters = [SOURCE_HYPERPARAMETERS] * (num_tasks - 1) + [own]
         return [residual_kernel(dim, batch_shape, each) for each in hyperparameters]
@@ -187,7 +188,7 @@ class JointTransferGP(TargetGP):
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
-        """Builds the kernel over inputs and tasks, with sources first and target last."""
+        """Builds the joint GP's kernel over inputs and tasks; the target is the last task."""
 
     @property
     def conditional(self) -> SourceConditional:
@@ -196,12 +197,12 @@ class JointTransferGP(TargetGP):
 
     @property
     def covar_modules(self) -> list[Kernel]:
-        """The data kernels ``k_ν``: one for each task, target last, or one for all tasks."""
+        """The kernels over inputs: one for each task with the target last, or one for all tasks."""
         return [cast(Kernel, kernel) for kernel in self.conditional.kernel.data_kernels]
 
     @property
     def source_noise(self) -> Tensor:
-        """The inferred noise variances of the sources without known noise."""
+        """The inferred noise variances, one for each source task without known noise."""
         return self.conditional.noise.noise
 
     def forward(self, x: Tensor) -> MultivariateNormal:
@@ -211,8 +212,8 @@ class JointTransferGP(TargetGP):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            The prior. In training mode, this method also sets ``log p(y_s)`` as the added loss
-            term.
+            The prior. In training mode, this method also sets the log likelihood ``log p(y_s)`` of
+            the source data as GPyTorch's added loss term.
         """
         if not self.training:
             return super().forward(x)
@@ -227,19 +228,19 @@ class JointTransferGP(TargetGP):
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
-        """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this.
+        """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this method.
 
-        By default, a fit starts from the present values and from two draws of the hyperpriors. A
-        fit has fewer draws if the joint models of all starts need more memory than ``max_bytes``.
-        The expected duration of a long fit is logged (``logging.INFO``).
+        By default, a fit starts from the current hyperparameters and from two samples of the
+        hyperpriors. A fit has fewer samples if the joint models of all starts need more memory than
+        ``max_bytes``. The expected duration of a long fit is logged (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.
             *args: See :meth:`TargetGP.custom_fit`.
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
-        Returns: The marginal log likelihood in evaluation mode. Without target points only the
-            source hyperparameters are fitted; weights and task covariances do not change.
+        Returns: The marginal log likelihood in evaluation mode. Without target points, only the
+            source hyperparameters are fitted. Weights and task covariances then do not change.
         """
         if self.num_target_points > 0:
             return super().custom_fit(mll, *args, **kwargs)
@@ -253,14 +254,14 @@ class JointTransferGP(TargetGP):
         return True
 
     def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
-        """Returns the objective of a fit in closed form, which does not call GPyTorch.
+        """Returns a fast fit objective that does not call GPyTorch, if it applies to this model.
 
         Args:
             mll: The marginal log likelihood of this model, in training mode.
 
         Returns:
-            The objective. ``None`` if a data kernel is neither RBF nor Matérn, or if the target's
-            likelihood has neither Gaussian nor known noise.
+            The objective. ``None`` if a kernel over inputs is neither RBF nor Matérn, or if the
+            target's noise is neither one learned variance, nor known variances, nor their sum.
         """
         has_closed_form = (
             type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
@@ -273,12 +274,12 @@ class JointTransferGP(TargetGP):
 
 
 class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
-    """Marginal log likelihood ``log p(y_s)`` plus hyperpriors, for zero target points."""
+    """Marginal log likelihood of the source data plus log hyperpriors, for zero target points."""
 
     def forward(
         self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
     ) -> Tensor:
-        """Evaluates the marginal log likelihood.
+        """Evaluates the marginal log likelihood of the source data plus the log hyperpriors.
 
         Args:
             function_dist: The model's output at zero target points.
@@ -296,7 +297,7 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
 
 @contextmanager
 def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
-    """Lets a fit change only the sources' data kernels and noise.
+    """Freezes all hyperparameters except the kernels and noise variances of the source tasks.
 
     Without target data, the target's hyperparameters would move to the modes of their hyperpriors,
     and the residual would vanish. Weights and coregionalization matrices are also frozen, because
@@ -304,7 +305,7 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     WSGP to zero.
 
     Args:
-        mll: The likelihood that is maximized inside the ``with`` block.
+        mll: The marginal log likelihood that is maximized inside the ``with`` block.
     """
     conditional = mll.model.conditional
     kernels = zip(conditional.kernel.data_kernels, conditional.kernel.support, strict=True)
@@ -321,13 +322,13 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
-    """Computes how many points each task may keep, if all tasks keep at most ``max_points``."""
+    """Computes the maximum number of points per source task, for ``max_points`` points in total."""
     if max_points is None or sum(sizes) <= max_points:
         return max(sizes)
     if max_points < len(sizes):
         raise ValueError(
             f"max_points={max_points} is less than the number of source tasks, {len(sizes)}: give "
-            f"max_points={len(sizes)} or more, or leave tasks out."
+            f"max_points={len(sizes)} or more, or give fewer source tasks."
         )
     limits = range(1, max(sizes))
     return max(n for n in limits if sum(min(n, size) for size in sizes) <= max_points)
@@ -336,7 +337,10 @@ def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
 def _affordable_restarts(
     sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
-    """Computes how many further starts fit into memory; raises an error if not even one fits."""
+    """Computes how many starts of a fit can be added to the first start within the memory limit.
+
+    Raises an error if the first start already needs more memory than ``max_bytes``.
+    """
     *batch_shape, num_target_points, _ = train_X.shape
     num_points = dense = sum(sizes)
     if kernel.sources_are_independent:
@@ -350,7 +354,7 @@ def _affordable_restarts(
 
 
 class _FreeCoregionalizationGP(JointTransferGP):
-    """Base class of the joint models with a free matrix between tasks for each data kernel."""
+    """Base class of the joint models with a free task covariance for each kernel over inputs."""
 
     def __init__(
         self,
@@ -390,10 +394,11 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
 
         k((x, i), (x', j)) = Σ_ν [W_ν]_ij k_ν(x, x')
 
-    The model has ``M + 1`` kernels of unit variance, each with a free positive semi-definite matrix
-    ``W_ν``. It can describe any linear relation between tasks, but has ``O(M³)`` hyperparameters.
-    Use it for one or two source tasks with many evaluations, and a target with a few dozen
-    evaluations. The model costs as much as one GP on the evaluations of all tasks.
+    For ``M`` source tasks, the model has ``M + 1`` kernels of unit variance, each with a free
+    positive semi-definite task covariance matrix ``W_ν``. The model can describe any linear
+    relation between tasks, but has ``O(M³)`` hyperparameters. Use it for one or two source tasks
+    with many evaluations, and a target with a few dozen evaluations. The model costs as much as one
+    GP on the evaluations of all tasks.
 
     Args:
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
@@ -426,7 +431,10 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
 
     @property
     def task_covariances(self) -> Tensor:
-        """The matrices ``W_ν``, a ``batch_shape x Q x T x T`` tensor."""
+        """The task covariance matrices ``W_ν``, a ``batch_shape x Q x T x T`` tensor.
+
+        There are ``Q`` kernels over inputs, and ``T`` tasks with the target last.
+        """
         return self.conditional.kernel.task_covariances()
 
 
@@ -437,10 +445,10 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
         k((x, i), (x', j)) = W_ij k(x, x')
 
-    The model has one kernel of unit variance and one free positive semi-definite matrix. It is the
-    same model as BoTorch's ``MultiTaskGP``, but predicts the target only. Use it for a few source
-    tasks with the same lengthscales as the target, but different scales or signs. The model costs
-    as much as one GP on the evaluations of all tasks.
+    The model has one kernel of unit variance and one free positive semi-definite task covariance
+    matrix ``W``. It is the same model as BoTorch's ``MultiTaskGP``, but predicts the target only.
+    Use it for a few source tasks with the same lengthscales as the target, but different scales or
+    signs. The model costs as much as one GP on the evaluations of all tasks.
 
     Args:
         covar_modules: A list with one kernel of unit variance for all tasks; by default RBF with a
@@ -469,12 +477,12 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
     @property
     def task_covariances(self) -> Tensor:
-        """The matrix ``W``, a ``batch_shape x T x T`` tensor."""
+        """The task covariance matrix ``W``, target last: a ``batch_shape x T x T`` tensor."""
         return self.conditional.kernel.task_covariances().squeeze(-3)
 
 
 def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
-    """Returns an RBF kernel of unit variance with the hyperprior of source tasks."""
+    """Builds an RBF kernel of unit variance, with the lengthscale hyperprior of source GPs."""
     return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS).base_kernel
 
 
@@ -485,15 +493,16 @@ class JointHierarchicalGP(JointTransferGP):
 
         f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
 
-    with independent ``g_n ~ GP(0, k_n)``. Use it for a few tasks in a natural order, each a
+    Source task ``n`` has the function ``f_n``, the target has ``f_t``, and the differences
+    ``g_n ~ GP(0, k_n)`` are independent. Use this model for a few tasks in a natural order, each a
     revision of the previous task, with too few evaluations to fit each task separately. The model
     costs as much as one GP on the evaluations of all tasks. ``SequentialHierarchicalGP`` is the
     same model, but its hyperparameters are fitted task after task.
 
     Args:
-        prior: The source tasks, in order, a sequence or a mapping from names: each a
-            ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
-            ``Yvar`` (``n_i x 1``, known noise variances).
+        prior: The source tasks in order, a sequence or a mapping from names to tasks. Each task is
+            a ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and
+            optionally ``Yvar`` (``n_i x 1``, known noise variances).
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
@@ -517,7 +526,7 @@ class JointHierarchicalGP(JointTransferGP):
 
     @property
     def residual_covar_module(self) -> Kernel:
-        """The target's own kernel ``k_t``."""
+        """The target's own kernel, which source tasks do not share."""
         return self.covar_modules[-1]
 
 
@@ -526,12 +535,12 @@ class _IndependentSourcesGP(JointTransferGP):
 
     @property
     def weights(self) -> Tensor:
-        """The source tasks' weights, a ``batch_shape x M`` tensor."""
+        """The weights of the source tasks in the target, a ``batch_shape x M`` tensor."""
         return self.conditional.kernel.task_weights.weights
 
     @property
     def residual_covar_module(self) -> Kernel:
-        """The target's own kernel ``k_t``."""
+        """The target's own kernel, which source tasks do not share."""
         return self.covar_modules[-1]
 
 
@@ -542,11 +551,11 @@ class WeightedSourceGP(_IndependentSourcesGP):
 
         k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_m w_m (δ_im + δ_it)(δ_jm + δ_jt) k_m(x, x')
 
-    Source task ``m`` is the sum of a private function and a function that it shares with the
-    target. ``w_m`` is the variance of the shared function divided by the variance of the private
-    function. The sources' covariance is block diagonal, so the cost grows linearly with the number
-    of tasks. Use it for a few source tasks with few evaluations, which a joint fit of all tasks
-    uses best. Some source tasks may be irrelevant to the target. ``ScaMLGP`` is a faster, modular
+    The target is task ``t``. Source task ``m`` is the sum of a private function and a function that
+    it shares with the target. ``w_m`` is the variance of the shared function divided by the
+    variance of the private function. The covariance of the source data is block diagonal, so the
+    cost grows linearly with the number of tasks. Use this model for a few source tasks with few
+    evaluations. Some source tasks may be irrelevant to the target. ``ScaMLGP`` is a faster, modular
     alternative.
 
     Args:
@@ -606,10 +615,11 @@ class JointScaMLGP(_IndependentSourcesGP):
 
         f_m ~ GP(0, k_m)        f_t = g_t + Σ_m w_m f_m        g_t ~ GP(0, k_t)
 
-    With the same hyperparameters, the model equals ``ScaMLGP``. Here the hyperparameters of source
-    tasks and target are fitted together. Use it if source tasks have so few evaluations that target
-    data improve their fits. The sources' covariance is block diagonal, so the cost grows linearly
-    with the number of tasks.
+    Source task ``m`` has the function ``f_m`` and the weight ``w_m``. The target has the function
+    ``f_t`` with the residual ``g_t``. With the same hyperparameters, the model equals ``ScaMLGP``.
+    Here the hyperparameters of source tasks and target are fitted together. Use this model if
+    source tasks have so few evaluations that target data improve their fits. The covariance of the
+    source data is block diagonal, so the cost grows linearly with the number of tasks.
 
     Args:
         covar_modules: One kernel for each task, the residual kernel of the target last. By default

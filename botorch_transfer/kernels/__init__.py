@@ -1,4 +1,4 @@
-"""Kernels and means of transferred priors, and the conditioned source GPs that they use."""
+"""Kernels and means of transferred priors, and the GP posteriors of source tasks they use."""
 
 from botorch_transfer.gp.combine import (
     EnsembleWeights,

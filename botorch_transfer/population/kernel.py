@@ -1,23 +1,22 @@
-r"""Posterior of the function that all source tasks share, and the kernel of a further task.
+r"""Posterior of the function that all source tasks share, and the target's prior mean and kernel.
 
-The further task is the target.
-
-Outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise. The *level* ``a_m`` is a constant,
-all tasks share the function ``c``, and the task's own function ``h_m`` has mean zero over the
-*reference points*:
+The outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise. The *level* ``a_m`` is a
+constant, and all tasks share the *common function* ``c``. The task's *own function* ``h_m`` has
+mean zero over the *reference points*:
 
 .. code-block:: text
 
     a_m ~ N(0, v_a)     c ~ GP(0, s_c k_c)     h_m = g_m - mean of g_m,  g_m ~ GP(0, s_h k_h)
 
-The posterior of ``c`` given all tasks is the prior mean of a further task. The further task also
-has a random *scale*, a factor of its functions. The random scale and level enter its kernel. The
-rows of all tasks are stacked. The covariance of two rows is the covariance of ``c``. The covariance
-of two rows of the same task also includes level, own function and noise.
+The posterior mean of ``c`` given all source tasks is the prior mean of the target. In the target,
+common and own function are also multiplied by a random *scale*. The target's kernel includes the
+uncertainty of scale and level. The rows of all source tasks are stacked. The covariance of two rows
+from different tasks is the covariance of ``c``. The covariance of two rows from the same task also
+includes level, own function and noise.
 
-The reference points are at most 64 of the inputs of all tasks. If the mean were not subtracted,
-smooth own functions would be almost arbitrary constants: after three smooth tasks, the level of a
-further task would be uncertain by ten times the range of their outcomes.
+The reference points are at most 64 of the inputs of all source tasks. If the mean were not
+subtracted, smooth own functions would be almost arbitrary constants. After three smooth tasks, the
+level of the target would then be uncertain by ten times the range of their outcomes.
 """
 
 from __future__ import annotations
@@ -39,30 +38,30 @@ from torch.nn import Parameter
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
 from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.distilled import InducingPoints, different_rows
-from botorch_transfer.gp.frozen import Expansion, Part
+from botorch_transfer.gp.expansion import Expansion, Part, PriorKernel, evaluate
 from botorch_transfer.gp.paths import MeanPath, ScaledPath
 from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky, name_task_in_errors
 from botorch_transfer.gp.state import collapse_batch, savable, select_batch
-from botorch_transfer.gp.stationary import PriorKernel, Stationary, evaluate
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.prior import Observations
 
 #: Maximum number of reference points, over which the mean of a task's own function is zero.
 MAX_REFERENCE = 64
 
 
-#: The variance of the tasks' levels, in units of standardized outcomes.
+#: Variance of the tasks' levels (constant offsets), in units of standardized outcomes.
 LEVEL_VARIANCE = 0.09
 
 
 class PopulationHyperparameters(NamedTuple):
-    """The hyperparameters of the hierarchical GP.
+    """Hyperparameters of a GP with a common function of all tasks and an own function of each task.
 
     Args:
         lengthscale: A ``d`` tensor: the lengthscales of the common function.
-        own_lengthscale: A ``d`` tensor: the lengthscales of a task's own function.
+        own_lengthscale: A ``d`` tensor: the lengthscales of the tasks' own functions.
         outputscale: The signal variance of the common function, a tensor without dimensions.
-        own_outputscale: The signal variance of a task's own function.
-        noise: The noise variance of a further task.
+        own_outputscale: The signal variance of the tasks' own functions.
+        noise: The noise variance of the target.
         task_noise: An ``M`` tensor: the noise variance of each source task.
     """
 
@@ -75,14 +74,14 @@ class PopulationHyperparameters(NamedTuple):
 
 
 def centred(covariance: Tensor, rows: Tensor) -> Tensor:
-    """Computes the covariance of random functions minus their means over some inputs.
+    """Computes the covariance of a random function minus its mean over some of the inputs.
 
     Args:
-        covariance: The ``N x N`` covariance matrix of the random functions.
-        rows: The rows of the inputs over which the mean of each function is taken.
+        covariance: The ``N x N`` covariance matrix of the random function at ``N`` inputs.
+        rows: The indices of the inputs over which the function's mean is taken.
 
     Returns:
-        The covariance matrix of the functions minus their means.
+        The ``N x N`` covariance matrix of the function minus its mean.
     """
     with_mean = covariance[:, rows].mean(dim=-1)
     return covariance - with_mean.unsqueeze(-1) - with_mean + with_mean[rows].mean()
@@ -91,13 +90,13 @@ def centred(covariance: Tensor, rows: Tensor) -> Tensor:
 def centred_between(
     kernel: Callable[..., Tensor], x1: Tensor, x2: Tensor, reference: Tensor, diag: bool = False
 ) -> Tensor:
-    """Evaluates the covariance of random functions minus their means over reference points.
+    """Evaluates the covariance of a random function minus its mean over reference points.
 
     Args:
-        kernel: Evaluates the covariance of the functions, as :meth:`.Stationary.between` does.
+        kernel: Evaluates the covariance of the function, as :meth:`.Stationary.between` does.
         x1: A ``... x n1 x d`` tensor of inputs.
         x2: A ``... x n2 x d`` tensor of inputs.
-        reference: An ``R x d`` tensor: the reference points.
+        reference: An ``R x d`` tensor: the inputs over which the function's mean is taken.
         diag: Whether to return the values at ``(x1_i, x2_i)`` only.
 
     Returns:
@@ -113,9 +112,10 @@ def centred_between(
 
 @savable
 class ConditionedPopulation(ConditionedBatch):
-    r"""The common function of all tasks, given the data of all tasks.
+    r"""Posterior of the function that all source tasks share, given the data of all source tasks.
 
-    Build it by :meth:`from_data`. Many rows are condensed to inducing points, see ``gp.distilled``.
+    Build it by :meth:`from_data`. With many data, the posterior is approximated on inducing points,
+    see ``gp.distilled``.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
@@ -127,7 +127,7 @@ class ConditionedPopulation(ConditionedBatch):
         own_lengthscale: A ``d`` tensor: the lengthscales of the tasks' own functions.
         own_outputscale: A tensor without dimensions: the signal variance of the tasks' own
             functions.
-        own_noise: A tensor without dimensions: the noise variance of a further task.
+        own_noise: A tensor without dimensions: the noise variance of the target.
         lengthscale: A ``1 x d`` tensor: the lengthscales of the common function.
         outputscale: A tensor with one element: the signal variance of the common function.
         kernel: The stationary kernel's name.
@@ -180,15 +180,15 @@ class ConditionedPopulation(ConditionedBatch):
         names: Sequence[str],
         max_inducing: int | None = None,
     ) -> Self:
-        """Conditions on the data of all tasks.
+        """Conditions the common function on the data of all source tasks.
 
         Args:
             data: The data, standardized task by task.
             found: The hyperparameters.
             kernel: The stationary kernel's name.
             names: The tasks' names.
-            max_inducing: The maximum number of inducing points. More rows are condensed to inducing
-                points; ``None`` keeps all rows exactly.
+            max_inducing: The maximum number of inducing points. If the data have more rows, the
+                posterior is approximated on inducing points. ``None`` for the exact posterior.
 
         Returns:
             The posterior.
@@ -236,7 +236,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Returns the posterior on inducing points, at most half as many as the present points."""
+        """Approximates the posterior on inducing points, at most half as many as ``points``."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -246,7 +246,14 @@ class ConditionedPopulation(ConditionedBatch):
         return type(self)(**tensors, kernel=self.kernel, task_names=self.task_names)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the covariances of ``P x d`` inputs with the points, a ``1 x P x N`` tensor."""
+        """Evaluates the common function's prior covariances between inputs and ``points``.
+
+        Args:
+            x: A ``P x d`` tensor of inputs.
+
+        Returns:
+            A ``1 x P x N`` tensor.
+        """
         return self.stationary.between(x, self.points)
 
 
@@ -257,11 +264,13 @@ _MAX_OWN_INDUCING = 512
 
 
 class _Block(NamedTuple):
-    """Data ``y`` of one task: the common function ``c(X)`` plus a residual with covariance ``R``.
+    """Outcomes ``y`` of one task, as the sum of the common function ``c(X)`` and a residual.
+
+    The residual is Gaussian with the covariance ``R``.
 
     Args:
         X: An ``n x d`` tensor of inputs.
-        solve: Computes ``R⁻¹ C`` for ``n x k`` columns ``C``.
+        solve: Function that computes ``R⁻¹ C`` for an ``n x k`` matrix ``C``.
         told: The ``n x 1`` tensor ``R⁻¹ y``.
     """
 
@@ -271,7 +280,7 @@ class _Block(NamedTuple):
 
 
 class _OwnPart(NamedTuple):
-    """Residual of a task: level, own function and noise.
+    """Residual of a task after subtraction of the common function: level, own function and noise.
 
     Args:
         function: The kernel of own functions, before their mean is subtracted.
@@ -282,16 +291,17 @@ class _OwnPart(NamedTuple):
     reference: Tensor
 
     def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Returns the ``n1 x n2`` covariance of level and own function at inputs of one task."""
+        """Evaluates the ``n1 x n2`` covariance of level plus own function at inputs of one task."""
         return centred_between(self.function.between, x1, x2, self.reference) + LEVEL_VARIANCE
 
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
-        """Returns one task's rows as observations of the common function.
+        """Summarizes the data of one task as observations of the common function plus a residual.
 
-        More than ``MAX_ROWS_OF_TASK`` rows are first condensed to inducing inputs, with a precision
-        matrix ``Λ`` of the task's function values and the vector ``Λ y``. Then ``R = G + Λ⁻¹``,
-        with the covariance ``G`` of level and own function at the inducing inputs. Rows between
-        inducing inputs then do not count as independent observations of the common function.
+        More than ``MAX_ROWS_OF_TASK`` rows are first condensed to inducing inputs. The condensed
+        data are a precision matrix ``Λ`` of the task's function values and the vector ``Λ y``. The
+        covariance of the residual is then ``R = G + Λ⁻¹``, with the covariance ``G`` of level plus
+        own function at the inducing inputs. Rows between inducing inputs then do not count as
+        independent observations of the common function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -308,7 +318,7 @@ class _OwnPart(NamedTuple):
         mixing = torch.linalg.lu_factor(torch.eye(len(Z)).to(Z) + G @ precision)
 
         def mixed(told: Tensor) -> Tensor:
-            """Computes ``(G + Λ⁻¹)⁻¹ C`` from ``Λ C``, even if ``Λ`` is singular."""
+            # Computes ``(G + Λ⁻¹)⁻¹ C`` from ``Λ C``, even if ``Λ`` is singular.
             return told - precision @ torch.linalg.lu_solve(*mixing, G @ told)
 
         told = mixed(to_values @ (weighted @ Y.unsqueeze(-1)))
@@ -316,10 +326,11 @@ class _OwnPart(NamedTuple):
 
 
 class TargetScale(Module):
-    r"""Four moments of a further task's scale ``b`` and level.
+    r"""Moments of the target's random scale ``b`` and random level.
 
-    The moments are computed, not fitted. A parameter without gradient stores the moments, so that
-    copies of the hyperparameters include the moments.
+    The target's function is a constant level plus ``b`` times a function that resembles the source
+    tasks. The moments are computed, not fitted. A PyTorch parameter without gradient stores the
+    moments, so that copies of the hyperparameters include the moments.
 
     Args:
         batch_shape: The batch shape of the target model.
@@ -338,39 +349,39 @@ class TargetScale(Module):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of ``b``, a ``batch_shape`` tensor."""
+        """The mean of the scale ``b``, a ``batch_shape`` tensor."""
         return self.moments[..., 0]
 
     @property
     def variance(self) -> Tensor:
-        """The variance of ``b``, a ``batch_shape`` tensor."""
+        """The variance of the scale ``b``, a ``batch_shape`` tensor."""
         return self.moments[..., 1]
 
     @property
     def mean_square(self) -> Tensor:
-        """The mean of ``b²``, a ``batch_shape`` tensor."""
+        """The mean of the squared scale ``b²``, a ``batch_shape`` tensor."""
         return self.moments[..., 2]
 
     @property
     def level_variance(self) -> Tensor:
-        """The variance of the level, a ``batch_shape`` tensor."""
+        """The variance of the target's level, a ``batch_shape`` tensor."""
         return self.moments[..., 3]
 
     def set(self, *moments: Tensor) -> None:
-        """Replaces the moments, ``batch_shape`` tensors in the order of the properties."""
+        """Sets the moments: mean, variance and mean square of the scale, variance of the level."""
         self.moments.data = torch.stack(torch.broadcast_tensors(*moments), dim=-1).to(self.moments)
 
     def __getitem__(self, index: Any) -> TargetScale:
-        """Selects from the batch."""
+        """Indexes the batch dimensions."""
         return select_batch(self, index)
 
 
 class PopulationMean(SourceMean):
-    """Mean ``E[b] μ(x)`` of a further task. The task's level has the mean zero.
+    """Prior mean ``E[b] μ(x)`` of the target. The target's level has mean zero.
 
     Args:
-        common: The mean ``μ`` of the function that all tasks share.
-        scale: The moments of the task's scale ``b``.
+        common: The posterior mean ``μ`` of the function that all source tasks share.
+        scale: The moments of the target's scale ``b``.
     """
 
     def __init__(self, common: WeightedSumMean, scale: TargetScale) -> None:
@@ -389,26 +400,26 @@ class PopulationMean(SourceMean):
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
     def parts(self, x: Tensor) -> Tensor:
-        """Returns the contribution of each source's outcomes to the mean."""
+        """Evaluates the contribution of each source task's outcomes to the mean."""
         gps = cast(ConditionedPopulation, self.common.gps)
         return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
 
 
 class PopulationKernel(PriorKernel):
-    r"""The covariance of a further task, whose scale ``b`` and level ``a`` are uncertain.
+    r"""Prior kernel of the target, whose scale ``b`` and level ``a`` are uncertain.
 
-    The common function has the posterior ``(μ, Σ)``, and the task's own function has the covariance
-    ``k``. The kernel is the covariance of ``a + b (c(x) + h(x))`` for independent ``a``, ``b``,
-    ``c`` and ``h``:
+    The target's function is ``a + b (c(x) + h(x))`` with independent ``a``, ``b``, ``c`` and ``h``.
+    The common function ``c`` has the posterior mean ``μ`` and covariance ``Σ``. The target's own
+    function ``h`` has mean zero and the covariance ``k``. The kernel is
 
     .. code-block:: text
 
         E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
     Args:
-        residual: The kernel of the task's own function, before the mean over the reference points
-            is subtracted.
-        common: The posterior mean ``μ``. Its GPs also have the covariance ``Σ``.
+        residual: The kernel of the target's own function, before the function's mean over the
+            reference points is subtracted.
+        common: The posterior mean ``μ`` of the common function. Its ``gps`` also evaluate ``Σ``.
         scale: The moments of scale and level.
     """
 
@@ -418,13 +429,13 @@ class PopulationKernel(PriorKernel):
         self.common_covariance = WeightedSumKernel(common.gps)
 
     def __getitem__(self, index: Any) -> PopulationKernel:
-        """Selects from the batch."""
+        """Indexes the batch dimensions."""
         if not len(self.batch_shape):
             return self
         return PopulationKernel(self.residual[index], self.common, self.scale[index])
 
     def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Evaluates ``Σ + k``, the covariance of a task with scale one and level zero.
+        """Evaluates the covariance of the target's function without its random scale and level.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
@@ -467,7 +478,7 @@ class PopulationKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> PathDict:
-        """Draws paths, see :class:`.PriorKernel`."""
+        """Draws functions with this covariance and mean zero, see :meth:`.PriorKernel.draw`."""
         scale, gps = self.scale, cast(ConditionedPopulation, self.common.gps)
         factor, variances = scale.mean_square.sqrt(), (scale.variance, scale.level_variance)
         z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()
@@ -487,7 +498,7 @@ class PopulationKernel(PriorKernel):
         return PathDict(paths, sum)  # type: ignore[arg-type]
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands the kernel: common and own function times the random scale, plus the level."""
+        """Expands the target's prior in kernel values at ``T``, see :meth:`.PriorKernel.expand`."""
         residual, gps = Stationary.of(self.residual), cast(ConditionedPopulation, self.common.gps)
         is_ours = isinstance(mean, PopulationMean) and mean.common is self.common
         if residual is None or rest.parts or not is_ours:

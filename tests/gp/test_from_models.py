@@ -196,7 +196,7 @@ BAD_MODELS = {
     "is not a SingleTaskGP with one outcome": lambda: SingleTaskGP(
         points(3, 4, 2), points(3, 4, 1)
     ),
-    "has a LinearKernel: only RBF and Matérn kernels on all inputs, scaled": lambda: build(
+    "has a LinearKernel: only RBF and Matérn kernels on all inputs, with or": lambda: build(
         covar_module=LinearKernel()
     ),
     "has a AdditiveKernel: only RBF": lambda: MixedSingleTaskGP(
@@ -232,15 +232,18 @@ def test_models_that_cannot_be_taken_over(message: str) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda: build(kind=0.5), "kernel: 'b' has matern12, but 'a' has rbf"),
-        (lambda: build(standardize=False), "use of Standardize: 'b' has False, but 'a' has True"),
+        (lambda: build(kind=0.5), "kernel: it is matern12 for 'b', but rbf for 'a'"),
+        (
+            lambda: build(standardize=False),
+            "use of Standardize: it is False for 'b', but True for 'a'",
+        ),
         (
             lambda: SingleTaskGP(points(4, 3), points(4, 1)),
-            "number of inputs: 'b' has 3, but 'a' has 2",
+            "number of inputs: it is 3 for 'b', but 2 for 'a'",
         ),
         (
             lambda: SingleTaskGP(points(4, 2).float(), points(4, 1).float()),
-            "dtype: 'b' has torch.float32, but 'a' has torch.float64",
+            "dtype: it is torch.float32 for 'b', but torch.float64 for 'a'",
         ),
     ],
 )

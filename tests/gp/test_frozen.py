@@ -25,7 +25,7 @@ from torch.autograd.functional import hessian
 from botorch_transfer.acquisition import NoiselessFantasies
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.gp import combine, frozen
-from botorch_transfer.gp.frozen import expand
+from botorch_transfer.gp.expansion import expand
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP
 from botorch_transfer.pretraining import SourceGPs, SourcePopulation

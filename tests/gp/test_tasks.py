@@ -132,9 +132,9 @@ def test_size_that_fits() -> None:
 def test_one_large_task_among_small_ones_is_refused() -> None:
     names, sizes = [f"run {index}" for index in range(300)], [50] * 299 + [2_000]
     message = (
-        r"Source task 'run 299' has 2,000 points, and a batch of 300 tasks of this size would "
-        r"take about 45\.0 GiB of memory \(the limit is 8\.0 GiB\): thin out the largest tasks, "
-        r"or raise max_bytes=\."
+        r"Source task 'run 299' has 2,000 points\. A padded batch of 300 tasks of this size would "
+        r"take about 45\.0 GiB of memory \(the limit is 8\.0 GiB\): remove points from the largest "
+        r"tasks, or raise max_bytes=\."
     )
     with pytest.raises(InputDataError, match=message):
         check_padded_size(names, sizes)
@@ -142,7 +142,7 @@ def test_one_large_task_among_small_ones_is_refused() -> None:
 
 
 def test_one_task_too_large_to_fit_is_refused() -> None:
-    with pytest.raises(InputDataError, match=r"'a' has 20,000 points.* thin out the largest"):
+    with pytest.raises(InputDataError, match=r"'a' has 20,000 points.* remove points from the"):
         check_padded_size(["a"], [20_000])
 
 

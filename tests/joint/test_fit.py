@@ -103,7 +103,7 @@ def test_a_long_fit_says_so(is_long, monkeypatch, caplog):
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == is_long
     for message in told:
-        assert "seconds (one GP of 15 points; lower max_points= for fewer)" in message
+        assert "seconds (one GP of 15 points; lower max_points= to save time)" in message
 
 
 def test_a_kernel_of_another_kind_is_fitted_by_autograd():

@@ -8,7 +8,7 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 from botorch_transfer import PopulationGP, SourcePopulation
-from botorch_transfer.gp.frozen import expand
+from botorch_transfer.gp.expansion import expand
 from botorch_transfer.population import model as module
 from tests.fits import fit_model as fit
 from tests.gp.padded import points

@@ -116,7 +116,7 @@ def test_source_data_are_checked() -> None:
 
 def test_source_data_too_large_for_the_memory(monkeypatch) -> None:
     calls = count_fits(monkeypatch)
-    message = r"'task 2' has 8 points, and a batch of 3 tasks .* raise max_bytes"
+    message = r"'task 2' has 8 points. A padded batch of 3 tasks .* raise max_bytes"
     with pytest.raises(InputDataError, match=message):
         fit(max_bytes=1000)
     assert not calls

@@ -17,7 +17,7 @@ from botorch_transfer import (
     SourceHierarchy,
 )
 from botorch_transfer.gp import combine
-from botorch_transfer.gp.frozen import expand
+from botorch_transfer.gp.expansion import expand
 from tests.families import SCALE, ShiftedSines
 from tests.fits import fit_model
 from tests.sources.scaml_twin import sources_of, twin_of
