@@ -1,5 +1,5 @@
-"""Rivals in one run: other projects' transfer, each in its own environment, on the same tables.
+"""Transfer methods of other projects, each in its own environment, on the tables of the studies.
 
-`studies` starts them (`__main__` says how), `worker` serves them: only `numpy` and `pandas` may be
-imported on its side, and the rival's own packages.
+A study (see `__main__`) starts a process that runs `worker`. In this process, code may import only
+`numpy`, `pandas` and the packages of the rival.
 """

@@ -3,8 +3,7 @@
     python -m benchmarks.rivals fast --data FOLDER --out DIR
     python -m benchmarks.rivals report --out DIR
 
-A run that was interrupted goes on where it stopped by the same command; more targets and methods
-only add to it.
+The same command continues an interrupted run. More targets or methods add to the finished runs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from benchmarks.studies.suites import HEAVY_TAILS, SHIPPED, TUNING, VALIDATION, 
 
 OURS, RUNS = "TransferGP", "runs.csv.gz"
 SUITES = (*TUNING, *VALIDATION, *SHIPPED, *HEAVY_TAILS)
-# The rivals in SLOW take up to a minute a step even so.
+# Even with these small suites, the rivals in SLOW take up to a minute per step.
 SMALL = tuple(replace(s, num_sources=min(s.num_sources, 3), num_points=15) for s in SUITES)
 FAST: dict[str, Method] = {
     **methods([OURS, "plain GP", "RGPE", "random search"], "mean_log_ei"),
@@ -49,23 +48,24 @@ SLOW: dict[str, Method] = {
     "OpenBox RGPE": External("openbox_tlbo:Rgpe", "openbox"),
     "OpenBox TOPO": External("openbox_tlbo:Topo", "openbox"),
 }
-#: Suites, methods and evaluations.
+#: Suites, methods and number of evaluations of each design.
 DESIGNS = {"fast": (SUITES, FAST, 25), "slow": (SMALL, SLOW, 6)}
 UNUSED = ["observed", "x", "suggest_seconds", "evaluate_seconds", "worst", "z", "covered"]
 
 
 def report(results: pd.DataFrame) -> str:
-    """Compares each rival with ours on the targets that both have finished; those that win first.
+    """Compares each rival with `TransferGP` on their common finished targets, best rival first.
 
     Args:
-        results: One row an evaluation, as `run_study` gives it.
+        results: The table of `run_study`, with one row per evaluation.
 
     Returns:
-        A markdown table with a row a rival: the area under its regret curve over that under ours
-        with a 95 % interval of a paired bootstrap over targets, the same of the last regret, the
-        targets on which our area is smaller, equal and larger, mean regrets and in parentheses
-        ours, seconds of processor time a run and the runs that an error ended; and the areas'
-        ratios suite by suite.
+        A markdown table with one row per rival. The columns are the area under the rival's regret
+        curve divided by the area of `TransferGP`, with a 95 % interval of a paired bootstrap over
+        targets; the same ratio of final regrets; the numbers of targets on which the area of
+        `TransferGP` is smaller, equal and larger; mean regrets, with the regrets of `TransferGP` in
+        parentheses; seconds of processor time per run; and the number of runs that ended with an
+        error. A second table has the ratios of areas for each suite.
     """
     regret = normalized(regrets(results), results, "median", 1.0)
     seconds, failed = seconds_a_run(results), failures(results)
@@ -82,7 +82,7 @@ def report(results: pd.DataFrame) -> str:
         rows[name] = [*cells, f"{seconds[name]:.1f} ({seconds[OURS]:.1f})", str(failed[name])]
     names = sorted(rows, key=lambda name: float(rows[name][0].split()[0]))
     header = ["rival", "area / ours", "last regret / ours", "we win / equal / lose"]
-    header += ["regret after 1 (ours)", "5", str(regret.shape[1]), "s a run (ours)", "errors"]
+    header += ["regret after 1 (ours)", "5", str(regret.shape[1]), "s per run (ours)", "errors"]
     every = regret.mean(axis=1).unstack("method")[[OURS, *names]]
     table = markdown_table(header, [[name, *rows[name]] for name in names])
     return f"{table}\n\n{suite_table(every, OURS, {})}"
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line.
 
     Args:
-        arguments: Those of the command line by default.
+        arguments: The arguments; by default the arguments of the command line.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=[*DESIGNS, "report"])
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     suites, rivals, evaluations = DESIGNS[options.what]
     every = problems(suites, options.data)
     of_suite = [[p for p in every if p.suite is suite][: options.targets] for suite in suites]
-    # A target of each suite comes before the second of any.
+    # The first target of each suite precedes the second target of any suite.
     chosen = [of[n] for n in range(options.targets) for of in of_suite if n < len(of)]
     rivals = {name: rivals[name] for name in options.methods or rivals}
     study = Study(chosen, rivals, [0], Budget(evaluations, initial=2))

@@ -1,6 +1,6 @@
-"""Ax's own transfer: `Generators.BOTL` on auxiliary experiments, its acquisition over the pool.
+"""Ax's own transfer learning: `Generators.BOTL` with auxiliary experiments, on the rows of a pool.
 
-The choice between it and a plain Gaussian process by cross-validation is left out.
+Ax's choice between BOTL and a plain Gaussian process by cross-validation is left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from benchmarks.rivals.worker import OUTCOME, Rival
 
 @final
 class Botl(Rival):
-    """The row where the acquisition of Ax's multi-task Gaussian process is largest."""
+    """Rival that chooses the row with the largest acquisition value of Ax's multi-task GP."""
 
     def prepare(self) -> None:
-        """Makes an experiment of each old task."""
+        """Converts each old task to an Ax experiment."""
         tasks = self.tasks.items()
         self.sources: list[Any] = [AuxiliarySource(self.experiment(n, *data)) for n, data in tasks]
 
@@ -39,12 +39,12 @@ class Botl(Rival):
         return self.best(np.array(adapter.evaluate_acquisition_function(features)), taken)
 
     def configs(self, X: np.ndarray) -> list[dict[str, Any]]:
-        """Rows as Ax takes them."""
+        """Converts rows to Ax's parameter configurations."""
         rows = np.clip(X, 0.0, 1.0).tolist()
         return [dict(zip(self.columns, row, strict=True)) for row in rows]
 
     def experiment(self, name: str, X: np.ndarray, y: np.ndarray) -> Experiment:
-        """A finished trial for each row."""
+        """Builds an experiment with one finished trial for each row."""
         client = Client()
         space = [RangeParameterConfig(name, (0.0, 1.0), "float") for name in self.columns]
         client.configure_experiment(space, name=name)

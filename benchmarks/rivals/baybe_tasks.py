@@ -1,4 +1,4 @@
-"""BayBE: a campaign over the pool with a task parameter, its default surrogate and recommender."""
+"""BayBE: a campaign over the rows of a pool, with a task parameter and BayBE's defaults."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TARGET = "target"
 
 @final
 class Baybe(Rival):
-    """The campaign's own recommendation; it chooses from the pool."""
+    """Rival that takes the recommendation of a BayBE campaign over the pool."""
 
     def prepare(self) -> None:
-        """Hands the old runs over as measurements of other tasks."""
+        """Adds the old runs to the campaign as measurements of other tasks."""
         both = pd.concat([self.history[self.columns], self.pool])
         columns = [name for name in both if both[name].nunique() > 1]
         self.choices = self.pool[columns].assign(**{TASK: TARGET})
@@ -34,7 +34,7 @@ class Baybe(Rival):
         self.campaign.add_measurements(self.history[[*columns, TASK, OUTCOME]])
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """Adds what is new and asks."""
+        """Adds the new outcomes to the campaign, and asks for the next row."""
         if new := taken[len(self.campaign.measurements) - len(self.history) :]:
             measured = self.choices.iloc[new].assign(**{OUTCOME: y[-len(new) :]})
             self.campaign.add_measurements(measured)

@@ -1,4 +1,4 @@
-"""Two lists without a model: rows by their mean rank in the old tasks, and a greedy portfolio."""
+"""Two fixed lists of rows: sorted by the mean rank in the old tasks, and a greedy portfolio."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from benchmarks.rivals.worker import Rival
 
 
 def losses(rival: Rival, ranks: bool) -> np.ndarray:
-    """What each old task says of each row of the pool: the loss of its own nearest row.
+    """Computes the loss of each row of the pool on each old task, from the task's nearest row.
 
     Args:
-        rival: It has the history and the pool.
-        ranks: Whether losses are ranks; otherwise regrets in units of the task's range.
+        rival: The rival, which has the history and the pool.
+        ranks: Whether losses are ranks. If not, losses are regrets divided by the task's range.
 
     Returns:
-        An `M x N` array, zero the best and one the worst.
+        An `M x N` array for `M` tasks and `N` rows; zero is the best loss, and one the worst.
     """
     found = []
     for X, y in rival.tasks.values():
@@ -30,28 +30,28 @@ def losses(rival: Rival, ranks: bool) -> np.ndarray:
 
 @final
 class Sorted(Rival):
-    """The row left with the best mean rank in the old tasks."""
+    """Rival that chooses the unseen row with the best mean rank in the old tasks."""
 
     def prepare(self) -> None:
-        """Ranks the pool."""
+        """Ranks the rows of the pool."""
         self.scores = -losses(self, ranks=True).mean(axis=0)
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """The next of the list; chance decides between equals."""
+        """Chooses the next row of the list. Tied rows have a random order."""
         chance = np.random.default_rng(seed).random(len(self.scores))
         return self.best(self.scores + 1e-9 * chance, taken)
 
 
 @final
 class Portfolio(Rival):
-    """The row that most improves the old tasks' mean regret of the best row so far."""
+    """Rival that adds the row which most lowers the portfolio's mean regret over the old tasks."""
 
     def prepare(self) -> None:
-        """Finds the regret of each row in each old task."""
+        """Computes the regret of each row in each old task."""
         self.regrets = losses(self, ranks=False)
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """The next of the portfolio; a row's own mean regret decides between equals."""
+        """Chooses the next row of the portfolio. Tied rows are ordered by their own mean regret."""
         so_far = self.regrets[:, taken].min(axis=1, initial=1.0)
         mean = np.minimum(self.regrets, so_far[:, None]).mean(axis=0)
         return self.best(-mean - 1e-6 * self.regrets.mean(axis=0), taken)

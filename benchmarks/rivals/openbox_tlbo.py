@@ -1,7 +1,8 @@
-"""OpenBox's advisor with its surrogates of old tasks; it begins with three of their best rows.
+"""OpenBox's advisor with surrogates of old tasks, which starts with three of their best rows.
 
-The advisor's acquisition is scored over the pool instead of being searched in the cube. Its first
-configurations and every tenth, random one become the nearest row left.
+The advisor's acquisition function is evaluated on the rows of the pool. The advisor's first
+configurations, and every tenth configuration, which is random, are replaced by the nearest unseen
+row.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from benchmarks.rivals.worker import Rival
 
 
 class Advised(Rival):
-    """What the surrogates share."""
+    """Base class of rivals with OpenBox's advisor; a subclass sets the surrogate."""
 
     surrogate: ClassVar[str]
 
     def prepare(self) -> None:
-        """Makes histories of the old tasks, and an advisor."""
+        """Converts the old tasks to OpenBox histories, and creates the advisor."""
         self.space = space.Space()
         self.space.add_variables([space.Real(name, 0.0, 1.0) for name in self.columns])
         self.choices = [self.configuration(x) for x in self.rows]
@@ -34,17 +35,17 @@ class Advised(Rival):
         self.advisor.acq_optimizer = self
 
     def configuration(self, x: np.ndarray) -> Configuration:
-        """A row as a configuration."""
+        """Converts a row to a configuration."""
         values = zip(self.columns, np.clip(x, 0.0, 1.0).tolist(), strict=True)
         return Configuration(self.space, dict(values))
 
     def maximize(self, acquisition_function: Any, **_: Any) -> list[Configuration]:
-        """In the place of OpenBox's search: all rows, the best first."""
+        """Sorts all rows by acquisition value, best first; replaces OpenBox's search."""
         scores = np.asarray(acquisition_function(self.choices)).flatten()
         return [self.choices[row] for row in np.argsort(-scores)]
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """Tells what is new and asks."""
+        """Gives the new outcomes to the advisor, and asks for the next row."""
         for n in range(len(self.advisor.history), len(taken)):
             self.advisor.update_observation(Observation(self.choices[taken[n]], [-y[n]]))
         asked = self.advisor.get_suggestion()

@@ -1,4 +1,4 @@
-"""Optuna's TPE and GPSampler: the history's best are enqueued, then the sampler goes on."""
+"""Optuna's TPE and GPSampler, which start with the best row of each old task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.rivals.worker import Rival
 
 
 class Sampler(Rival):
-    """The best row of each old task, then what the sampler asks for, the nearest row left."""
+    """Rival that starts with each old task's best row, then uses an Optuna sampler."""
 
     sampler: ClassVar[Callable[..., BaseSampler]]
 
@@ -24,7 +24,7 @@ class Sampler(Rival):
         self.space: dict[str, Any] = dict.fromkeys(self.columns, FloatDistribution(0.0, 1.0))
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """Tells a new study the rows so far, and asks it."""
+        """Adds all evaluated rows to a new study, and asks the sampler for the next row."""
         for row in self.queue:
             if row not in taken:
                 return row

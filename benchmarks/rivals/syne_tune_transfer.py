@@ -1,9 +1,10 @@
 """Syne Tune's transfer methods.
 
-`ZeroShotTransfer.suggest` never calls its own `get_config`, so that is called here; with surrogates
-it would draw other candidates for each task, so Syne Tune's surrogates predict the pool's rows.
-`QuantileBasedSurrogateSearcher` draws 100,000 candidates, which the pool's rows replace. What
-`BoundingBox` draws is a point of its box: the nearest row left is taken.
+`ZeroShotTransfer.suggest` never calls its own `get_config`, so this module calls `get_config`. With
+surrogates, `ZeroShotTransfer` would draw different candidates for each task, so Syne Tune's
+surrogates predict the rows of the pool. `QuantileBasedSurrogateSearcher` draws 100,000 candidates,
+which are replaced by the rows of the pool. `BoundingBox` draws a point of its box, which is
+replaced by the nearest unseen row.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ METRIC = "loss"
 
 
 class SyneTune(Rival):
-    """What the three share: the old runs as Syne Tune takes them."""
+    """Base class of Syne Tune's methods, with the old runs in Syne Tune's format."""
 
     def prepare(self) -> None:
-        """Minimizes the negative outcome."""
+        """Converts the old runs to Syne Tune's format, with negative outcomes as losses."""
         self.space: dict[str, Any] = {name: uniform(0.0, 1.0) for name in self.columns}
         self.evaluations = {
             str(name): self.of(rows[self.columns], -rows[OUTCOME].to_numpy())
@@ -34,22 +35,22 @@ class SyneTune(Rival):
         }
 
     def of(self, rows: pd.DataFrame, loss: np.ndarray) -> zero_shot.TransferLearningTaskEvaluations:
-        """Evaluations of one task."""
+        """Converts one task to Syne Tune's format."""
         rows, outcomes = rows.reset_index(drop=True), loss.reshape(-1, 1, 1, 1)
         return zero_shot.TransferLearningTaskEvaluations(self.space, rows, [METRIC], outcomes)
 
 
 def random_search(space: dict[str, Any], metric: str, *options: Any) -> RandomSearch:
-    """Random search as `BoundingBox` asks for it."""
+    """Builds a random search with the arguments that `BoundingBox` passes."""
     return RandomSearch(space, [metric], *options)
 
 
 @final
 class ZeroShot(SyneTune):
-    """Greedy by mean rank, the old tasks' outcomes at the pool's rows being predicted."""
+    """Rival that chooses rows greedily by mean rank of the outcomes predicted for each old task."""
 
     def prepare(self) -> None:
-        """Predicts each old task at the pool's rows by Syne Tune's own surrogate."""
+        """Predicts each old task's outcomes at the rows of the pool with Syne Tune's surrogate."""
         super().prepare()
         predicted = {}
         for name, task in self.evaluations.items():
@@ -62,34 +63,34 @@ class ZeroShot(SyneTune):
         )
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """The next of its list."""
+        """Chooses the next row of Syne Tune's list."""
         return self.nearest(list(self.scheduler.get_config().values()), taken)
 
 
 @final
 class Quantiles(SyneTune):
-    """Thompson samples of a regression of the old tasks' quantiles."""
+    """Rival that chooses rows by Thompson samples of a regression of the old tasks' quantiles."""
 
     def prepare(self) -> None:
-        """Predicts the pool instead of random candidates."""
+        """Predicts the rows of the pool instead of random candidates."""
         super().prepare()
         searcher = quantile_based_searcher.QuantileBasedSurrogateSearcher(
             self.space, self.evaluations, random_seed=0
         )
         searcher.X_candidates = self.pool
         searcher.mu_pred = searcher.model_pipeline.predict(self.pool).reshape(-1, 1).astype(float)
-        searcher.sigma_pred = searcher.sigma_pred[: len(self.pool)]  # it is the same everywhere
+        searcher.sigma_pred = searcher.sigma_pred[: len(self.pool)]  # sigma is constant
         self.searcher = searcher
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """Its suggestion among the rows left."""
+        """Chooses the row with the best sample among the unseen rows."""
         self.searcher.mu_pred[taken] = np.inf
         return self.nearest(list(self.searcher.suggest().values()), taken)
 
 
 @final
 class Box(SyneTune):
-    """Random points of the box around the old tasks' best."""
+    """Rival that chooses random points of the bounding box of the old tasks' best points."""
 
     def prepare(self) -> None:
         """Computes the box."""
@@ -99,5 +100,5 @@ class Box(SyneTune):
         )
 
     def suggest(self, taken: list[int], y: np.ndarray, seed: int) -> int:
-        """The row nearest to its suggestion."""
+        """Chooses the row nearest to a random point of the box."""
         return self.nearest(list(self.scheduler.suggest().config.values()), taken)

@@ -1,12 +1,13 @@
-"""Serves rivals in an environment of their own: CSV files in, the index of the next row out.
+"""Runs rivals in their own environment: reads CSV files, and prints the index of the next row.
 
     python -m benchmarks.rivals.worker
 
-Each line of the standard input has a rival (as ``lists:Sorted``: a module beside this one and its
-class), a folder and a seed. The folder has ``history.csv`` (``task``, the columns of a row, ``y``),
-``pool.csv`` (the columns of a row) and ``runs.csv`` (``row``, the index of a row of the pool that
-was evaluated, and its ``y``). All ``y`` are to be maximized, all columns lie in [0, 1]. The answer
-is a line with the index of the next row and seconds of processor time, or the error.
+Each line of the standard input has a rival, a folder and a seed. A rival such as ``lists:Sorted``
+is a module of this folder and a class. The folder has ``history.csv`` (columns ``task``, the
+parameters, ``y``), ``pool.csv`` (the parameters) and ``runs.csv`` (``row``, the index of an
+evaluated row of the pool, and ``y``). The outcomes ``y`` are maximized, and the parameters lie in
+[0, 1]. The answer is a line with the index of the next row and the seconds of processor time, or
+with the error.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ HISTORY, POOL, RUNS = "history.csv", "pool.csv", "runs.csv"
 
 
 class Rival(ABC):
-    """What chooses rows of one pool; it may keep what it has learned from the history.
+    """Base class of rivals, which choose rows of one pool one after another.
 
     Args:
-        history: The old runs: columns `task`, those of the pool, and `y`.
+        history: The old runs: a table with `task`, the columns of the pool, and `y`.
         pool: The `N` rows to choose from.
     """
 
@@ -54,26 +55,27 @@ class Rival(ABC):
         """Chooses the next row.
 
         Args:
-            taken: The indices of the rows so far, in their order.
-            y: Their outcomes, to be maximized.
-            seed: The step's seed; `random`, NumPy and PyTorch have it already.
+            taken: The indices of the evaluated rows, in the order of evaluation.
+            y: The outcomes of these rows, to be maximized.
+            seed: The seed of this step. The generators of `random`, NumPy and PyTorch are seeded
+                already.
 
         Returns:
-            The index of a row that is not among them.
+            The index of a row that is not in `taken`.
         """
 
     def nearest(self, x: Sequence[float] | np.ndarray, taken: Sequence[int] = ()) -> int:
-        """The index of the nearest row that is not taken."""
+        """Returns the index of the nearest row that is not in `taken`."""
         return self.best(-np.square(self.rows - np.asarray(x, dtype=float)).sum(axis=1), taken)
 
     def best(self, scores: np.ndarray, taken: Sequence[int]) -> int:
-        """The index of the row with the largest score that is not taken; the first of equals."""
+        """Returns the index of the row with the largest score; rows in `taken` are left out."""
         left = np.setdiff1d(np.arange(len(scores)), np.array(taken, dtype=int))
         return int(left[np.nan_to_num(scores, nan=-np.inf)[left].argmax()])
 
 
 def answers(lines: Iterable[str]) -> Iterator[str]:
-    """Answers lines one by one, and remembers the rival of the last folder."""
+    """Answers each line with the rival's next row, and keeps the rival of the last folder."""
     last: tuple[str, str] | None = None
     for line in lines:
         name, folder, seed = line.split()
@@ -81,7 +83,7 @@ def answers(lines: Iterable[str]) -> Iterator[str]:
         try:
             rival_class = getattr(importlib.import_module(f"benchmarks.rivals.{module}"), kind)
             random.seed(int(seed))
-            np.random.seed(int(seed))  # noqa: NPY002 - what rivals draw from
+            np.random.seed(int(seed))  # noqa: NPY002 - rivals use this generator
             if "torch" in sys.modules:
                 sys.modules["torch"].manual_seed(int(seed))
             start = time.process_time()
@@ -100,9 +102,9 @@ def answers(lines: Iterable[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Answers the standard input."""
+    """Answers each line of the standard input on the standard output."""
     stream = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a rival prints is not an answer
+    os.dup2(2, 1)  # the rival's own prints are no answers
     for answer in answers(sys.stdin):
         print(answer, file=stream, flush=True)
 

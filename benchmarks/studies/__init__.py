@@ -1,8 +1,8 @@
-"""Studies: methods × problems × seeds, compared on equal terms.
+"""Studies: runs of each method on each problem with each seed, under equal conditions.
 
-A study is described by a `Study` and run by `run_study`; `metrics` turns its results into regrets,
-`report` these into tables and pictures. A new method is one line in `methods.METHODS` and one in
-`benchmarks.styles`.
+`Study` describes a study, and `run_study` runs it. `metrics` computes regrets from the results, and
+`report` writes tables and pictures of the regrets. To add a method, add a line to
+`methods/registry.py`, and optionally a line to `benchmarks.styles`.
 """
 
 from benchmarks.studies.problems import LiveProblem, Problem, TableProblem

@@ -1,7 +1,7 @@
-"""Runs a study by its name, or reports on one: `python -m benchmarks.studies run branin-1`.
+"""Runs a study by name, or writes its report: `python -m benchmarks.studies run branin-1`.
 
-A study that was interrupted goes on where it stopped by the same command; more seeds, tasks,
-suites or methods only add to it.
+The same command continues an interrupted study. More seeds, tasks, suites or methods add to the
+finished runs.
 """
 
 import argparse
@@ -23,28 +23,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line.
 
     Args:
-        arguments: Those of the command line by default.
+        arguments: The arguments; by default the arguments of the command line.
     """
     options = _parser().parse_args(arguments)
     options.command(options)
 
 
 def list_studies(options: argparse.Namespace) -> None:
-    """Prints all studies and methods."""
+    """Prints the names of all studies and methods."""
     for name, definition in DEFINITIONS.items():
         print(f"{name:18} {definition.title} ({definition.source}); {definition.seeds} seeds")
     print("\nmethods: " + "; ".join(METHODS))
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs what is missing of a study."""
+    """Runs the missing runs of a study."""
     definition = DEFINITIONS[options.name]
     folder = options.out or Path("out") / options.name
     acquisition = options.acquisition or definition.acquisition
     fitting = options.fitting or definition.fitting
     problems = definition.raw_problems if options.raw else definition.problems
     if problems is None:
-        raise ValueError(f"{options.name} has no problems with raw outcomes: leave out --raw.")
+        raise ValueError(f"{options.name} has no problems with raw outcomes: omit --raw.")
     every = problems(options.data)
     study = Study(
         _chosen(every, options.suites, options.tasks),
@@ -76,29 +76,29 @@ def run(options: argparse.Namespace) -> None:
 def _chosen(
     problems: Sequence[ProblemSource], suites: Sequence[str] | None, number: int | None
 ) -> list[ProblemSource]:
-    """The first problems of each suite, or of some suites."""
+    """Returns the first `number` problems of each suite, or of the given suites."""
     of_suite: dict[str, list[ProblemSource]] = {}
     for problem in problems:
         of_suite.setdefault(suite_of(problem.name), []).append(problem)
     unknown = [name for name in suites or () if name not in of_suite]
     if unknown:
-        raise ValueError(f"No suite is called {unknown[0]!r}: choose of {', '.join(of_suite)}.")
+        raise ValueError(f"There is no suite {unknown[0]!r}: choose from {', '.join(of_suite)}.")
     return [problem for name in suites or of_suite for problem in of_suite[name][:number]]
 
 
 def _describe(
     path: Path, definition: Definition, settings: Mapping[str, Any], command: str
 ) -> None:
-    """Says in a folder what study it holds, and by which commands it was run."""
+    """Writes a JSON file that describes the study in a folder, with the commands that ran it."""
     commands = []
     if path.exists():
         earlier = json.loads(path.read_text(encoding="utf-8"))
         for key, value in settings.items():
-            old = earlier.get(key, False)  # older folders don't have "raw"
+            old = earlier.get(key, False)  # older files have no "raw"
             if old != value:
                 raise ValueError(
-                    f"{path.parent} holds a study with {key} {old}, not {value}: take another "
-                    "folder (--out)."
+                    f"{path.parent} has a study with {key} {old}, not {value}: choose another "
+                    "folder by --out."
                 )
         commands = [each for each in earlier["commands"] if each != command]
     about = {
@@ -115,7 +115,7 @@ def _describe(
 
 
 def _command(options: argparse.Namespace) -> str:
-    """What repeats the study elsewhere: the choices, and not the folders, of a command line."""
+    """Returns the command that repeats the study, without the user's folders."""
     words = ["python", "-m", "benchmarks.studies", "run", options.name]
     words += ["--data", "FOLDER"] if DEFINITIONS[options.name].needs_data else []
     for name in ("seeds", "tasks", "suites", "methods", "acquisition", "fitting"):
@@ -126,7 +126,7 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Writes the report of a study that was run."""
+    """Writes the report of a finished study."""
     from benchmarks.studies.report import write_report
 
     out = options.out or options.folder / "report"
@@ -141,28 +141,32 @@ def _parser() -> argparse.ArgumentParser:
     names = commands.add_parser("list", help="all studies and methods")
     names.set_defaults(command=list_studies)
 
-    one = commands.add_parser("run", help="run a study, or what is missing of it")
+    one = commands.add_parser("run", help="run a study, or its missing runs")
     one.set_defaults(command=run)
     one.add_argument("name", choices=DEFINITIONS)
-    one.add_argument("--out", type=Path, help="its folder; by default out/NAME")
-    one.add_argument("--data", type=Path, help="the folder with the tables")
+    one.add_argument("--out", type=Path, help="the folder of the study; by default out/NAME")
+    one.add_argument("--data", type=Path, help="the folder of the tables")
     one.add_argument("--seeds", type=int, help="the number of seeds")
-    one.add_argument("--tasks", type=int, help="only the first tasks of each suite as targets")
-    one.add_argument("--suites", nargs="+", metavar="SUITE", help="only some suites of the study")
+    one.add_argument("--tasks", type=int, help="the number of targets per suite")
+    one.add_argument(
+        "--suites", nargs="+", metavar="SUITE", help="the suites to run; by default all"
+    )
     one.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
     one.add_argument("--acquisition", choices=[*COMMON, "paper"])
     one.add_argument("--fitting", choices=["thrifty", "thorough"])
-    one.add_argument("--raw", action="store_true", help="suites: outcomes as recorded")
-    one.add_argument("--jobs", type=int, default=1, help="processes at the same time")
-    one.add_argument("--time-limit", type=float, help="minutes after which nothing new is begun")
-    one.add_argument("--estimate", action="store_true", help="time one run a method, and stop")
-    one.add_argument("--no-estimate", action="store_true", help="go ahead at once")
+    one.add_argument(
+        "--raw", action="store_true", help="use the outcomes as recorded (suites only)"
+    )
+    one.add_argument("--jobs", type=int, default=1, help="the number of parallel processes")
+    one.add_argument("--time-limit", type=float, help="minutes after which no new run starts")
+    one.add_argument("--estimate", action="store_true", help="time one run per method, and stop")
+    one.add_argument("--no-estimate", action="store_true", help="run without an estimate")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
 
-    told = commands.add_parser("report", help="tables and pictures of a study that was run")
+    told = commands.add_parser("report", help="write tables and pictures of a finished study")
     told.set_defaults(command=report)
     told.add_argument("folder", type=Path, help="the study's folder")
-    told.add_argument("--out", type=Path, help="where to write; by default FOLDER/report")
+    told.add_argument("--out", type=Path, help="the folder of the report; by default FOLDER/report")
     told.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
     return parser
 

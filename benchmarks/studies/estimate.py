@@ -1,4 +1,4 @@
-"""What a study will cost, from one run of each method that is part of it anyway."""
+"""Estimates of a study's cost, from one run of each method."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ AN_HOUR = 3600.0
 
 
 def seconds_a_run(results: pd.DataFrame) -> pd.Series:
-    """The mean processor time of each method's runs.
+    """Computes the mean processor time of each method's runs.
 
     Args:
         results: The table of `study.gather`.
@@ -25,19 +25,19 @@ def seconds_a_run(results: pd.DataFrame) -> pd.Series:
 
 
 def core_hours(results: pd.DataFrame) -> float:
-    """The processor time that all runs of a table took together."""
+    """Computes the total processor time of all runs of a table, in hours."""
     return float(results["cpu_seconds"].astype(float).sum()) / AN_HOUR
 
 
 def estimate(study: Study, folder: Path) -> tuple[str, float]:
-    """Does the first run of each method, and extrapolates from all that are finished.
+    """Runs each method once, and extrapolates the cost from all finished runs.
 
     Args:
         study: The study.
-        folder: Its folder, where these runs stay.
+        folder: The folder of the study, which keeps these runs.
 
     Returns:
-        A markdown table of the methods' costs, and the core-hours of all that is missing then.
+        A markdown table of the methods' costs, and the core-hours of the missing runs.
     """
     pilot = replace(study, problems=study.problems[:1], seeds=study.seeds[:1])
     run_missing(pilot, folder, n_jobs=1)
@@ -51,5 +51,5 @@ def estimate(study: Study, folder: Path) -> tuple[str, float]:
         [name, f"{seconds[name]:.1f}", str(missing[name]), f"{hours[name]:.2f}"]
         for name in seconds.index
     ]
-    header = ["method", "seconds a run", "runs missing", "core-hours"]
+    header = ["method", "seconds per run", "missing runs", "core-hours"]
     return markdown_table(header, rows), float(hours.sum())

@@ -1,6 +1,6 @@
-"""Synthetic families as problems: every seed draws other sources and another target.
+"""Problems of synthetic families, with sources and a target that are drawn for each seed.
 
-Alpine's target is one function: there, seeds differ by the sources' data and the noise alone.
+The family Alpine has a fixed target: its seeds differ only in the source data and the noise.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ NUM_LANDMARK_POINTS = 1024
 
 @dataclass(frozen=True)
 class FamilyProblem:
-    """A target of a synthetic family, with noisy evaluations of some of its relatives.
+    """A target of a synthetic family, with noisy evaluations of other functions of the family.
 
     Args:
         name: The name.
         family: The family.
         num_sources: The number of source tasks.
-        num_points: The number of evaluations of each, uniform in the cube.
+        num_points: The number of evaluations of each source task, uniform in the cube.
 
     Example:
         >>> problem = FamilyProblem("one source", BraninFamily, num_sources=1, num_points=40)
@@ -39,7 +39,7 @@ class FamilyProblem:
     num_points: int
 
     def step_seed(self, seed: int, evaluation: int) -> int:
-        """Follows from the name."""
+        """Returns a seed that depends on the name, the seed and the step."""
         return named_seed(self.name, seed, evaluation)
 
     def instance(self, seed: int, history_size: int | None) -> LiveProblem:
@@ -56,7 +56,7 @@ class FamilyProblem:
             function,
             target.dim,
             history={
-                # Each source's points are its own.
+                # Each source task has different points.
                 name: task.sample_data(self.num_points, (seed + 1 + number) % 2**32)
                 for number, (name, task) in enumerate(sources.items())
             },
@@ -67,22 +67,22 @@ class FamilyProblem:
         return problem.instance(seed, history_size)
 
     def key(self) -> str:
-        """A digest of what its problems depend on."""
+        """Returns a hash of all settings of the problems."""
         family = self.family.__qualname__, self.family.study_noise_std
         return content_key(self.name, family, self.num_sources, self.num_points)
 
 
 @dataclass(frozen=True)
 class UnitCubeFunction:
-    """A task without its noise, negated, as a function on the unit cube."""
+    """The negative of a noise-free task, as a function on the unit cube."""
 
     task: TaskFamily
 
     def __call__(self, x: Tensor) -> float:
-        """The value at a `d` tensor."""
+        """Evaluates the function at a `d` tensor."""
         return float(self.values(x.unsqueeze(0)))
 
     def values(self, X: Tensor) -> Tensor:
-        """The values at an `n x d` tensor."""
+        """Evaluates the function at an `n x d` tensor."""
         lower, upper = cast(Tensor, self.task.bounds)
         return -self.task._evaluate_true(lower + (upper - lower) * X)

@@ -1,4 +1,4 @@
-"""From evaluations to regrets, and from regrets to what a reader asks."""
+"""Computes regrets from evaluations, and summaries of regrets."""
 
 from collections.abc import Mapping
 
@@ -9,30 +9,31 @@ RUN = ["problem", "seed", "method"]
 
 
 def incumbents(results: pd.DataFrame) -> pd.DataFrame:
-    """The best value found so far.
+    """Computes the best value so far of each run after each evaluation.
 
     Args:
         results: The table of `run_study`.
 
     Returns:
-        One row a run (index `problem`, `seed`, `method`), one column an evaluation (from 1). A run
-        that ended early keeps its last value; before the first finite value there is NaN.
+        A table with one row per run (index `problem`, `seed`, `method`) and one column per
+        evaluation (from 1). A run that ended early keeps its last value. Values are NaN before the
+        first finite value of a run.
     """
     values = results.pivot(index=RUN, columns="evaluation", values="value").astype(float)
-    planned = results.set_index(RUN).index.unique()  # pivot has sorted them
+    planned = results.set_index(RUN).index.unique()  # pivot sorts the methods
     return values.cummax(axis=1).ffill(axis=1).reindex(planned)
 
 
 def regrets(results: pd.DataFrame, best_known: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """How far the best value found so far is from the best value known.
+    """Computes regrets: the best known value minus the best value so far.
 
     Args:
         results: The table of `run_study`.
-        best_known: The best value of each problem known beforehand; by default what the runs say,
-            seed by seed. Where a run found a better one, that one counts, for all methods.
+        best_known: The best known value of each problem; by default the value in `results`, for
+            each seed. If a run found a better value, the better value counts for all methods.
 
     Returns:
-        As `incumbents`, not negative.
+        A table like the result of `incumbents`, without negative values.
     """
     found = incumbents(results)
     if best_known is None:
@@ -47,17 +48,17 @@ def regrets(results: pd.DataFrame, best_known: Mapping[str, float] | None = None
 def normalized(
     regret: pd.DataFrame, results: pd.DataFrame, scale: str, at_most: float | None = None
 ) -> pd.DataFrame:
-    """Regret in units of the distance from a problem's best value to a middling or bad one.
+    """Divides regrets by the distance from a problem's best value to its worst or median value.
 
     Args:
-        regret: One row a run, as `regrets` gives it.
+        regret: The result of `regrets`, with one row per run.
         results: The table of `run_study`.
-        scale: `"worst"` or `"median"`: what has the regret one. Where it is not known, what the
-            worst run has found first.
-        at_most: The largest value that counts.
+        scale: `"worst"` or `"median"`: the value with regret one. If this value is unknown, the
+            worst first value of all runs has regret one.
+        at_most: The largest normalized regret; larger regrets are clipped.
 
     Returns:
-        The like of `regret`.
+        A table of the same form as `regret`.
     """
     about = results.groupby(RUN[:2])[["best_known", scale]].first().astype(float)
     size = (about["best_known"] - about[scale]).replace([0.0, np.inf, -np.inf], np.nan)
@@ -66,16 +67,16 @@ def normalized(
 
 
 def complete(regret: pd.DataFrame) -> pd.DataFrame:
-    """The runs on problems and seeds that all methods have finished.
+    """Selects the runs on those problems and seeds that all methods have finished.
 
-    Runs that have found nothing yet count with the largest regret of any on the same problem and
+    Before its first finite value, a run gets the largest regret of all runs on the same problem and
     seed.
 
     Args:
-        regret: One row a run.
+        regret: A table of regrets, with one row per run.
 
     Returns:
-        Some of the rows, no value missing.
+        The selected rows, without missing values.
     """
     count = regret.groupby(RUN[:2]).size()
     whole = _of_runs(count, regret) == regret.index.unique("method").size
@@ -85,44 +86,46 @@ def complete(regret: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_runs(of_seed: pd.Series, like: pd.DataFrame) -> pd.Series:
-    """What holds for a problem and seed, run by run."""
+    """Repeats values of each problem and seed for each run."""
     cases = pd.MultiIndex.from_tuples([run[:2] for run in like.index], names=RUN[:2])
     return pd.Series(of_seed.reindex(cases).to_numpy(), like.index)
 
 
 def average(regret: pd.DataFrame) -> pd.DataFrame:
-    """Each method's mean over seeds, then over problems, so that each problem counts the same.
+    """Averages each method's regret over seeds, then over problems.
 
     Args:
-        regret: One row a run, as `regrets` gives it.
+        regret: The result of `regrets`, with one row per run.
 
     Returns:
-        One row a method, in order of first appearance, one column an evaluation.
+        A table with one row per method, in order of first appearance, and one column per
+        evaluation.
     """
     of_problem = regret.groupby(["problem", "method"], sort=False).mean()
     return of_problem.groupby("method", sort=False).mean()
 
 
 def standard_error(regret: pd.DataFrame) -> pd.DataFrame:
-    """The standard error of each method's mean over the seeds of one problem.
+    """Computes the standard error of each method's mean over the seeds of each problem.
 
     Args:
-        regret: One row a run.
+        regret: A table of regrets, with one row per run.
 
     Returns:
-        One row a problem and method, one column an evaluation; NaN for a single seed.
+        A table with one row per problem and method, and one column per evaluation. Values are NaN
+        for a single seed.
     """
     return regret.groupby(["problem", "method"], sort=False).sem()
 
 
 def error_of_average(regret: pd.DataFrame) -> pd.DataFrame:
-    """The standard error of each method's mean over problems, or over the seeds of the only one.
+    """Computes the standard errors of means over problems, or over the seeds of a single problem.
 
     Args:
-        regret: One row a run.
+        regret: A table of regrets, with one row per run.
 
     Returns:
-        One row a method, one column an evaluation.
+        A table with one row per method and one column per evaluation.
     """
     of_problem = regret.groupby(["problem", "method"], sort=False).mean()
     if of_problem.index.unique("problem").size == 1:
@@ -131,15 +134,15 @@ def error_of_average(regret: pd.DataFrame) -> pd.DataFrame:
 
 
 def evaluations_to_reach(regret: pd.DataFrame, reference: str) -> pd.Series:
-    """How many evaluations each run needs to be as good as a reference method is at its end.
+    """Counts the evaluations that each run needs to reach a reference method's final value.
 
     Args:
-        regret: One row a run.
-        reference: The method whose final value on the same problem, with the same seed, is to be
-            reached.
+        regret: A table of regrets, with one row per run.
+        reference: The reference method. Its final value is taken on the same problem with the same
+            seed.
 
     Returns:
-        The number of each run, infinite if it was never as good.
+        The number of evaluations of each run; infinite if the run does not reach the value.
     """
     goal = regret.iloc[:, -1].unstack("method")[reference]
     of_run = goal.reindex(pd.MultiIndex.from_tuples([run[:2] for run in regret.index]))
@@ -149,23 +152,23 @@ def evaluations_to_reach(regret: pd.DataFrame, reference: str) -> pd.Series:
 
 
 def first_quarter(regret: pd.DataFrame) -> pd.DataFrame:
-    """The regrets of the first quarter of the evaluations, rounded up."""
+    """Selects the regrets of the first quarter of the evaluations, rounded up."""
     return regret.iloc[:, : -(-regret.shape[1] // 4)]
 
 
 def areas(regret: pd.DataFrame) -> pd.DataFrame:
-    """The area under each regret curve: its mean over the evaluations.
+    """Computes the area under each regret curve, which is the mean regret over evaluations.
 
     Args:
-        regret: One row a run, as `complete` gives it.
+        regret: The result of `complete`, with one row per run.
 
     Returns:
-        One row a problem and seed, one column a method.
+        A table with one row per problem and seed, and one column per method.
     """
     order = regret.index.unique("method")
     return regret.mean(axis=1).unstack("method")[list(order)]
 
 
 def failures(results: pd.DataFrame) -> pd.Series:
-    """The number of each method's runs that an error ended."""
+    """Counts the runs of each method that ended with an error."""
     return results.groupby("method", sort=False)["error"].count()

@@ -1,8 +1,8 @@
-"""What is optimized: a target task with the history of other tasks, live or from a table.
+"""Problems of studies: a target task with the history of other tasks, live or from a table.
 
-A study plans with `ProblemSource`s, and runs the `Problem` that each gives for a seed. Problems
-whose target is always the same are their own source; synthetic families (`families.py`) and suites
-(`suites.py`) draw one.
+A study has `ProblemSource`s, and runs the `Problem` that each source returns for a seed. A problem
+with a fixed target is its own source. Synthetic families (`families.py`) and suites (`suites.py`)
+draw a problem for each seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MIN_RANGE = CHANCE = 1e-12
 
 
 class Landmarks(NamedTuple):
-    """The worst value, and the median one of points drawn at random; NaN if unknown."""
+    """The worst value and the median value of random points; NaN if unknown."""
 
     worst: float = float("nan")
     median: float = float("nan")
@@ -44,42 +44,42 @@ UNKNOWN = Landmarks()
 
 
 def named_seed(name: str, seed: int, evaluation: int) -> int:
-    """The seed of one step of the runs on a problem, the same for all methods."""
+    """Computes the seed of one step of the runs on a problem, which is the same for all methods."""
     return zlib.crc32(f"{name}/{seed}/{evaluation}".encode())
 
 
 def suite_of(problem: str) -> str:
-    """The suite of a problem of this name: what stands before the colon."""
+    """Returns the suite of a problem, which is the part of the name before the colon."""
     return problem.partition(": ")[0]
 
 
 class ProblemSource(Protocol):
-    """What gives a problem for every seed."""
+    """Protocol of a source of problems, one problem for each seed."""
 
     @property
     def name(self) -> str:
-        """The name, unique in a study."""
+        """The name of the problem, unique in a study."""
 
     def step_seed(self, seed: int, evaluation: int) -> int:
-        """The seed of one step of a run; -1 is the draw of the problem, 0 the shared design."""
+        """Returns the seed of a step; step -1 draws the problem, and step 0 the shared design."""
 
     def instance(self, seed: int, history_size: int | None) -> Problem:
-        """The problem of one run.
+        """Returns the problem of one run.
 
         Args:
-            seed: Decides on all that is drawn: the target, the sources, their evaluations.
-            history_size: The number of evaluations of each source task to keep, at most.
+            seed: The seed of all random draws: the target, the sources, and their evaluations.
+            history_size: The maximum number of evaluations of each source task to keep.
 
         Returns:
             The problem.
         """
 
     def key(self) -> str:
-        """A digest of all that its problems depend on, besides the seed."""
+        """Returns a hash of all properties of the problems, without the seed."""
 
 
 class Problem(Protocol):
-    """A target task that methods maximize on the unit cube, or on some points of it."""
+    """Protocol of a target task, which methods maximize on the unit cube or on some points."""
 
     @property
     def name(self) -> str:
@@ -95,33 +95,33 @@ class Problem(Protocol):
 
     @property
     def best_known(self) -> float:
-        """The best value known beforehand, never shown to methods; `-inf` if there is none."""
+        """The best known value, which methods must not use; `-inf` if unknown."""
 
     @property
     def landmarks(self) -> Landmarks:
-        """What regrets may be compared with."""
+        """The worst and the median value, to normalize regrets."""
 
     @property
     def noise_std(self) -> float:
-        """The standard deviation of the noise that methods see values with."""
+        """The standard deviation of the noise of observed values."""
 
     def evaluate(self, x: Tensor) -> float:
-        """The value at a `d` tensor without noise, to be maximized; NaN if it failed."""
+        """Returns the noise-free value at a `d` tensor, to be maximized; NaN for a failure."""
 
     def design(self, num_points: int, seed: int) -> Tensor:
-        """The `num_points x d` first points that methods without a prior share."""
+        """Returns the `num_points x d` initial points that methods without a prior share."""
 
     def draw(self, seen: Tensor, seed: int) -> Tensor:
-        """A `d` tensor at random, every allowed point not among the `m x d` seen ones alike."""
+        """Draws a `d` tensor uniformly from the allowed points without the `m x d` seen points."""
 
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
-        """The allowed point nearest to a `d` tensor and not among the `m x d` seen ones."""
+        """Returns the unseen allowed point that is nearest to a `d` tensor."""
 
     def reference(self, seen: Tensor) -> Tensor:
-        """An `N x d` tensor of points to compare acquisition values on."""
+        """Returns an `N x d` tensor of points at which to compare acquisition values."""
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
-        """The `d` tensor where an acquisition is largest, not among the `m x d` seen ones."""
+        """Maximizes an acquisition function over the allowed points that are not in `seen`."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ class LiveProblem:
     """A function that is evaluated while the study runs, anywhere in the unit cube.
 
     Args:
-        name: The target task's name. When a study is resumed, it stands for the function, too.
+        name: The name of the target task. A resumed study identifies the function by this name.
         function: The value at a `d` tensor in the unit cube, to be maximized. NaN is a failure.
         dim: The number of inputs `d`.
         history: The source tasks' evaluations, inputs in the unit cube.
-        best_known: The best value known beforehand, to measure regret by.
-        noise_std: The standard deviation of the noise that methods see values with.
-        landmarks: Values to compare regrets with.
+        best_known: The best known value, to compute regret.
+        noise_std: The standard deviation of the noise of observed values.
+        landmarks: The worst and the median value, to normalize regrets.
 
     Example:
         >>> problem = LiveProblem("sum", lambda x: float(x.sum()), dim=2)
@@ -152,30 +152,30 @@ class LiveProblem:
     landmarks: Landmarks = UNKNOWN
 
     def evaluate(self, x: Tensor) -> float:
-        """Calls the function."""
+        """Evaluates the function."""
         return self.function(x)
 
     def design(self, num_points: int, seed: int) -> Tensor:
-        """The first points of a scrambled Sobol sequence."""
-        if num_points == 0:  # which Sobol engines refuse
+        """Returns the first points of a scrambled Sobol sequence."""
+        if num_points == 0:  # Sobol engines refuse zero points
             return torch.empty(0, self.dim, dtype=torch.double)
         return SobolEngine(self.dim, scramble=True, seed=seed).draw(num_points, dtype=torch.double)
 
     def draw(self, seen: Tensor, seed: int) -> Tensor:
-        """A point uniform in the cube."""
+        """Draws a point uniformly from the cube."""
         generator = torch.Generator().manual_seed(seed)
         return torch.rand(self.dim, generator=generator, dtype=torch.double)
 
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
-        """The point itself: every point of the cube is allowed."""
+        """Returns the point itself, because every point of the cube is allowed."""
         return x
 
     def reference(self, seen: Tensor) -> Tensor:
-        """Points of a Sobol sequence."""
+        """Returns points of a Sobol sequence."""
         return _sobol_points(self.dim)
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
-        """Searches the cube by gradients from the best of a Sobol sequence."""
+        """Maximizes over the cube by gradients, from the best points of a Sobol sequence."""
         bounds = torch.tensor([[0.0] * self.dim, [1.0] * self.dim], dtype=torch.double)
         candidate, _ = optimize_acqf(
             acquisition,
@@ -188,19 +188,19 @@ class LiveProblem:
         return candidate[0]
 
     def step_seed(self, seed: int, evaluation: int) -> int:
-        """Follows from the name."""
+        """Returns a seed that depends on the name, the seed and the step."""
         return named_seed(self.name, seed, evaluation)
 
     def instance(self, seed: int, history_size: int | None) -> Self:
-        """The same problem with a smaller history."""
+        """Returns the problem with a smaller history."""
         return self if history_size is None else self.subsample(history_size, seed)
 
     def subsample(self, history_size: int, seed: int) -> Self:
-        """The same problem with at most `history_size` evaluations of each source task."""
+        """Returns the problem with at most `history_size` evaluations of each source task."""
         return replace(self, history=subsample_history(self.history, history_size, seed))
 
     def key(self) -> str:
-        """A digest of name, history, noise and what regret is measured by."""
+        """Returns a hash of name, history, noise, best known value and landmarks."""
         return content_key(
             self.name, self.history, self.noise_std, self.best_known, *self.landmarks
         )
@@ -212,7 +212,7 @@ def _sobol_points(dim: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RowsProblem(ABC):
-    """A finite table of evaluated points, each of which can be had once.
+    """Base class of problems on a finite table, in which each point can be evaluated once.
 
     Args:
         name: The target task's name.
@@ -237,23 +237,23 @@ class RowsProblem(ABC):
 
     @property
     def noise_std(self) -> float:
-        """None: the table holds what was measured."""
+        """Zero, because the table contains measured values."""
         return 0.0
 
     def evaluate(self, x: Tensor) -> float:
-        """Looks the point up."""
+        """Looks up the value of a point in the table."""
         rows = (x == self.X).all(dim=-1).nonzero()
         if len(rows) == 0:
             raise ValueError(f"The table of {self.name!r} has no row at {x.tolist()}.")
         return float(self.Y[rows[0, 0]])
 
     def nearest(self, x: Tensor, seen: Tensor) -> Tensor:
-        """The nearest row not seen yet."""
+        """Returns the nearest unseen row."""
         unseen, _ = self.unseen(seen)
         return unseen[(unseen - x).square().sum(dim=-1).argmin()]
 
     def unseen(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows not among the `m x d` seen points, and their values."""
+        """Returns the rows without the `m x d` seen points, and their values."""
         taken = (self.X.unsqueeze(1) == seen).all(dim=-1).any(dim=-1)
         if bool(taken.all()):
             raise ValueError(f"All {len(self.X)} rows of {self.name!r} have been evaluated.")
@@ -261,22 +261,22 @@ class RowsProblem(ABC):
 
     @abstractmethod
     def draw(self, seen: Tensor, seed: int) -> Tensor:
-        """A row not seen yet."""
+        """Draws an unseen row."""
 
 
 @dataclass(frozen=True)
 class TableProblem(RowsProblem):
-    """A table that is the target of every seed.
+    """A table of points that is the target for every seed.
 
     Args:
         name: The target task's name.
         X: An `N x d` tensor of distinct points in the unit cube.
         Y: An `N x 1` tensor of their values, to be maximized. NaN is a failure.
         history: The source tasks' evaluations, inputs in the unit cube.
-        num_sources: How many of the source tasks a run has, others for each seed; all by default.
-        matching: Whether all source tasks were evaluated at the same points, and stay so when the
-            history is sampled.
-        elsewhere: The best value of rows that were left out of the table, to measure regret by.
+        num_sources: The number of source tasks of a run, drawn for each seed; all by default.
+        matching: Whether all source tasks have the same points. If so, a subsampled history has the
+            same points in all tasks, too.
+        elsewhere: The best value of rows that were left out of the table, to compute regret.
 
     Example:
         >>> X = torch.tensor([[0.0], [1.0]], dtype=torch.double)
@@ -290,33 +290,33 @@ class TableProblem(RowsProblem):
 
     @property
     def best_known(self) -> float:
-        """The table's best value, or that of rows left out."""
+        """The best value of the table, or of rows that were left out of the table."""
         return max(float(self.Y.nan_to_num(nan=-torch.inf).max()), self.elsewhere)
 
     @property
     def landmarks(self) -> Landmarks:
-        """The table's worst and median value."""
+        """The worst and the median value of the table."""
         finite = self.Y[self.Y.isfinite()]
         return Landmarks(float(finite.min()), float(finite.median())) if len(finite) else UNKNOWN
 
     def design(self, num_points: int, seed: int) -> Tensor:
-        """Rows at random: those nearest to a Sobol sequence would be some more than others."""
+        """Draws rows uniformly; rows nearest to Sobol points would have unequal probabilities."""
         if num_points > len(self.X):
             raise ValueError(f"{self.name!r} has {len(self.X)} rows, fewer than {num_points}.")
         return _shuffled(self.X, seed)[:num_points]
 
     def draw(self, seen: Tensor, seed: int) -> Tensor:
-        """A row not seen yet."""
+        """Draws an unseen row."""
         return _shuffled(self.unseen(seen)[0], seed)[0]
 
     def reference(self, seen: Tensor) -> Tensor:
-        """Points of a Sobol sequence: a table may have many thousand rows."""
+        """Returns points of a Sobol sequence, because a table may have many thousand rows."""
         return _sobol_points(self.dim)
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
-        """Scores all rows not seen yet; chance, the same for all methods, decides between equals.
+        """Returns the unseen row with the largest score; ties are broken at random.
 
-        Where an acquisition is the same everywhere, the first row would be as good a choice, but
+        All methods break ties alike. The first of equal rows would be a biased choice, because
         tables are sorted.
         """
         choices = _shuffled(self.unseen(seen)[0], seed)
@@ -324,11 +324,11 @@ class TableProblem(RowsProblem):
         return candidate[0]
 
     def step_seed(self, seed: int, evaluation: int) -> int:
-        """Follows from the name."""
+        """Returns a seed that depends on the name, the seed and the step."""
         return named_seed(self.name, seed, evaluation)
 
     def instance(self, seed: int, history_size: int | None) -> Self:
-        """The same problem with some of the source tasks, and a smaller history of each."""
+        """Returns the problem with some of the source tasks, and a smaller history of each task."""
         problem = self
         if self.num_sources is not None:
             chosen = _draw(list(self.history), self.num_sources, seed)
@@ -337,22 +337,22 @@ class TableProblem(RowsProblem):
         return problem if history_size is None else problem.subsample(history_size, seed)
 
     def subsample(self, history_size: int, seed: int) -> Self:
-        """The same problem with at most `history_size` evaluations of each source task."""
+        """Returns the problem with at most `history_size` evaluations of each source task."""
         history = subsample_history(self.history, history_size, seed, self.matching)
         return replace(self, history=history)
 
     def key(self) -> str:
-        """A digest of name, table and history."""
+        """Returns a hash of the name, the table and the history."""
         drawn = self.num_sources, self.matching
         return content_key(self.name, self.X, self.Y, self.history, self.elsewhere, *drawn)
 
 
 @dataclass(frozen=True)
 class PoolProblem(RowsProblem):
-    """A pool of rows that was drawn for one run, with the generator that drew it.
+    """A pool of rows that was drawn for one run, with the random generator of the run.
 
-    The generator goes on with the run's random points, and decides between rows that score the
-    same. So runs follow each other exactly where they draw the same numbers.
+    The generator also draws the run's random points, and breaks ties between rows with equal
+    scores. Two runs are therefore equal as long as they draw the same numbers.
 
     Args:
         name: The target task's name.
@@ -366,33 +366,33 @@ class PoolProblem(RowsProblem):
 
     @property
     def best_known(self) -> float:
-        """The pool's best value."""
+        """The best value of the pool."""
         return float(self.Y.max())
 
     @property
     def landmarks(self) -> Landmarks:
-        """The pool's worst and median value; a median as good as the best is put just below it."""
+        """The worst and the median value of the pool; the median is kept below the best value."""
         below = self.best_known - MIN_RANGE
         return Landmarks(float(self.Y.min()), min(float(np.median(self.Y.numpy())), below))
 
     def design(self, num_points: int, seed: int) -> Tensor:
-        """Rows at random."""
+        """Draws rows at random."""
         points = self.X[:0]
         for _ in range(num_points):
             points = torch.cat([points, self.draw(points, seed).unsqueeze(0)])
         return points
 
     def draw(self, seen: Tensor, seed: int) -> Tensor:
-        """A row not seen yet."""
+        """Draws an unseen row."""
         unseen, _ = self.unseen(seen)
         return self._best(unseen, torch.from_numpy(self.generator.random(len(unseen))))
 
     def reference(self, seen: Tensor) -> Tensor:
-        """All rows not seen yet."""
+        """Returns all unseen rows."""
         return self.unseen(seen)[0]
 
     def maximize(self, acquisition: AcquisitionFunction, seen: Tensor, seed: int) -> Tensor:
-        """Scores all rows not seen yet."""
+        """Returns the unseen row with the largest score."""
         unseen, _ = self.unseen(seen)
         with torch.no_grad():
             return self._best(unseen, acquisition(unseen.unsqueeze(-2)))
@@ -409,16 +409,17 @@ def _shuffled(rows: Tensor, seed: int) -> Tensor:
 def subsample_history(
     history: History, history_size: int, seed: int, matching: bool = False
 ) -> dict[str, SourceData]:
-    """Draw some evaluations of every source task, without replacement.
+    """Draws some evaluations of every source task, without replacement.
 
     Args:
         history: The source tasks.
-        history_size: The number of evaluations to keep of each; smaller tasks are kept whole.
+        history_size: The number of evaluations of each task to keep; smaller tasks are kept whole.
         seed: The seed of the draws.
-        matching: Whether to draw the same rows of all tasks, which must have the same number.
+        matching: Whether to draw the same rows of all tasks. All tasks must then have equally many
+            rows.
 
     Returns:
-        The smaller history, rows in their old order.
+        The smaller history, with rows in their original order.
     """
     generator = torch.Generator().manual_seed(seed)
     smaller: dict[str, SourceData] = {}
@@ -437,6 +438,6 @@ def subsample_history(
 
 
 def _draw(names: list[str], number: int, seed: int) -> list[str]:
-    """Some names at random, in their old order."""
+    """Draws some names at random, and keeps their order."""
     generator = torch.Generator().manual_seed(seed)
     return [names[i] for i in sorted(torch.randperm(len(names), generator=generator)[:number])]

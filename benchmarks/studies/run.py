@@ -1,4 +1,4 @@
-"""One run: one method on one problem with one seed."""
+"""Executes one run: one method on one problem with one seed."""
 
 import math
 import subprocess
@@ -24,9 +24,9 @@ from benchmarks.studies.problems import UNKNOWN, PoolProblem, Problem, ProblemSo
 from botorch_transfer import __version__
 
 PACKAGES = ("botorch", "gpytorch", "torch")
-#: The numbers of points after which predictions are compared with all other outcomes of a pool.
+#: Numbers of points after which predictions are compared with the unseen outcomes of a pool.
 CALIBRATED_AT = (0, 1, 2, 5, 10, 20)
-#: Half the width of a 90 % band, in standard deviations.
+#: Half-width of a 90 % band, in standard deviations.
 BAND = math.sqrt(2) * float(torch.erfinv(torch.tensor(0.9, dtype=torch.double)))
 
 Record = dict[str, Any]
@@ -34,13 +34,13 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Budget:
-    """What every run of a study may spend.
+    """The budget of each run of a study.
 
     Args:
-        evaluations: The number of evaluations, the initial design included.
+        evaluations: The number of evaluations, including the initial design.
         initial: The number of points in the design that methods without a prior start with.
-        history_size: How many evaluations of each source task a run sees, drawn anew for each seed;
-            all of them by default.
+        history_size: The number of evaluations of each source task in a run, drawn for each seed;
+            all evaluations by default.
     """
 
     evaluations: int
@@ -55,24 +55,24 @@ class Budget:
 def run(
     source: ProblemSource, method_name: str, method: Method, seed: int, budget: Budget
 ) -> Record:
-    """Runs a method; an error ends the run and is recorded, with what was evaluated before it.
+    """Runs a method; an error ends the run, and is recorded with the earlier evaluations.
 
-    All randomness follows from the problem, the seed and the number of the evaluation, and not from
-    the method, so that methods share their luck. Computation is on one thread.
+    Random numbers depend on the problem, the seed and the number of the evaluation, but not on the
+    method. So all methods have the same random conditions. Computation uses one thread.
 
     Args:
-        source: What gives the problem.
+        source: The source of the problem.
         method_name: The method's name.
         method: The method.
         seed: The run's seed.
-        budget: What it may spend.
+        budget: The budget of the run.
 
     Returns:
-        `method`, `problem`, `seed`, `versions`, `best_known`, `worst`, `median` (values to measure
-        regret by), `error` (a traceback or `None`) and `evaluations`, a list of `x`, `value`
-        (without noise), `observed` (what the method saw), `suggest_seconds`, `evaluate_seconds`,
-        `cpu_seconds` (of both, other processes' answers included), and of models on a pool now and
-        then `z` and `covered` (see `calibration`).
+        A dictionary with `method`, `problem`, `seed`, `versions`, `best_known`, `worst`, `median`
+        (values to compute regret), `error` (a traceback or `None`) and `evaluations`. Each
+        evaluation has `x`, `value` (without noise), `observed` (with noise), `suggest_seconds`,
+        `evaluate_seconds` and `cpu_seconds` (of both, including other processes). Some evaluations
+        of models on a pool also have `z` and `covered`, see `calibration`.
     """
     about: Record = {"best_known": math.nan, **UNKNOWN._asdict()}
     evaluations: list[Record] = []
@@ -98,19 +98,19 @@ def run(
 
 
 def versions() -> str:
-    """The packages' versions, and the revision of this repository where there is one."""
+    """Returns the versions of the packages, and the revision of this repository if there is one."""
     others = " ".join(f"{package} {version(package)}" for package in PACKAGES)
-    found = f"botorch_transfer {__version__} {others}"  # a working copy need not be installed
+    found = f"botorch_transfer {__version__} {others}"  # a working copy may not be installed
     return f"{found} revision {revision()}" if revision() else found
 
 
 @cache
 def revision() -> str:
-    """What Git calls the state of this repository; empty if it does not know."""
+    """Returns Git's description of this repository's revision; empty without Git."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
     try:
         asked = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    except OSError:  # there is no Git
+    except OSError:  # Git is not installed
         return ""
     return asked.stdout.strip()
 
@@ -150,7 +150,7 @@ def _evaluations(
 
 
 def _calibration(problem: Problem, method: Method, points: list[Tensor]) -> Record:
-    """How honest the last model was about the pool's unseen outcomes, if there are both."""
+    """Measures the calibration of the last model on the unseen rows of a pool, if there are any."""
     if not isinstance(problem, PoolProblem) or not isinstance(method, BayesianOptimization):
         return {}
     assert method.fitted is not None
@@ -159,7 +159,7 @@ def _calibration(problem: Problem, method: Method, points: list[Tensor]) -> Reco
 
 @torch.no_grad()
 def calibration(model: SingleTaskGP, X: Tensor, Y: Tensor) -> Record:
-    """Compares a model's predictions with outcomes that it has not seen.
+    """Compares a model's predictions with unseen outcomes.
 
     Args:
         model: The model.
@@ -167,8 +167,8 @@ def calibration(model: SingleTaskGP, X: Tensor, Y: Tensor) -> Record:
         Y: An `N x 1` tensor of their outcomes.
 
     Returns:
-        `z`, the root mean square of the z-scores, noise included, and `covered`, the share of
-        outcomes inside the central 90 % bands.
+        A dictionary with `z`, the root mean square of the z-scores, and `covered`, the share of
+        outcomes inside the central 90 % bands. The predictive variance includes the noise.
     """
     posterior = model.posterior(X.unsqueeze(-2), observation_noise=True)
     z = (Y - posterior.mean[:, 0]) / posterior.variance[:, 0].sqrt()
@@ -182,9 +182,9 @@ def _stack(points: list[Tensor], dim: int) -> Tensor:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Computes on one thread, keeps the global random numbers, and leaves out idle warnings."""
+    """Uses one thread, restores the random state, and hides warnings that need no action."""
     with _one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # What is tried again, helped by jitter, or all the same so far: nothing to act on.
+        # Fits that fail are retried, and jitter is added.
         for message in (
             ".*Optimization failed",
             "A not p.d.",
@@ -197,10 +197,10 @@ def isolated() -> Iterator[None]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Runs in parallel take a core each, and sums over threads are not the same every time.
+    """Limits PyTorch and BLAS to one thread, because sums over threads are not reproducible.
 
-    SciPy's L-BFGS-B, moreover, gets slower by orders of magnitude where other work keeps its linear
-    algebra's threads waiting.
+    Parallel runs use one core each. On busy cores, waiting BLAS threads would slow down SciPy's
+    L-BFGS-B by orders of magnitude.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

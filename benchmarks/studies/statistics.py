@@ -1,7 +1,7 @@
-"""Which differences between methods are more than luck.
+"""Tests and intervals for differences between methods.
 
-Seeds of one problem are not new problems: where a study has several problems, ranks are those of
-means over seeds, and the bootstrap draws problems first, then seeds of each.
+Seeds of one problem are not independent problems. If a study has several problems, methods are
+ranked by means over seeds, and the bootstrap draws problems first, then seeds of each problem.
 """
 
 import math
@@ -17,13 +17,13 @@ LEVEL = 0.95
 
 
 def of_cases(values: pd.DataFrame) -> pd.DataFrame:
-    """What tests may take for independent: problems, or the seeds of the only one.
+    """Returns the independent cases of a test: problems, or the seeds of a single problem.
 
     Args:
-        values: One row a problem and seed, one column a method.
+        values: A table with one row per problem and seed, and one column per method.
 
     Returns:
-        Means over seeds, one row a problem; `values` itself if there is one problem.
+        Means over seeds, with one row per problem; `values` itself if there is one problem.
     """
     if _problems(values).nunique() < 2:
         return values
@@ -31,26 +31,26 @@ def of_cases(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_ranks(values: pd.DataFrame) -> pd.Series:
-    """The mean rank of each method, one the best; methods that are equal share their ranks.
+    """Computes the mean rank of each method; the best rank is one, and ties get mean ranks.
 
     Args:
-        values: One row a case, one column a method; less is better.
+        values: A table with one row per case and one column per method; small is better.
 
     Returns:
-        Mean ranks by method, the best first.
+        Mean ranks by method, the best method first.
     """
     return values.rank(axis=1).mean().sort_values(kind="stable")
 
 
 def friedman(values: pd.DataFrame) -> float:
-    """The probability of ranks as different as these if all methods were equally good.
+    """Computes the p-value of Friedman's test that all methods are equally good.
 
     Args:
-        values: One row a case, one column a method.
+        values: A table with one row per case and one column per method.
 
     Returns:
-        The p-value of Friedman's test; one for fewer than three methods or two cases,
-        or if all are equal in every case.
+        The p-value; one for fewer than three methods or two cases, or if all methods are equal in
+        every case.
     """
     if values.shape[1] < 3 or len(values) < 2:
         return 1.0
@@ -60,14 +60,14 @@ def friedman(values: pd.DataFrame) -> float:
 
 
 def critical_difference(num_methods: int, num_cases: int) -> float:
-    """By how much mean ranks of two methods must differ to tell them apart (Nemenyi's test).
+    """Computes the critical difference of two methods' mean ranks (Nemenyi's test).
 
     Args:
         num_methods: The number of methods that are ranked.
         num_cases: The number of cases.
 
     Returns:
-        The difference, at the level of 5 % for all pairs together.
+        The smallest significant difference, at a familywise level of 5 %.
     """
     quantile = float(stats.studentized_range.ppf(LEVEL, num_methods, np.inf)) / math.sqrt(2)
     return quantile * math.sqrt(num_methods * (num_methods + 1) / (6 * num_cases))
@@ -75,11 +75,11 @@ def critical_difference(num_methods: int, num_cases: int) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, and what it would have been with other problems and seeds.
+    """An estimate with its bootstrap distribution over problems and seeds.
 
     Args:
-        value: The number.
-        drawn: An array of those of a bootstrap.
+        value: The estimate.
+        drawn: An array of bootstrap estimates.
     """
 
     value: float
@@ -87,15 +87,15 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The ends of the central 95 %."""
+        """The ends of the central 95 % interval."""
         tail = (1 - LEVEL) / 2
-        with np.errstate(invalid="ignore"):  # between infinite ratios
+        with np.errstate(invalid="ignore"):  # the difference of infinite ratios
             low, high = np.nanquantile(self.drawn, [tail, 1 - tail])
         return float(low), float(high)
 
     @property
     def standard_error(self) -> float:
-        """The bootstrap's standard deviation; infinite if a draw of a ratio is."""
+        """The bootstrap standard deviation; infinite if a bootstrap estimate is infinite."""
         return float(np.nanstd(self.drawn)) if np.isfinite(self.drawn).all() else math.inf
 
     def __str__(self) -> str:
@@ -104,15 +104,16 @@ class Estimate:
 
 
 def ratios(values: pd.DataFrame, reference: str, seed: int = 0) -> dict[str, Estimate]:
-    """Each method's mean over that of a reference, with a paired bootstrap.
+    """Computes each method's mean divided by a reference's mean, with a paired bootstrap.
 
     Args:
-        values: One row a problem and seed, one column a method; problems count the same.
+        values: A table with one row per problem and seed, and one column per method. All problems
+            have the same weight.
         reference: The method to compare with.
         seed: The seed of the resampling.
 
     Returns:
-        The ratios by method.
+        The ratio of each method.
     """
     drawn = resampled_means(values, np.random.default_rng(seed))
     means = dict(of_cases(values).mean())
@@ -125,22 +126,22 @@ def ratios(values: pd.DataFrame, reference: str, seed: int = 0) -> dict[str, Est
 
 
 def geometric_mean(estimates: Sequence[Estimate]) -> Estimate:
-    """The geometric mean of independent estimates, such as ratios on several studies.
+    """Computes the geometric mean of independent estimates, such as ratios of several studies.
 
     Args:
-        estimates: The estimates, none negative.
+        estimates: The estimates, which are not negative.
 
     Returns:
-        Their geometric mean.
+        The geometric mean.
     """
     values = np.array([each.value for each in estimates])
     drawn = np.array([each.drawn for each in estimates])
-    with np.errstate(divide="ignore"):  # of nothing, nothing
+    with np.errstate(divide="ignore"):  # a zero makes the mean zero
         return Estimate(float(np.exp(np.log(values).mean())), np.exp(np.log(drawn).mean(axis=0)))
 
 
 def _problems(values: pd.DataFrame) -> pd.Index:
-    """The problem of each row; a plain index is of one problem."""
+    """Returns the problem of each row; without the index level `problem`, there is one problem."""
     if "problem" not in values.index.names:
         return pd.Index([0] * len(values))
     return values.index.get_level_values("problem")
@@ -149,14 +150,14 @@ def _problems(values: pd.DataFrame) -> pd.Index:
 def resampled_means(
     values: pd.DataFrame, generator: np.random.Generator
 ) -> dict[Hashable, np.ndarray]:
-    """Means of problems drawn with replacement, of each its seeds drawn with replacement.
+    """Computes bootstrap means: draws problems with replacement, then seeds of each problem.
 
     Args:
-        values: One row a problem and seed; problems count the same.
-        generator: Draws `NUM_BOOTSTRAP` times.
+        values: A table with one row per problem and seed. All problems have the same weight.
+        generator: The random generator, which draws `NUM_BOOTSTRAP` samples.
 
     Returns:
-        The means of each column.
+        The bootstrap means of each column.
     """
     codes, names = pd.factorize(_problems(values))
     rows_of = [np.flatnonzero(codes == code) for code in range(len(names))]
@@ -171,6 +172,6 @@ def resampled_means(
 
 
 def _over(values: np.ndarray | float, others: np.ndarray | float) -> np.ndarray:
-    """A ratio; two zeros are equal."""
+    """Divides values; the ratio of two zeros is one."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.equal(values, 0) & np.equal(others, 0), 1.0, np.divide(values, others))

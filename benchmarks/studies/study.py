@@ -1,4 +1,4 @@
-"""A study: its plan, its finished runs on disk, its results."""
+"""Plans a study, runs it, stores finished runs on disk, and collects the results."""
 
 import json
 import logging
@@ -29,13 +29,13 @@ OF_EVALUATION = ("observed", "x", "value", *SECONDS)
 
 @dataclass(frozen=True)
 class Study:
-    """Every method on every problem with every seed.
+    """A study, which runs every method on every problem with every seed.
 
     Args:
         problems: The problems.
-        methods: The methods by name.
+        methods: The methods, by name.
         seeds: The seeds.
-        budget: What each run may spend.
+        budget: The budget of each run.
     """
 
     problems: Sequence[ProblemSource]
@@ -45,7 +45,7 @@ class Study:
 
 
 class PlannedRun(NamedTuple):
-    """One run and the file that it leaves."""
+    """One run of a study, and the file of its result."""
 
     problem: ProblemSource
     method_name: str
@@ -62,17 +62,17 @@ def run_study(
     progress: bool = False,
     time_limit: float | None = None,
 ) -> pd.DataFrame:
-    """Runs what is missing of a study and gathers all runs of its folder.
+    """Runs the missing runs of a study, and collects all runs of its folder.
 
     Args:
         study: The study.
-        folder: Where the runs and `results.parquet` are kept.
+        folder: The folder of the runs and of `results.parquet`.
         n_jobs: As in `run_missing`.
         progress: As in `run_missing`.
         time_limit: As in `run_missing`.
 
     Returns:
-        The table, as `gather` saves it.
+        The table that `gather` saves.
     """
     run_missing(study, folder, n_jobs, progress, time_limit)
     return gather(folder, [problem.name for problem in study.problems], list(study.methods))
@@ -85,29 +85,29 @@ def run_missing(
     progress: bool = False,
     time_limit: float | None = None,
 ) -> None:
-    """Runs what is missing of a study.
+    """Runs the missing runs of a study.
 
-    Every finished run is a file in `folder/runs`, named after the content of what it depends on:
-    problem, method's name and settings, seed and budget. So a study that was killed goes on where
-    it stopped, a study that grows runs only what is new, and changed settings never mix with old
-    results. Only the code itself is not part of the name: after a change to a method or to a live
-    function, delete the folder. A run that failed is finished, too; delete its file to try again.
+    Every finished run is a file in `folder/runs`. The file name has a hash of the problem, the
+    method's name and settings, the seed and the budget. So a killed study can be resumed, a larger
+    study runs only new runs, and changed settings never mix with old results. The hash does not
+    depend on the code: after a change to a method or to a live function, delete the folder. A
+    failed run counts as finished; delete its file to repeat it.
 
-    All methods on one problem with one seed run one after another in one process, so that what
-    they pre-train alike is pre-trained once. Processes on other machines must see the folder.
+    All methods on one problem with one seed run in sequence in one process, so that shared priors
+    are pre-trained once. Processes on other machines need access to the folder.
 
     Args:
         study: The study.
-        folder: Where the runs are kept.
+        folder: The folder of the runs.
         n_jobs: The number of processes; `None` follows `joblib.parallel_config`.
         progress: Whether to show a progress bar.
-        time_limit: The number of seconds after which no problem and seed is begun any more.
+        time_limit: The number of seconds after which no new problem and seed is started.
     """
     runs = plan(study, folder)
     missing = [planned for planned in runs if not planned.path.exists()]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     bar = tqdm(total=len(runs), initial=len(runs) - len(missing), disable=not progress, unit="run")
-    # Nothing waits in a queue: what is drawn from `jobs` before the time is up begins before it.
+    # Jobs do not wait in a queue: a job that is drawn before the time limit starts at once.
     parallel = Parallel(
         n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
     )
@@ -121,26 +121,26 @@ def run_missing(
 
 
 def gather(folder: Path, problems: Sequence[str] = (), methods: Sequence[str] = ()) -> pd.DataFrame:
-    """Makes a table of all finished runs of a folder, and saves it there as `results.parquet`.
+    """Collects all finished runs of a folder in a table, and saves it as `results.parquet`.
 
     Args:
-        folder: Where the runs are kept.
-        problems: Problems that come first, in this order.
-        methods: Methods that come first, in this order.
+        folder: The folder of the runs.
+        problems: The names of the problems that come first, in this order.
+        methods: The names of the methods that come first, in this order.
 
     Returns:
-        One row an evaluation: `problem`, `method`, `seed`, `evaluation` (from 1), `value` (to be
-        maximized, NaN if it failed), `observed` (with noise), `x`, `suggest_seconds`,
-        `evaluate_seconds`, `cpu_seconds`, `best_known`, `worst`, `median`, `error` and `versions`;
-        in some rows of studies on pools `z` and `covered`. A run that an error ended has one more
-        row with the error.
+        A table with one row per evaluation and the columns `problem`, `method`, `seed`,
+        `evaluation` (from 1), `value` (to be maximized, NaN for a failure), `observed` (with
+        noise), `x`, `suggest_seconds`, `evaluate_seconds`, `cpu_seconds`, `best_known`, `worst`,
+        `median`, `error` and `versions`. In studies on pools, some rows have `z` and `covered`. A
+        run that ended with an error has one more row with the error.
 
     Raises:
         ValueError: If two runs have the same problem, method and seed.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
     if len({(each["problem"], each["method"], each["seed"]) for each in records}) < len(records):
-        raise ValueError(f"{folder} has runs of other data or settings, too: take a new folder.")
+        raise ValueError(f"{folder} also has runs of other data or settings: choose a new folder.")
     of_problem = {name: number for number, name in enumerate(problems)}
     of_method = {name: number for number, name in enumerate(methods)}
     records.sort(
@@ -159,14 +159,14 @@ def gather(folder: Path, problems: Sequence[str] = (), methods: Sequence[str] = 
 
 
 def plan(study: Study, folder: Path) -> list[PlannedRun]:
-    """Lists all runs of a study, in the order of its results.
+    """Lists all runs of a study, in the order of the results.
 
     Args:
         study: The study.
-        folder: Where its runs are kept.
+        folder: The folder of the runs.
 
     Returns:
-        The runs, finished ones included.
+        The runs, including finished runs.
     """
     keys = {problem.name: problem.key() for problem in study.problems}
     if len(keys) < len(study.problems):
@@ -187,7 +187,7 @@ def _slug(name: str) -> str:
 
 
 def _groups(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
-    """Runs on the same problem with the same seed; the first seeds first."""
+    """Groups the runs by seed and problem, the first seed first."""
     groups: dict[tuple[int, str], list[PlannedRun]] = {}
     order = {seed: number for number, seed in enumerate(dict.fromkeys(run.seed for run in runs))}
     for planned in runs:
@@ -196,14 +196,14 @@ def _groups(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
 
 
 def until(time_limit: float | None, jobs: Sequence[Job]) -> Iterator[Job]:
-    """Yields jobs as long as there is time to begin one.
+    """Yields jobs until the time limit.
 
     Args:
         time_limit: The number of seconds from now; `None` for no limit.
         jobs: The jobs.
 
     Yields:
-        The jobs in their order.
+        The jobs, in the given order.
     """
     end = None if time_limit is None else time.monotonic() + time_limit
     for job in jobs:
@@ -218,7 +218,7 @@ def _run_and_save(group: Sequence[PlannedRun]) -> list[tuple[str, str | None]]:
 
 def _run_and_save_one(planned: PlannedRun) -> tuple[str, str | None]:
     record = run(planned.problem, planned.method_name, planned.method, planned.seed, planned.budget)
-    # Complete or not there at all, wherever a kill strikes.
+    # If the process is killed, the file is complete or absent.
     unfinished = planned.path.with_suffix(f".{os.getpid()}.unfinished")
     unfinished.write_text(json.dumps(record), encoding="utf-8")
     unfinished.replace(planned.path)

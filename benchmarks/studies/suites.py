@@ -1,8 +1,8 @@
-"""What is optimized: tasks of real tables, with a small history of other tasks.
+"""Suites of problems: tasks of real tables, with a small history of other tasks.
 
-A suite is a table with a number of source tasks, and of evaluations of each. A run leaves one task
-out, and draws the rest by the suite's name, the target's and the seed, so that all methods meet
-the same.
+A suite has a table, the number of source tasks, and the number of evaluations of each source task.
+In a run, one task is the target, and the source tasks are drawn. The draw depends on the names of
+suite and target and on the seed, so all methods get the same problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,28 +21,29 @@ from botorch_transfer.memo import content_key
 
 #: Inputs, and outcomes to be maximized.
 Rows = tuple[np.ndarray, np.ndarray]
-#: Turns the outcomes of a source task into misleading ones.
+#: Function that makes the outcomes of a source task misleading.
 Spoil = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 MAX_ROWS, POOL_SIZE, MIN_ROWS = 2000, 1000, 26
-#: The share of a task's worst outcomes that are raised to the best of them.
+#: Share of a task's worst outcomes that are raised to the best outcome among them.
 CLIPPED = 0.05
 MAX_TARGETS = 16
-#: What the names of the package's own tables begin with.
+#: Prefix of the names of the package's own tables.
 SHIPPED_TABLE = "shipped: "
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A table, and how much of it a run sees.
+    """A table, and the size of the history in each run.
 
     Args:
-        name: The name; draws follow from it, so suites of equal names share them.
-        table: The table's name.
-        num_sources: The number of source tasks, other ones for each target and seed.
-        num_points: The number of evaluations of each.
+        name: The name. Random draws depend on the name, so suites with equal names have equal
+            draws.
+        table: The name of the table.
+        num_sources: The number of source tasks, drawn for each target and seed.
+        num_points: The number of evaluations of each source task.
         min_rows: Tasks with fewer rows are left out.
-        history: How the history is spoiled; empty if it is not.
+        history: The name of the change that makes the history misleading; empty for no change.
     """
 
     name: str
@@ -54,17 +55,17 @@ class Suite:
 
     @property
     def full_name(self) -> str:
-        """The name that no other suite has."""
+        """The unique name of the suite."""
         return f"{self.name}_{self.history}" if self.history else self.name
 
 
 def shuffled(y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Permutes outcomes: the history has nothing to do with the inputs any more."""
+    """Permutes the outcomes, so that they do not depend on the inputs."""
     return generator.permutation(y)
 
 
 def flipped(y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Changes the sign of outcomes: the best inputs are said to be the worst."""
+    """Changes the sign of the outcomes, so that the best inputs become the worst inputs."""
     return -y
 
 
@@ -84,7 +85,7 @@ VALIDATION = (
     Suite("pmlb_rf", "pmlb/RandomForestClassifier", 10, 30),
     Suite("pmlb_dt", "pmlb/DecisionTreeClassifier", 10, 30),
 )
-#: Shared grids, heavy-tailed outcomes, and much history that really misleads.
+#: Suites with shared grids, heavy-tailed outcomes, and histories that are often misleading.
 HEAVY_TAILS = (
     Suite("nodejs", "nodejs", 10, 40),
     Suite("lingeling", "lingeling", 10, 40),
@@ -95,7 +96,7 @@ SHIPPED = tuple(
     for space in ("svm", "gbm", "mlp", "forest")
 )
 _BY_NAME = {suite.name: suite for suite in (*TUNING, *VALIDATION)}
-#: Two suites for tuning, two for validation, whose pools 25 evaluations do not nearly exhaust.
+#: Two suites for tuning and two for validation, with pools of many more than 25 rows.
 MANY_ROWS = ("svm", "mlp", "rnn", "rf")
 FEW_SOURCES = tuple(
     replace(_BY_NAME[name], name=f"{name}_{number}", num_sources=number)
@@ -113,11 +114,12 @@ def tasks(suite: Suite, folder: Path, raw: bool = False) -> Mapping[str, Rows]:
 
     Args:
         suite: The suite.
-        folder: Where the tables are.
-        raw: Whether outcomes stay as they are: no clipping, no logarithm, no worst value.
+        folder: The folder of the tables.
+        raw: Whether outcomes stay as recorded, without clipping, logarithms or replaced values.
 
     Returns:
-        The rows of the tasks with enough of them, at most `MAX_ROWS`, bad outcomes clipped.
+        The tasks with at least `min_rows` rows, at most `MAX_ROWS` rows of each. Bad outcomes are
+        clipped.
     """
     return _read(suite.table, suite.min_rows, folder, raw)
 
@@ -141,13 +143,14 @@ def _trimmed(X: np.ndarray, y: np.ndarray, clipped: float) -> Rows:
 
 
 def targets(names: list[str]) -> list[str]:
-    """Chooses at most `MAX_TARGETS` targets from all over a table.
+    """Chooses at most `MAX_TARGETS` evenly spaced tasks of a table as targets.
 
     Args:
         names: The names of all tasks.
 
     Returns:
-        Their names, every second one first: a few of them are from all over the table, too.
+        The names of the targets. Every second target comes first, so that the first few targets are
+        evenly spaced, too.
     """
     ordered = sorted(names)
     chosen = ordered[:: max(1, len(ordered) // MAX_TARGETS)][:MAX_TARGETS]
@@ -160,8 +163,8 @@ class SuiteProblem:
 
     Args:
         suite: The suite.
-        target: The task that is optimized.
-        folder: Where the tables are.
+        target: The name of the target task.
+        folder: The folder of the tables.
         raw: Whether outcomes stay as they are, as in `tasks`.
     """
 
@@ -172,17 +175,17 @@ class SuiteProblem:
 
     @property
     def name(self) -> str:
-        """The suite and the target."""
+        """The names of the suite and of the target."""
         return f"{self.suite.full_name}: {self.target}"
 
     def step_seed(self, seed: int, evaluation: int) -> int:
-        """Counts the evaluations; the draw has the run's seed."""
+        """Returns the number of the evaluation; the problem is drawn with the seed of the run."""
         return seed if evaluation < 0 else max(evaluation - 1, 0)
 
     def instance(self, seed: int, history_size: int | None) -> PoolProblem:
-        """Draws the sources, their evaluations and the pool; the suite says how many of them.
+        """Draws the source tasks, their evaluations and the pool, with the sizes of the suite.
 
-        Spoiled histories are of the same evaluations, and for the same pool.
+        Misleading histories have the same evaluations and the same pool as the original history.
         """
         everything, suite = tasks(self.suite, self.folder, self.raw), self.suite
         entropy = sum(map(ord, suite.name + self.target)) * 1000 + seed
@@ -200,23 +203,23 @@ class SuiteProblem:
         return PoolProblem(self.name, *_tensors(X, y), history, generator)
 
     def key(self) -> str:
-        """A digest of the name, how much of the table a run sees, and whether outcomes are raw."""
+        """Returns a hash of the name, the sizes of the suite, and whether outcomes are raw."""
         return content_key(self.name, astuple(self.suite), *["raw"] * self.raw)
 
 
 def problems(suites: Sequence[Suite], folder: Path | None, raw: bool = False) -> list[SuiteProblem]:
-    """The problems of suites.
+    """Lists the problems of suites.
 
     Args:
         suites: The suites.
-        folder: Where the tables are.
+        folder: The folder of the tables.
         raw: Whether outcomes stay as they are, as in `tasks`.
 
     Returns:
-        One problem a target.
+        One problem per target.
 
     Raises:
-        ValueError: If there is no folder.
+        ValueError: If `folder` is `None`.
     """
     if folder is None:
         raise ValueError("The study needs the tables: add --data FOLDER.")

@@ -1,8 +1,8 @@
-"""Tables of past evaluations, read from the formats that they are published in.
+"""Readers of tables of past evaluations in their published formats.
 
-Every reader returns a `Table`: its search space, the tasks as tensors in the unit cube with
-outcomes to be maximized, and the rows as they were. What logarithmic, ordinal, categorical and
-conditional parameters become is `botorch_transfer.SearchSpace`'s business alone.
+Every reader returns a `Table`: the search space, the tasks as tensors in the unit cube with
+outcomes to be maximized, and the original rows. `botorch_transfer.SearchSpace` encodes logarithmic,
+ordinal, categorical and conditional parameters.
 """
 
 from benchmarks.tables.hpob import read_hpob

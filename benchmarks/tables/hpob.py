@@ -1,13 +1,12 @@
 """HPO-B, a benchmark of hyperparameter evaluations from OpenML [PinedaArango2021hpob].
 
-Three files, `meta-train-dataset.json`, `meta-validation-dataset.json` and
-`meta-test-dataset.json`, each of the form
+Three files, `meta-train-dataset.json`, `meta-validation-dataset.json` and `meta-test-dataset.json`,
+each of the form
 
     {search space: {dataset: {"X": [[...], ...], "y": [[...], ...]}}}
 
-with inputs that are encoded and scaled to the unit interval already, and accuracies to be
-maximized. The encoding is kept as it is, one float a column: the files don't say what the columns
-mean.
+with encoded inputs in the unit interval, and accuracies to be maximized. Each column is read as one
+float, because the files do not describe the encoding.
 
 [PinedaArango2021hpob]: S. Pineda Arango et al. HPO-B: A Large-Scale Reproducible Benchmark for
 Black-Box HPO Based on OpenML. NeurIPS Datasets and Benchmarks 2021.
@@ -32,22 +31,22 @@ def read_hpob(folder: Path, space: str) -> Table:
 
     Args:
         folder: The folder with the benchmark's files.
-        space: The search space's identifier, as `"5971"`.
+        space: The identifier of the search space, such as `"5971"`.
 
     Returns:
-        The table, a task a dataset. The column `split` of its frame says which file a row is from:
-        the benchmark's targets are the tasks of `"test"`.
+        The table, with one task per dataset. The column `split` of its frame has the file of each
+        row; the benchmark's targets are the tasks of `"test"`.
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If no file has the search space, a dataset is in two of the files, or its
-            inputs and outcomes disagree in number or dimension.
+        ValueError: If no file has the search space, if a dataset is in two files, or if the shapes
+            of its inputs and outcomes do not match.
     """
     parts: dict[str, pd.DataFrame] = {}
     for split in SPLITS:
         for dataset, evaluations in _read_split(folder, split).get(space, {}).items():
             if dataset in parts:
-                raise ValueError(f"The dataset {dataset!r} of {space!r} is in two of the files.")
+                raise ValueError(f"The dataset {dataset!r} of {space!r} is in two files.")
             parts[dataset] = _frame(space, dataset, evaluations).assign(task=dataset, split=split)
     if not parts:
         raise ValueError(f"The files have no search space {space!r}.")

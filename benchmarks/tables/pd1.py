@@ -1,10 +1,10 @@
 """PD1, tuning of optimizers for large neural networks [Wang2024hyperbo].
 
-Up to four files of JSON lines, `pd1_{matched,unmatched}_phase{0,1}_results.jsonl`, packed by gzip
-or not; one line a training run. Of its many entries, these count here: `study_group` (the task: a
+PD1 has up to four files of JSON lines, `pd1_{matched,unmatched}_phase{0,1}_results.jsonl`, with or
+without gzip compression. A line has one training run. This module reads `study_group` (the task: a
 dataset, a model and a batch size), the four hyperparameters of `PD1_SPACE`, the metric, and
-`status`, which is `"diverged"` for runs that are failures whatever their metric. The matched files
-have the same configurations on every task.
+`status`. Runs with the status `"diverged"` have failed, whatever the metric. The matched files have
+the same configurations on every task.
 
 [Wang2024hyperbo]: Z. Wang et al. Pre-trained Gaussian Processes for Bayesian Optimization.
 JMLR 2024. Section 7.1, Table 4.
@@ -34,27 +34,28 @@ PD1_SPACE = SearchSpace(
     ]
 )
 
-METRIC = "best_valid/error_rate"  # a small one is good
-TINY = 1e-10  # a perfect error rate has a logarithm, too
-ROWS_AT_A_TIME = 2_000  # learning curves fill the memory otherwise
+METRIC = "best_valid/error_rate"  # a small value is good
+TINY = 1e-10  # keeps the logarithm of error rate zero finite
+ROWS_AT_A_TIME = 2_000  # learning curves would fill the memory
 
 _NAME = re.compile(r"pd1_(matched|unmatched)_phase(\d)_results\.jsonl(\.gz)?")
 
 
 def read_pd1(folder: Path, kind: Literal["matched", "unmatched", "all"] = "matched") -> Table:
-    """Reads PD1. The negative logarithm of the outcome is maximized, as in the paper.
+    """Reads PD1; the negative logarithm of the outcome is maximized, as in the paper.
 
     Args:
-        folder: The folder with its files; those of both phases are put together.
-        kind: Which configurations: the same on every task, others on each, or all.
+        folder: The folder with the files. Files of both phases are concatenated.
+        kind: `"matched"` for the same configurations on every task, `"unmatched"` for different
+            configurations, `"all"` for both.
 
     Returns:
         The table. Diverged runs are dropped, as in the paper. Runs outside of the published ranges
-        are left out; a log line counts them. The columns `matched` and `phase` of its frame say
-        which file a row is from.
+        are left out; a log line counts them. The columns `matched` and `phase` of the table's frame
+        identify the file of each row.
 
     Raises:
-        FileNotFoundError: If the folder has none of the files asked for.
+        FileNotFoundError: If the folder has no file of this kind.
         ValueError: If an entry is missing in a file.
     """
     frame = pd.concat(_read_files(folder, kind), ignore_index=True)
@@ -71,7 +72,7 @@ def _read_files(folder: Path, kind: str) -> Iterator[pd.DataFrame]:
     if not chosen:
         raise FileNotFoundError(f"The folder {folder} has no file of PD1's {kind} runs.")
     for path, name in chosen.items():
-        # The default parser of numbers is wrong in the last digits, which matters near 1.
+        # The default parser rounds the last digits, which matters near 1.
         chunks = pd.read_json(
             path, orient="records", lines=True, precise_float=True, chunksize=ROWS_AT_A_TIME
         )

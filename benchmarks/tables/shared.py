@@ -1,8 +1,8 @@
-"""Public tuning and experiment histories, one parquet file a table: the option `--data FOLDER`.
+"""Reader of public tuning and experiment histories in parquet files (`--data FOLDER`).
 
-Each table is `NAME.parquet` (one row an evaluation: `task`, the parameters, `y`) with
-`NAME.space.json`, which holds the search space and the goal; a folder may hold several tables
-with one `space.json`. None of them is part of the project.
+Each table is a file `NAME.parquet` with one row per evaluation: `task`, the parameters, `y`. A file
+`NAME.space.json` has the search space and the goal; several tables of a folder may share one
+`space.json`. The project does not contain these files.
 """
 
 import json
@@ -19,20 +19,21 @@ import pandas as pd
 from benchmarks.tables.table import Goal, Table, make_table
 from botorch_transfer import SearchSpace
 
-#: The column that a reader adds to the frame: outcomes as they are modelled, but for the sign.
+#: Name of the column that a reader adds: outcomes as they are modelled, with the original sign.
 OUTCOME = "outcome"
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is done to a table's rows before they are encoded.
+    """Treatment of a table's rows before encoding.
 
     Args:
-        fixed: Parameters that are kept at one value: other rows are dropped, and the search space
-            gets the smaller. Regret stays that to the best of the whole table.
-        worst: An outcome that counts for all that are worse, and for those that are no number.
+        fixed: Parameters to fix, with their values. Rows with other values are dropped, and the
+            parameters leave the search space. Regret still refers to the best value of the whole
+            table.
+        worst: The outcome that replaces worse outcomes and outcomes that are not numbers.
         log: Whether outcomes are replaced by their logarithms.
-        missing: The value of every parameter that a task doesn't record.
+        missing: The value of every parameter that a task does not record.
     """
 
     fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -41,20 +42,20 @@ class Treatment:
     missing: float | None = None
 
 
-#: How the tables are treated that need it; `fcnet_relu` is a part of `fcnet`.
+#: Treatment of each table that needs one; `fcnet_relu` is a part of `fcnet`.
 TREATMENTS: dict[str, Treatment] = {
     # Errors range over five orders of magnitude.
     "fcnet": Treatment(log=True),
-    # The part that ScaML-GP's paper has: both activations relu, cosine schedule.
+    # The part in ScaML-GP's paper: both activations are relu, with a cosine schedule.
     "fcnet_relu": Treatment(
         fixed=MappingProxyType(
             {"activation_fn_1": "relu", "activation_fn_2": "relu", "lr_schedule": "cosine"}
         ),
         log=True,
     ),
-    # Chance is a loss of 0.69; above 1 it only says that training went wrong.
+    # Guessing has a loss of 0.69; training has failed if the loss is above 1.
     "rnn_optimizer": Treatment(worst=1.0),
-    # An element that isn't on a plate has the fraction zero.
+    # An element that is not on a plate has the fraction zero.
     "oer_plates": Treatment(missing=0.0),
 }
 
@@ -66,9 +67,9 @@ def read_shared(name: str, folder: Path, treatment: Treatment | None = None) -> 
     """Reads a table.
 
     Args:
-        name: The table, as `"svm"`, `"fcnet_relu"` or `"pmlb/SVC"`.
+        name: The table, such as `"svm"`, `"fcnet_relu"` or `"pmlb/SVC"`.
         folder: The folder with all tables.
-        treatment: What to do to its rows; as in `TREATMENTS` by default.
+        treatment: The treatment of the rows; by default the table's entry in `TREATMENTS`.
 
     Returns:
         The table.
@@ -80,7 +81,7 @@ def read_shared(name: str, folder: Path, treatment: Treatment | None = None) -> 
     treatment = TREATMENTS.get(name, Treatment()) if treatment is None else treatment
     path = folder / f"{_FILES.get(name, name)}.parquet"
     if not path.exists():
-        raise FileNotFoundError(f"There is no table {path}: is the folder the right one?")
+        raise FileNotFoundError(f"There is no table {path}: check the folder.")
     frame, (space, goal) = pd.read_parquet(path), read_space(path)
     frame = frame.assign(**{OUTCOME: _outcomes(frame["y"], goal, treatment)})
     best = _best(frame, goal) if treatment.fixed else {}
@@ -94,7 +95,7 @@ def read_space(table: Path) -> tuple[SearchSpace, Goal]:
     """Reads the search space and the goal of a table.
 
     Args:
-        table: The parquet file; `NAME.space.json` is beside it, or `space.json` with several.
+        table: The parquet file. Its folder has `NAME.space.json` or `space.json`.
 
     Returns:
         The space, and whether its outcomes are to be maximized or minimized.
@@ -108,7 +109,7 @@ def read_space(table: Path) -> tuple[SearchSpace, Goal]:
 
 
 def _in_numbers(spec: dict[str, Any]) -> dict[str, Any]:
-    """Reads a float's range from a note in words, such as "1-beta1 log-uniform 1e-4..1"."""
+    """Parses the range of a float from a note such as "1-beta1 log-uniform 1e-4..1"."""
     words = _RANGE_IN_WORDS.fullmatch(spec.get("note", ""))
     if spec["type"] != "float" or "low" in spec or words is None:
         return spec

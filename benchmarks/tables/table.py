@@ -1,4 +1,4 @@
-"""What every reader returns: the tasks of one search space, ready for models and studies."""
+"""The result of every reader: the encoded tasks of one search space, for models and studies."""
 
 import zlib
 from collections.abc import Iterable, Mapping
@@ -22,13 +22,13 @@ class Table:
 
     Args:
         name: The table's name.
-        space: What the columns of the tensors mean.
-        tasks: Mapping from each task's name to its `n_i x d` inputs in the unit cube and its
-            `n_i x 1` outcomes, to be maximized.
-        frame: The rows as they were; those of a task are in the order of its tensors.
+        space: The search space, which encodes rows as columns of the tensors.
+        tasks: Mapping from each task's name to its `n_i x d` inputs in the unit cube and its `n_i x
+            1` outcomes, to be maximized.
+        frame: The original rows. The rows of a task have the order of the task's tensors.
         task: The column of the frame with the tasks' names.
-        best: The best value of each task where it isn't among its outcomes, as in a part of a
-            larger table.
+        best: The best value of each task whose outcomes do not contain it, such as a task of a part
+            of a larger table.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Table:
     best: Mapping[str, float] = field(default_factory=dict)
 
     def best_known(self, target: str) -> float:
-        """The value that regret on a task is measured to."""
+        """Returns the best known value of a task, to compute regret."""
         return self.best.get(target, float(self.tasks[target][1].max()))
 
     def select(self, names: Iterable[str]) -> Self:
-        """The same table with some of its tasks, in the order given.
+        """Returns the table with some of its tasks, in the given order.
 
         Args:
             names: The tasks to keep.
@@ -52,7 +52,7 @@ class Table:
             The smaller table.
 
         Raises:
-            ValueError: If there is no task of a name.
+            ValueError: If the table has no task of a name.
         """
         kept = list(names)
         unknown = [name for name in kept if name not in self.tasks]
@@ -62,21 +62,21 @@ class Table:
         return replace(self, tasks={name: self.tasks[name] for name in kept}, frame=frame)
 
     def at_least(self, num_points: int) -> Self:
-        """The same table without the tasks that have fewer evaluations than asked for."""
+        """Returns the table without tasks that have fewer than `num_points` evaluations."""
         return self.select(name for name, (_, Y) in self.tasks.items() if len(Y) >= num_points)
 
     def problem(self, target: str, num_sources: int | None = None) -> TableProblem:
-        """Makes a problem: one task is optimized over its rows, others are the history.
+        """Makes a problem from the rows of one task, with other tasks as the history.
 
-        A point that was evaluated several times counts with its first value in the target.
+        If the target has several values at the same point, the first value counts.
 
         Args:
             target: The task to optimize.
-            num_sources: How many other tasks to keep, drawn at random; the draw follows from the
-                names of the table and the target. All by default.
+            num_sources: The number of other tasks to keep; all by default. The random draw depends
+                only on the names of the table and of the target.
 
         Returns:
-            The problem, called after the table and the target.
+            The problem, named after the table and the target.
 
         Raises:
             ValueError: If there is no task of this name.
@@ -87,7 +87,7 @@ class Table:
             others = _drawn(others, num_sources, seed=zlib.crc32(name.encode()))
         X, Y = self.select([target, *others]).tasks[target]
         _, first = np.unique(X.numpy(), axis=0, return_index=True)
-        first.sort()  # of equal rows, the first one
+        first.sort()  # the first of equal rows
         history = {name: self.tasks[name] for name in others}
         return TableProblem(name, X[first], Y[first], history)
 
@@ -101,16 +101,17 @@ def make_table(
     task: str = "task",
     missing: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Encodes a frame with one row an evaluation; all readers end here.
+    """Encodes a frame with one row per evaluation; all readers call this function.
 
     Args:
         name: The table's name.
         frame: The rows.
-        space: What the parameters are.
-        outcome: The column of outcomes; NaN and infinite ones are failures, which are dropped.
-        goal: Whether large or small outcomes are good.
+        space: The search space.
+        outcome: The column of outcomes. Rows with NaN or infinite outcomes are failures, and are
+            dropped.
+        goal: `"max"` if large outcomes are good, and `"min"` if small outcomes are good.
         task: The column of tasks.
-        missing: The values of parameters that a task doesn't record.
+        missing: The values of parameters that a task does not record.
 
     Returns:
         The table; tasks without any finite outcome are left out.

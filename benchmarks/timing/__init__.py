@@ -1,5 +1,5 @@
-"""How fast the package is, as ratios to BoTorch measured in the same run: `make bench-timing`.
+"""Timings of the package relative to BoTorch, measured in the same run: `make bench-timing`.
 
-Every module but these holds one comparison, a function from `Sizes` to `Row`s; a new one joins by
-a line in `rows.COMPARISONS`. `gpu` measures the same work on a GPU and the CPU of its machine.
+A comparison is a module with a function from `Sizes` to `Row`s. To add a comparison, add a line to
+`rows.COMPARISONS`. `gpu` measures the same work on a GPU and on the CPU of the same machine.
 """

@@ -1,4 +1,4 @@
-"""Measure the speed table: `python -m benchmarks.timing [--rows source-fit ...]`."""
+"""Measures the speed table: `python -m benchmarks.timing [--rows source-fit ...]`."""
 
 import argparse
 import platform
@@ -19,10 +19,14 @@ from benchmarks.timing.rows import COMPARISONS
 def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", nargs="+", choices=COMPARISONS, default=list(COMPARISONS))
-    parser.add_argument("--repeats", type=int, help="measurements of each side")
-    parser.add_argument("--many-tasks", type=int, help="source tasks of the row many-tasks")
-    parser.add_argument("--threads", type=int, help="PyTorch threads; its own choice by default")
-    busy = "measure processor time, on a busy machine; with OMP_NUM_THREADS=1"
+    parser.add_argument("--repeats", type=int, help="number of measurements of each side")
+    parser.add_argument(
+        "--many-tasks", type=int, help="number of source tasks of the row many-tasks"
+    )
+    parser.add_argument(
+        "--threads", type=int, help="number of PyTorch threads; PyTorch's choice by default"
+    )
+    busy = "measure processor time (for busy machines, with OMP_NUM_THREADS=1)"
     parser.add_argument("--processor-time", action="store_true", help=busy)
     options = parser.parse_args(arguments)
     if options.threads is not None:
@@ -33,7 +37,7 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     sizes = replace(sizes or Sizes(), **changed)
     rows = []
     with threads(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit's line search that gives up, on either side
+        warnings.simplefilter("ignore")  # line searches of fits may fail on either side
         for name in tqdm(options.rows, unit="comparison"):
             rows += COMPARISONS[name](sizes)
     print(timing_table(rows))

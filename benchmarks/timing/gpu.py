@@ -1,4 +1,4 @@
-"""The rows of the speed table on a GPU against the CPU of the same machine: `make bench-gpu`."""
+"""Compares rows of the speed table on a GPU and on the CPU of its machine: `make bench-gpu`."""
 
 import argparse
 import warnings
@@ -26,31 +26,31 @@ DTYPES = {"float64": torch.double, "float32": torch.float}
 
 @dataclass(frozen=True)
 class Place:
-    """Where the data are, and in which precision.
+    """Device and data type of a measurement.
 
     Args:
         device: The device.
-        dtype: The data type; source GPs compute in double precision all the same.
+        dtype: The data type of the data. Source GPs always compute in double precision.
     """
 
     device: str
     dtype: torch.dtype
 
     def tasks(self, num_tasks: int, num_points: int, dim: int) -> list[Task]:
-        """The tasks of the speed table."""
+        """Draws the source tasks of the speed table on the device."""
         return [self.moved(task) for task in random_tasks(num_tasks, num_points, dim)]
 
     def moved(self, task: Task) -> Task:
-        """A task's data."""
+        """Moves the data of a task to the device."""
         X, Y = (part.to(self.device, self.dtype) for part in task)
         return X, Y
 
     def points(self, *shape: int) -> torch.Tensor:
-        """Inputs."""
+        """Draws random inputs on the device."""
         return torch.rand(*shape, dtype=torch.double).to(self.device, self.dtype)
 
     def finish(self) -> None:
-        """Waits until the device has done what it was asked for."""
+        """Waits until the device has finished all work."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
@@ -118,7 +118,7 @@ def scoring(sizes: Sizes, place: Place, num_candidates: int) -> Work:
 
 
 def works(sizes: Sizes) -> dict[str, Callable[[Place], Work]]:
-    """What is measured: each takes the place, prepares its data there, and returns the work."""
+    """Returns functions by row name; each prepares its data on a `Place`, and returns the work."""
     sources = f"{sizes.num_tasks} × {sizes.num_points}"
     levels = f"{sizes.num_levels} × {sizes.num_level_points}"
     posteriors = {
@@ -145,7 +145,7 @@ def works(sizes: Sizes) -> dict[str, Callable[[Place], Work]]:
 
 
 def series(sizes: Sizes) -> dict[str, dict[str, Callable[[Place], Work]]]:
-    """Works of growing size, by what they are and by their sizes."""
+    """Returns functions like `works` for growing sizes, by row name and by size."""
     return {
         "pre-training of `TransferGP`": {
             f"{tasks} × {points:,}": partial(pretraining, sizes, num_tasks=tasks, num_points=points)
@@ -159,10 +159,10 @@ def series(sizes: Sizes) -> dict[str, dict[str, Callable[[Place], Work]]]:
 
 
 def crossover(ratios: Mapping[str, float]) -> str:
-    """Says from which size on a GPU is faster.
+    """Describes the size from which a GPU is faster than the CPU.
 
     Args:
-        ratios: For each size, in growing order, how many times faster it is.
+        ratios: The speedup of the GPU for each size, in increasing order of sizes.
 
     Returns:
         The end of a sentence.
@@ -174,7 +174,7 @@ def crossover(ratios: Mapping[str, float]) -> str:
 def seconds(
     sizes: Sizes, work: Callable[[Place], Work], device: str
 ) -> dict[str, tuple[float, float]]:
-    """Measures one row: for each precision the CPU's time and the device's."""
+    """Measures one row: the times on the CPU and on the device, for each data type."""
     found = {}
     for name, dtype in DTYPES.items():
         sides = {}
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None, sizes: Sizes | None = None) -> 
     }
     measured, rows = {}, []
     with threads(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # single precision, and line searches that give up
+        warnings.simplefilter("ignore")  # single precision, and failed line searches
         for what, work in tqdm(everything.items(), unit="row"):
             measured[what] = seconds(sizes, work, device)
             cells = (

@@ -1,4 +1,4 @@
-"""The hierarchical models' posteriors against that of a `SingleTaskGP` with as many points."""
+"""Compares posteriors of hierarchical models with a `SingleTaskGP` with as many points."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ MODELS = (SequentialHierarchicalGP, BoostedHierarchicalGP)
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """Mean and variance at many single points, as an acquisition asks for them."""
+    """Compares mean and variance at many single points, as an acquisition function needs them."""
     *sources, target = random_tasks(sizes.num_levels + 1, sizes.num_level_points, sizes.dim)
     all_X, all_Y = (torch.cat(part) for part in zip(*sources, strict=True))
     X, Y = (part[: sizes.num_target_points] for part in target)
@@ -32,7 +32,7 @@ def compare(sizes: Sizes) -> list[Row]:
 
 
 def moments(model: SingleTaskGP, queries: Tensor) -> Callable[[int], tuple[Tensor, Tensor]]:
-    """A measurement of a model's mean and variance."""
+    """Returns a function that evaluates a model's mean and variance."""
 
     def measured(_: int) -> tuple[Tensor, Tensor]:
         posterior = model.posterior(queries)

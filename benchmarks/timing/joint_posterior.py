@@ -1,4 +1,4 @@
-"""Posteriors of many joint points: memory and time against `SingleTaskGP`, in fresh processes."""
+"""Compares memory and time of large joint posteriors with `SingleTaskGP`, in new processes."""
 
 from collections.abc import Callable
 from statistics import median
@@ -20,26 +20,26 @@ from benchmarks.timing.measure import (
 from benchmarks.timing.tasks import random_tasks
 from botorch_transfer.models import ScaMLGP
 
-#: How much more memory, and time, each may take.
+#: Allowed ratios of memory and of time to `SingleTaskGP`.
 MOMENTS, DRAW, BACKWARD = (2.0, 2.0), (2.0, 3.0), (3.0, 3.0)
 
 
 class Cost(NamedTuple):
-    """What an evaluation takes: the peak of memory above that before it in bytes, and seconds."""
+    """Cost of an evaluation: the increase of the peak memory in bytes, and seconds."""
 
     memory: float
     seconds: float
 
 
 def moments(model: SingleTaskGP, X: Tensor) -> None:
-    """Means and variances."""
+    """Evaluates means and variances."""
     with torch.no_grad():
         posterior = model.posterior(X)
         _ = posterior.mean, posterior.variance
 
 
 def draw(model: SingleTaskGP, X: Tensor) -> None:
-    """The covariance matrix and a draw."""
+    """Evaluates the covariance matrix, and draws a sample."""
     with torch.no_grad():
         posterior = model.posterior(X)
         _ = posterior.distribution.covariance_matrix  # type: ignore[union-attr]
@@ -47,12 +47,12 @@ def draw(model: SingleTaskGP, X: Tensor) -> None:
 
 
 def backward(model: SingleTaskGP, X: Tensor) -> None:
-    """The variances' gradient."""
+    """Computes the gradient of the variances."""
     model.posterior(X.requires_grad_()).variance.sum().backward()
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """Each evaluation in a process of its own, since a process keeps the peak of its memory."""
+    """Measures each evaluation in a new process, because peak memory never falls."""
     many, fewer = sizes.num_joint_points, sizes.num_joint_points // 5
     return [
         _row(sizes, "mean and variance", moments, many, MOMENTS),
@@ -105,7 +105,7 @@ def _cost(
         )
         generator = torch.Generator().manual_seed(0)
         queries = torch.rand(num_joint_points, sizes.dim, dtype=torch.double, generator=generator)
-        evaluate(model.eval(), queries[:2].clone())  # what is done once only
+        evaluate(model.eval(), queries[:2].clone())  # work that is done only once
         before, start = memory(), sizes.clock()
         evaluate(model, queries)
         return Cost(peak_memory() - before, sizes.clock() - start)

@@ -1,4 +1,4 @@
-"""The default with large histories: the first suggestion, pre-training included, and more."""
+"""Times of `TransferGP` with large histories: the first suggestion and later suggestions."""
 
 from statistics import median
 
@@ -16,7 +16,7 @@ FURTHER, PEAK, GROWTH = 1.5, 3 * GB, 12.0
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """Rows for the first suggestion with each history and for further ones."""
+    """Measures the first suggestion, with pre-training, and later suggestions for each history."""
     return [row for history in sizes.histories for row in _rows(sizes, *history)]
 
 
@@ -45,7 +45,7 @@ def _rows(sizes: Sizes, num_tasks: int, num_points: int, seconds: float) -> list
 
 
 def _measure(sizes: Sizes, num_tasks: int, num_points: int) -> tuple[float, list[float], int]:
-    """Seconds of the first suggestion and of further ones, and the peak memory of all."""
+    """Returns seconds of the first and of later suggestions, and the peak memory."""
     tasks = random_tasks(num_tasks, num_points, sizes.dim)
     clear_memos()
 

@@ -1,4 +1,4 @@
-"""Thousands of source tasks: what pre-training, a file and a step with `ScaMLGP` cost."""
+"""Costs with thousands of source tasks: pre-training, loading a file, and a step of `ScaMLGP`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ FIT, PEAK, GROWTH, FILE, STEP = 600.0, 2 * GIB, 2.1, 5.0, 2.0
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """Rows for the fit, the file and the step."""
+    """Measures the rows of the fit, the file and the step."""
     few, many = sizes.num_many_tasks // 2, sizes.num_many_tasks
     (half, _, _, _), measured = (in_new_process(_measure, sizes, count) for count in (few, many))
     fit, peak, file, steps = measured
@@ -47,7 +47,7 @@ def compare(sizes: Sizes) -> list[Row]:
 
 
 def _measure(sizes: Sizes, num_tasks: int) -> tuple[float, int, float, list[float]]:
-    """Seconds and peak memory of a fit, seconds of loading, and those of each step."""
+    """Returns seconds of a fit, the peak memory, seconds of loading, and seconds of each step."""
     sizes = replace(sizes, dim=sizes.many_dim, num_target_points=sizes.num_many_target_points)
     with threads(), TemporaryDirectory() as folder:
         tasks = random_tasks(num_tasks, sizes.num_many_points, sizes.dim)

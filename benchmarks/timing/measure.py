@@ -1,4 +1,4 @@
-"""What all timings share: sizes, rows of the table, interleaved measurement."""
+"""Shared parts of all timings: sizes, rows of the table, and interleaved measurements."""
 
 import multiprocessing
 import sys
@@ -21,43 +21,46 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the timed problems are; the defaults are those of the published table.
+    """Sizes of the timed problems; the defaults are the sizes of the published table.
 
     Args:
         num_tasks: The number of source tasks.
-        num_points: The number of points of each.
+        num_points: The number of points of each source task.
         dim: The number of inputs.
         num_queries: The number of single points at which posteriors are evaluated.
         num_target_points: The number of points of the target task.
-        num_fit_tasks: The number of source tasks of the target's fit.
-        num_fit_points: The number of points of each of them.
-        fit_dim: The number of inputs there.
-        average_sources: The numbers of source tasks, and of points of each, of an average's step.
-        histories: Large histories: the number of source tasks, that of points of each, and how many
-            seconds the default's first suggestion may take.
-        num_restarts: The number of further starts in the fit from several.
+        num_fit_tasks: The number of source tasks in the row of the target's fit.
+        num_fit_points: The number of points of each of these source tasks.
+        fit_dim: The number of inputs in the row of the target's fit.
+        average_sources: Pairs of the number of source tasks and the number of points per task, for
+            steps of `TransferGP`.
+        histories: Large histories: the number of source tasks, the number of points per task, and
+            the allowed seconds of `TransferGP`'s first suggestion.
+        num_restarts: The number of additional starts in fits from several starts.
         task_counts: The numbers of tasks over which growth is measured.
-        chunk_elements: The chunk sizes of these fits.
+        chunk_elements: The chunk sizes of the fits that measure growth.
         acquisition_restarts: The number of starts of `optimize_acqf`.
         raw_samples: The number of points among which these starts are chosen.
         num_levels: The number of source tasks of a hierarchy.
-        num_level_points: The number of points of each of them.
-        num_level_queries: The number of single points at which its posterior is evaluated.
+        num_level_points: The number of points of each task of the hierarchy.
+        num_level_queries: The number of single points at which the hierarchy's posterior is
+            evaluated.
         num_joint_tasks: The number of source tasks of a joint posterior.
-        num_joint_task_points: The number of points of each of them, and of `SingleTaskGP`.
-        num_joint_points: The number of joint points at which it is evaluated.
-        num_many_tasks: The number of source tasks where they are many.
-        num_many_points: The number of points of each of them.
-        many_dim: The number of inputs there.
-        num_many_target_points: The number of points of the target there.
-        num_pretraining_tasks: The number of source tasks of a pre-training.
-        num_pretraining_points: The number of points of each of them.
-        batch_size: The number of points of each in a step.
-        steps_at_once: The number of steps in one measurement.
-        gpu_sources: The numbers of tasks, and of points of each, of pre-training on a GPU.
-        gpu_candidates: The numbers of candidates whose improvement is evaluated there.
-        repeats: How often each side of a comparison is measured.
-        clock: What tells the time in seconds.
+        num_joint_task_points: The number of points of each of these tasks, and of `SingleTaskGP`.
+        num_joint_points: The number of points at which the joint posterior is evaluated.
+        num_many_tasks: The number of source tasks in the row `many-tasks`.
+        num_many_points: The number of points of each of these tasks.
+        many_dim: The number of inputs in the row `many-tasks`.
+        num_many_target_points: The number of target points in the row `many-tasks`.
+        num_pretraining_tasks: The number of source tasks of HyperBO's pre-training.
+        num_pretraining_points: The number of points of each of these tasks.
+        batch_size: The number of points of each task in one Adam step.
+        steps_at_once: The number of Adam steps in one measurement.
+        gpu_sources: Pairs of the number of tasks and the number of points per task, for
+            pre-training on a GPU.
+        gpu_candidates: The numbers of candidates for which improvements are evaluated on a GPU.
+        repeats: The number of measurements of each side of a comparison.
+        clock: A function that returns the time in seconds.
     """
 
     num_tasks: int = 32
@@ -104,11 +107,11 @@ class Row:
     """A line of the table.
 
     Args:
-        what: What was measured.
-        target: What it should be.
-        reached: What it was.
+        what: The description of the measured work.
+        target: The required result.
+        reached: The measured result.
         met: Whether the target was met.
-        detail: The times behind it.
+        detail: The measured times.
     """
 
     what: str
@@ -119,7 +122,7 @@ class Row:
 
 
 def timing_table(rows: list[Row]) -> str:
-    """Lays the rows out in markdown."""
+    """Formats the rows as a markdown table."""
     header = ["what", "target", "reached", "met", "times"]
     cells = [
         [row.what, row.target, row.reached, "yes" if row.met else "no", row.detail] for row in rows
@@ -132,15 +135,15 @@ def medians(
     repeats: int,
     clock: Callable[[], float] = perf_counter,
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Measures several functions in turn, so that a busy moment of the machine hits all of them.
+    """Measures several functions in turn, so that a busy moment of the machine affects all.
 
     Args:
         sides: The functions by name; each is called with the number of the repeat.
-        repeats: How often each is measured, after one call that is not.
-        clock: What tells the time in seconds.
+        repeats: The number of measurements of each function, after one call that is not measured.
+        clock: A function that returns the time in seconds.
 
     Returns:
-        Each function's median time in seconds, and what its last call returned.
+        The median time of each function in seconds, and the result of its last call.
     """
     results = {name: function(0) for name, function in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}
@@ -153,30 +156,30 @@ def medians(
 
 
 def readable(seconds: float) -> str:
-    """A time with three digits: `1.23 s` or `45.6 ms`."""
+    """Formats a time with three digits, such as `1.23 s` or `45.6 ms`."""
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 @contextmanager
 def threads() -> Iterator[None]:
-    """Keeps SciPy's linear algebra on one thread; PyTorch's threads stay as they are.
+    """Limits SciPy's BLAS to one thread; the number of PyTorch threads does not change.
 
-    L-BFGS-B works on tiny matrices. Where threads wait for each other over these, both sides of a
-    comparison get slower by orders of magnitude, and the ratios say nothing.
+    L-BFGS-B uses tiny matrices. If threads wait for one another, both sides of a comparison become
+    slower by orders of magnitude, and the ratios are meaningless.
     """
     with threadpool_limits(1, user_api="blas"):
         yield
 
 
 def in_new_process(function: Callable[..., T], *arguments: Any) -> T:
-    """Calls a function where nothing else has used memory before.
+    """Calls a function in a new process, so that earlier work does not count in the peak memory.
 
     Args:
-        function: A function of a module.
-        *arguments: Its arguments.
+        function: A top-level function of a module.
+        *arguments: The arguments of the function.
 
     Returns:
-        Its result.
+        The result of the function.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -184,18 +187,18 @@ def in_new_process(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def peak_memory() -> int:
-    """The largest memory that this process has had so far, in bytes."""
+    """Returns the peak memory of this process so far, in bytes."""
     return _memory("VmHWM")
 
 
 def memory() -> int:
-    """The memory that this process has now, in bytes; its peak on systems that only tell that."""
+    """Returns the current memory of this process in bytes, or its peak memory outside Linux."""
     return _memory("VmRSS")
 
 
 def _memory(field: str) -> int:
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage would begin with the parent's peak
+    if status.exists():  # getrusage includes the parent's peak
         line = next(ln for ln in status.read_text().splitlines() if ln.startswith(field))
         return 1024 * int(line.split()[1])
     return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,4 +1,4 @@
-"""One Adam step of HyperBO's pre-training against the linear algebra in it."""
+"""Compares an Adam step of HyperBO's pre-training with the linear algebra that it needs."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,11 +20,11 @@ SLOWDOWN = 3.0
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """Network, sampling, gradients and optimizer against what no implementation could leave out."""
+    """Compares a whole Adam step with the linear algebra that every implementation needs."""
     tasks = random_tasks(sizes.num_pretraining_tasks, sizes.num_pretraining_points, sizes.dim)
     size = min(sizes.batch_size, sizes.num_pretraining_points)
     features = torch.rand(len(tasks), size, 32, dtype=torch.double)
-    keep_freed_memory()  # as a run does before its first step
+    keep_freed_memory()  # like a run before its first step
     sides = {
         "algebra": repeated(partial(linear_algebra, features), sizes.steps_at_once),
         "step": adam_steps(sizes, tasks),
@@ -47,7 +47,7 @@ def compare(sizes: Sizes) -> list[Row]:
 
 
 def adam_steps(sizes: Sizes, tasks: Sequence[Task]) -> Callable[[int], object]:
-    """A measurement of some steps of pre-training.
+    """Returns a function that takes some Adam steps of pre-training.
 
     Args:
         sizes: The number of points of each task in a step.
@@ -68,7 +68,7 @@ def adam_steps(sizes: Sizes, tasks: Sequence[Task]) -> Callable[[int], object]:
 
 
 def repeated(function: Callable[[], object], times: int) -> Callable[[int], None]:
-    """A measurement of a function that is too short to be measured once."""
+    """Returns a function that calls a short function several times."""
 
     def measured(_: int) -> None:
         for _ in range(times):
@@ -78,9 +78,10 @@ def repeated(function: Callable[[], object], times: int) -> Callable[[int], None
 
 
 def linear_algebra(features: Tensor) -> None:
-    """Kernel matrices of given features, their factors and inverses, the gradient's product.
+    """Computes kernel matrices of features, their Cholesky factors, inverses and gradient products.
 
-    A kernel matrix is its product of features and the passes that make covariances of it.
+    A kernel matrix takes a product of features, and elementwise operations that turn squared
+    distances into covariances.
     """
     zero = features.new_zeros(())
     r2 = squared_distance(features, features)

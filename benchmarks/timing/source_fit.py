@@ -1,4 +1,4 @@
-"""`SourceGPs.fit` against a loop of `SingleTaskGP` and `fit_gpytorch_mll`."""
+"""Compares `SourceGPs.fit` with a loop over tasks of `SingleTaskGP` and `fit_gpytorch_mll`."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,9 @@ NATS = 0.1
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """One start, and several: the same ones on both sides."""
+    """Compares fits from one start, and from several starts. Both sides use the same starts."""
     tasks = random_tasks(sizes.num_tasks, sizes.num_points, sizes.dim)
-    several = max(1, sizes.repeats // 5)  # a loop over tasks and starts averages by itself
+    several = max(1, sizes.repeats // 5)  # a loop over tasks and starts is already an average
     return [_row(sizes, tasks, 0, sizes.repeats), _row(sizes, tasks, sizes.num_restarts, several)]
 
 
@@ -54,7 +54,7 @@ def fit_alone(task: Task, num_restarts: int) -> float:
 
     Args:
         task: The task.
-        num_restarts: The number of starts besides the first.
+        num_restarts: The number of additional starts.
 
     Returns:
         The best log posterior.
@@ -72,14 +72,14 @@ def fit_alone(task: Task, num_restarts: int) -> float:
 
 
 def log_posteriors(sources: SourceGPs, tasks: Sequence[Task]) -> list[float]:
-    """The source GPs' log posteriors by BoTorch's definition, not by the package's.
+    """Computes the log posterior of each source GP with BoTorch's own code.
 
     Args:
         sources: The source GPs.
-        tasks: The tasks that they were fitted to.
+        tasks: The source tasks of the fit.
 
     Returns:
-        A number for each task, in nats.
+        The log posterior of each task, in nats.
     """
     gps, data, values = sources.gps, sources.observed, list[float]()
     for number, task in enumerate(tasks):

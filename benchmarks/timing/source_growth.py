@@ -1,4 +1,4 @@
-"""How time and memory of `SourceGPs.fit` grow with the number of tasks."""
+"""Growth of time and memory of `SourceGPs.fit` with the number of tasks."""
 
 from benchmarks.timing.measure import Row, Sizes, in_new_process, peak_memory, readable, threads
 from benchmarks.timing.tasks import random_tasks
@@ -9,7 +9,7 @@ BYTES_PER_ELEMENT = 100  # what `MAPOptions.chunk_elements` promises
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """A row for each chunk size."""
+    """Measures one row for each chunk size."""
     return [_row(sizes, chunk_elements) for chunk_elements in sizes.chunk_elements]
 
 
@@ -18,7 +18,7 @@ def _row(sizes: Sizes, chunk_elements: int) -> Row:
     measured = [in_new_process(_fit, sizes, count, chunk_elements) for count in counts]
     seconds, peaks = zip(*measured, strict=True)
     growth, allowed = seconds[-1] / seconds[0], counts[-1] / counts[0]
-    # What a chunk takes, and the prior itself, which has to hold every task's inverse factor.
+    # The memory of a chunk, and of the prior, which stores the inverse factor of every task.
     prior = counts[-1] * sizes.num_points**2 * 8
     bound = BYTES_PER_ELEMENT * chunk_elements + prior
     return Row(
@@ -37,7 +37,7 @@ def _row(sizes: Sizes, chunk_elements: int) -> Row:
 
 
 def _fit(sizes: Sizes, num_tasks: int, chunk_elements: int) -> tuple[float, int]:
-    """Seconds and peak memory in bytes of a fit, where nothing else has used memory before."""
+    """Returns seconds and peak memory in bytes of a fit; call it in a new process."""
     with threads():
         SourceGPs.fit(random_tasks(2, 8, sizes.dim), num_restarts=0)
         tasks = random_tasks(num_tasks, sizes.num_points, sizes.dim)

@@ -1,4 +1,4 @@
-"""The source GPs' posterior against the batched `SingleTaskGP` that holds the same data."""
+"""Compares the posteriors of source GPs with a batched `SingleTaskGP` of the same data."""
 
 import torch
 from botorch.models import SingleTaskGP
@@ -16,7 +16,7 @@ Moments = tuple[Tensor, Tensor]
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """Mean and variance of all tasks at many single points, as an acquisition asks for them."""
+    """Compares mean and variance of all tasks at many single points, as acquisitions do."""
     tasks = random_tasks(sizes.num_tasks, sizes.num_points, sizes.dim)
     sources = SourceGPs.fit(tasks, num_restarts=0)
     twin = batched_twin(sources)
@@ -50,13 +50,13 @@ def compare(sizes: Sizes) -> list[Row]:
 
 
 def batched_twin(sources: SourceGPs) -> SingleTaskGP:
-    """One `SingleTaskGP` with a batch dimension over tasks of equal size.
+    """Builds one `SingleTaskGP` with a batch dimension over tasks of equal size.
 
     Args:
         sources: The source GPs.
 
     Returns:
-        The model, in evaluation mode, with data and hyperparameters of the source GPs.
+        The model in evaluation mode, with the data and hyperparameters of the source GPs.
     """
     gps, data = sources.gps, sources.observed
     Y, noise = (part.reshape(gps.mask.shape) for part in (data.Y, data.noise))

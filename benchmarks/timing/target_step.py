@@ -1,6 +1,6 @@
-"""A fit to the target, and a full step of Bayesian optimization: build, fit, optimize LogEI.
+"""Times of a fit to the target, and of a full step: build, fit, optimize LogEI.
 
-The step of an average of models optimizes the average of their improvements.
+The step of `TransferGP` optimizes the averaged improvement of its members.
 """
 
 from collections import defaultdict
@@ -37,14 +37,14 @@ from botorch_transfer.prior import TransferPrior
 
 FIT, STEP, STEP_OF_AVERAGES = 0.5, 1.5, 1.25
 
-#: The numbers of target points of the default's step.
+#: Numbers of target points for steps of `TransferGP`.
 AVERAGE_POINTS = (10, 20)
 
 Build = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
 def compare(sizes: Sizes) -> list[Row]:
-    """Models with finished priors."""
+    """Compares models with pre-trained priors."""
     few = replace(
         sizes, num_tasks=sizes.num_fit_tasks, num_points=sizes.num_fit_points, dim=sizes.fit_dim
     )
@@ -74,10 +74,10 @@ def compare(sizes: Sizes) -> list[Row]:
 
 
 def average_rows(sizes: Sizes) -> list[Row]:
-    """Compares steps of the average of several models.
+    """Compares steps of `TransferGP` with steps of BoTorch's default model.
 
     Args:
-        sizes: The source tasks.
+        sizes: The sizes of the source tasks.
 
     Returns:
         A row for each history and number of target points.
@@ -94,19 +94,19 @@ def average_rows(sizes: Sizes) -> list[Row]:
 
 
 def priors_of(tasks: Sequence[Task]) -> dict[str, TransferPrior]:
-    """Pre-trains the average's members, source GPs from one start."""
+    """Pre-trains the priors of `TransferGP`'s members; source GPs are fitted from one start."""
     population, scaml = SourcePopulation.fit(tasks), SourceGPs.fit(tasks, num_restarts=0)
     return {"population": population, "scaml": scaml}
 
 
 def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
-    """Compares a model's fit with that of BoTorch's default model.
+    """Compares a model's fit with the fit of BoTorch's default model.
 
     Args:
-        sizes: The target's size.
-        name: The model's name.
-        build: Builds it.
-        slowdown: How much slower it may be.
+        sizes: The size of the target.
+        name: The name of the model.
+        build: A function that builds the model.
+        slowdown: The largest allowed ratio of the times.
 
     Returns:
         The row.
@@ -114,7 +114,7 @@ def fit_row(sizes: Sizes, name: str, build: Build, slowdown: float) -> Row:
     data = targets(sizes)
 
     def side(build: Build) -> Callable[[int], None]:
-        # Built beforehand: one model for each repeat, and one for the call that does not count.
+        # One model for each repeat, and one model for the call that is not measured.
         models = iter([build(*target) for target in [data[0], *data]])
 
         def fit(_: int) -> None:
@@ -145,16 +145,16 @@ def step_rows(
     inputs: str = "",
     slowdown: float = STEP,
 ) -> list[Row]:
-    """Compares models' steps with that of BoTorch's default model.
+    """Compares steps of models with the step of BoTorch's default model.
 
     Args:
-        sizes: The target's size, and how to optimize the acquisition.
-        models: By name what builds a model.
-        inputs: What there is to say of the inputs.
-        slowdown: How much slower a model may be.
+        sizes: The size of the target, and the options of `optimize_acqf`.
+        models: Functions that build models, by the name of the model.
+        inputs: A text about the inputs, for the description of the row.
+        slowdown: The largest allowed ratio of the times.
 
     Returns:
-        The rows; their details say where the time goes.
+        The rows. The details have the times of building, fitting and optimizing.
     """
     data = targets(sizes)
     parts: dict[str, list[list[float]]] = defaultdict(list)
@@ -185,7 +185,7 @@ def step_rows(
 
 
 def targets(sizes: Sizes) -> list[Task]:
-    """Makes the target's data, others in each repeat."""
+    """Draws the target's data for each repeat."""
     return [
         random_tasks(1, sizes.num_target_points, sizes.dim, seed=1 + repeat)[0]
         for repeat in range(sizes.repeats)
@@ -193,7 +193,7 @@ def targets(sizes: Sizes) -> list[Task]:
 
 
 def step(sizes: Sizes, build: Build, target: Task) -> list[float]:
-    """Takes one step and returns the seconds of building, fitting and optimizing."""
+    """Takes one step, and returns the seconds of building, fitting and optimizing."""
     X, Y = target
     bounds = torch.stack([X.new_zeros(sizes.dim), X.new_ones(sizes.dim)])
     now = [sizes.clock()]
@@ -214,7 +214,7 @@ def step(sizes: Sizes, build: Build, target: Task) -> list[float]:
 
 
 def improvement(model: Any, bounds: torch.Tensor, X: torch.Tensor, Y: torch.Tensor) -> Any:
-    """The logarithm of expected improvement, averaged over an average's models.
+    """Builds LogEI, or the averaged improvement of a `TransferGP`.
 
     Args:
         model: The fitted model.

@@ -1,4 +1,4 @@
-"""Made-up source tasks: smooth random functions that have something in common."""
+"""Synthetic source tasks: smooth random functions with a common part."""
 
 import math
 
@@ -13,16 +13,16 @@ Task = tuple[Tensor, Tensor]
 
 
 def random_tasks(num_tasks: int, num_points: int, dim: int, seed: int = 0) -> list[Task]:
-    """Draws tasks: a common function plus one of its own, evaluated with noise at random points.
+    """Draws tasks: a common function plus a function of each task, with noise, at random points.
 
     Args:
         num_tasks: The number of tasks.
-        num_points: The number of points `n` of each.
+        num_points: The number of points `n` of each task.
         dim: The number of inputs `d`.
-        seed: The seed; more tasks with the same seed share the common function and the first tasks.
+        seed: The seed. Calls with the same seed share the common function and the first tasks.
 
     Returns:
-        Pairs of `X` (`n x d`) and `Y` (`n x 1`, mean zero and deviation one) in double precision.
+        Pairs of `X` (`n x d`) and standardized `Y` (`n x 1`) in double precision.
     """
     common = _RandomFunction(dim, torch.Generator().manual_seed(seed))
     tasks = []
@@ -36,7 +36,7 @@ def random_tasks(num_tasks: int, num_points: int, dim: int, seed: int = 0) -> li
 
 
 class _RandomFunction:
-    """A draw from a GP with an RBF kernel, by random Fourier features."""
+    """A function drawn from a GP with an RBF kernel, by random Fourier features."""
 
     def __init__(self, dim: int, generator: torch.Generator) -> None:
         lengthscale = 0.3 + torch.rand(dim, 1, generator=generator, dtype=torch.double)

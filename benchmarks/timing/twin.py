@@ -1,4 +1,4 @@
-"""BoTorch's own models with the kernel, hyperpriors, bounds and starts of this package's."""
+"""BoTorch models with the kernel, hyperpriors, bounds and starting values of the source GPs."""
 
 import torch
 from botorch.models import SingleTaskGP
@@ -11,7 +11,7 @@ from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, Hyperparamet
 
 
 def twin_of_source_gp(X: Tensor, Y: Tensor) -> SingleTaskGP:
-    """A `SingleTaskGP` that is fitted to the same log posterior as a source GP.
+    """Builds a `SingleTaskGP` with the same log posterior as a source GP.
 
     Args:
         X: A `batch_shape x n x d` tensor.
@@ -39,10 +39,10 @@ def twin_of_source_gp(X: Tensor, Y: Tensor) -> SingleTaskGP:
 def set_hyperparameters(
     model: SingleTaskGP, lengthscale: Tensor, outputscale: Tensor, noise: Tensor
 ) -> None:
-    """Gives a twin the hyperparameters of source GPs.
+    """Sets the hyperparameters of a twin to the values of source GPs.
 
     Args:
-        model: The twin.
+        model: The twin, from `twin_of_source_gp`.
         lengthscale: A `batch_shape x d` tensor.
         outputscale: A `batch_shape` tensor.
         noise: A `batch_shape` tensor.
@@ -56,13 +56,13 @@ def set_hyperparameters(
 
 
 def _inside(hyperparameter: Hyperparameter, value: Tensor) -> Tensor:
-    # A value at its bound may have left it by a rounding error; GPyTorch's are in single precision.
+    # Rounding errors may move a value across its bound: GPyTorch's bounds have single precision.
     constraint = hyperparameter.constraint()
     return value.clamp(float(constraint.lower_bound), float(constraint.upper_bound))
 
 
 def log_posterior(model: SingleTaskGP) -> float:
-    """The log marginal likelihood plus the log density of the hyperpriors, in nats."""
+    """Computes the log marginal likelihood plus the log density of the hyperpriors, in nats."""
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
     with torch.no_grad():
         per_point = mll(model(*model.train_inputs), model.train_targets)

@@ -1,4 +1,4 @@
-"""The studies by name: `python -m benchmarks.studies run NAME`."""
+"""All studies, by name: `python -m benchmarks.studies run NAME`."""
 
 from benchmarks.studies.definitions.definition import Definition
 from benchmarks.studies.definitions.development import DEVELOPMENT

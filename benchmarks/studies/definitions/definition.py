@@ -1,4 +1,4 @@
-"""What a study by name is: its problems, its budget, its methods, and how it is reported."""
+"""Definition of a named study: problems, budget, methods, and options of the report."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,19 +21,19 @@ class Definition:
 
     Args:
         title: The report's title.
-        source: Where the setting comes from.
-        problems: Makes the problems of the folder with the tables.
-        budget: What a run may spend.
-        methods: The names of the methods, those that a report is compared with included.
+        source: The source of the setting, such as a paper.
+        problems: A function from the folder of the tables to the problems.
+        budget: The budget of each run.
+        methods: The names of the methods, including the reference methods of the report.
         seeds: The number of seeds.
         acquisition: The acquisition function of all models.
-        fitting: How models are fitted.
-        scale: What normalized regret is a share of: the distance from the best value to the
-            `"worst"`, or to the `"median"` where the worst says nothing.
-        at_most: The largest normalized regret that counts.
-        groups: Suites that are reported together, by the group's name.
+        fitting: The name of the fitting options, see `methods.registry`.
+        scale: The unit of normalized regret: the distance from the best value to the `"worst"`
+            value, or to the `"median"` if the worst value is an outlier.
+        at_most: The largest normalized regret; larger regrets are clipped.
+        groups: The names of groups of suites, with the suites of each group.
         needs_data: Whether the tables are needed.
-        raw_problems: Makes the problems with the tables' outcomes as they are (`--raw`).
+        raw_problems: A function like `problems`, with outcomes as recorded (`--raw`).
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Studies to develop models on: many small runs on the suites of real tables."""
+"""Studies for the development of models: many small runs on suites of real tables."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The synthetic studies of the hierarchical models' paper and of ScaML-GP's.
+"""The synthetic studies of the papers on hierarchical models and on ScaML-GP.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
@@ -47,7 +47,7 @@ def _study(
         title,
         source,
         problems,
-        Budget(evaluations, initial=1),  # the papers' plain GP begins with nothing
+        Budget(evaluations, initial=1),  # in the papers, the plain GP has no initial design
         methods,
         seeds,
         acquisition="ucb",

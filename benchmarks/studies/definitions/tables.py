@@ -1,4 +1,4 @@
-"""Studies on tables of real runs: each task is the target once, others are its history."""
+"""Studies on tables of real runs: each task is the target once, and other tasks are the history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,16 +21,15 @@ from benchmarks.tables import Table, read_shared
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """The problems of a table.
+    """Problems of a table, one for each task as the target.
 
     Args:
         name: The table.
-        min_points: Tasks with fewer points are left out.
-        pool: How many rows of a target can be had, drawn at random, and are what regret is
-            measured by; all by default.
-        num_sources: How many other tasks are the history of a run, others for each seed; all by
-            default.
-        matching: Whether the history's tasks were evaluated at the same points.
+        min_points: The minimum number of points; smaller tasks are left out.
+        pool: The number of rows of the target that can be evaluated, drawn at random; all by
+            default. Regret refers to the best of these rows.
+        num_sources: The number of source tasks of a run, drawn for each seed; all by default.
+        matching: Whether all tasks of the history have the same points.
     """
 
     name: str
@@ -43,13 +42,13 @@ class LeaveOneOut:
         """Reads the table.
 
         Args:
-            folder: Where the tables are.
+            folder: The folder of the tables.
 
         Returns:
-            One problem a task.
+            One problem per task.
 
         Raises:
-            ValueError: If there is no folder.
+            ValueError: If `folder` is `None`.
         """
         if folder is None:
             raise ValueError(f"The study needs the table {self.name}: add --data FOLDER.")

@@ -1,7 +1,7 @@
-"""The methods that studies compare: each suggests the next point to evaluate.
+"""Methods that studies compare; each method suggests the next point to evaluate.
 
-`registry` has all of them by name. A transfer model of the package joins with one line there;
-anything else is a class with `suggest` (see `base.Method`), and one line.
+`registry` has all methods by name. To add a transfer model of the package, add a line to
+`registry`. Any other method is a class with `suggest` (see `base.Method`) and a line in `registry`.
 """
 
 from benchmarks.studies.methods.acquisitions import Acquire, log_ei_or_ucb, upper_bound

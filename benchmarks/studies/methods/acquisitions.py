@@ -1,4 +1,4 @@
-"""The acquisition functions of the studies: one for all methods, or each paper's own."""
+"""Acquisition functions of studies: one function for all methods, or the function of each paper."""
 
 from collections.abc import Callable
 
@@ -16,23 +16,23 @@ from torch import Tensor
 from botorch_transfer import TransferGP
 from botorch_transfer.acquisition import AveragedImprovement
 
-#: Builds the acquisition of a fitted model, the `n x 1` values so far, and the `N x d` points that
-#: its values may be compared on.
+#: Function that builds an acquisition function from a fitted model, the `n x 1` values so far, and
+#: `N x d` reference points.
 Acquire = Callable[[SingleTaskGP, Tensor, Tensor], AcquisitionFunction]
 
-PRIOR_BETA = 9.0  # three standard deviations, as in ScaML-GP's and the hierarchical models' papers
-PI_MARGIN = 0.1  # HyperBO's, in units of the outcomes' standard deviation
+PRIOR_BETA = 9.0  # as in the papers on ScaML-GP and on hierarchical models
+PI_MARGIN = 0.1  # HyperBO's value, in standard deviations of the outcomes
 
 
 def upper_bound(model: SingleTaskGP, Y: Tensor, reference: Tensor) -> AcquisitionFunction:
-    """Three standard deviations above the mean."""
+    """Builds the upper confidence bound, three standard deviations above the mean."""
     return UpperConfidenceBound(model, beta=PRIOR_BETA)
 
 
 def log_ei_or_ucb(model: SingleTaskGP, Y: Tensor, reference: Tensor) -> AcquisitionFunction:
-    """The acquisition all methods share: LogEI, and UCB while there is no value to improve.
+    """Builds LogEI, or the upper confidence bound before the first value; all methods share it.
 
-    Of a `TransferGP` it is the average of its members' improvements, as everywhere in the package.
+    For a `TransferGP`, LogEI is the average of the members' improvements (`AveragedImprovement`).
     """
     if len(Y) == 0:
         return upper_bound(model, Y, reference)
@@ -42,16 +42,16 @@ def log_ei_or_ucb(model: SingleTaskGP, Y: Tensor, reference: Tensor) -> Acquisit
 
 
 def log_ei_or_mean(model: SingleTaskGP, Y: Tensor, reference: Tensor) -> AcquisitionFunction:
-    """LogEI, and the posterior mean while there is no value to improve."""
+    """Builds LogEI, or the posterior mean before the first value."""
     return log_ei_or_ucb(model, Y, reference) if len(Y) else PosteriorMean(model)
 
 
 def probability_of_improvement(
     model: SingleTaskGP, Y: Tensor, reference: Tensor
 ) -> AcquisitionFunction:
-    """HyperBO's: the probability of getting above the best value by a tenth of the prior's scale.
+    """Builds HyperBO's probability of improvement by at least a tenth of the prior's scale.
 
-    While there is no value to improve on: UCB.
+    Before the first value, this is the upper confidence bound.
     """
     if len(Y) == 0:
         return upper_bound(model, Y, reference)
@@ -59,7 +59,7 @@ def probability_of_improvement(
 
 
 def _scale(model: SingleTaskGP) -> Tensor:
-    """The size, in the user's units, of one unit of the model's own."""
+    """Returns the size of the model's unit of outcomes in the user's units."""
     transform = getattr(model, "outcome_transform", None)
     if transform is None:
         return torch.ones((), dtype=torch.double)
@@ -68,7 +68,7 @@ def _scale(model: SingleTaskGP) -> Tensor:
     return (high - low).detach()
 
 
-#: Those that a study may use for all models; `"paper"` stands for each paper's own.
+#: Acquisition functions for all models of a study; `"paper"` selects each paper's function.
 COMMON: dict[str, Acquire] = {
     "log_ei": log_ei_or_ucb,
     "mean_log_ei": log_ei_or_mean,

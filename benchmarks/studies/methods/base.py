@@ -1,4 +1,4 @@
-"""What every method is: it suggests the next point to evaluate."""
+"""Interface of methods, which suggest the next point to evaluate."""
 
 from typing import Protocol
 
@@ -9,25 +9,26 @@ from benchmarks.studies.problems import Problem
 
 
 class Method(Protocol):
-    """What proposes evaluations.
+    """Protocol of a method that suggests evaluations.
 
-    A competitor is a class of this kind: it may look at `problem.history`, and chooses by
-    `problem.maximize` (of any acquisition function, over the table or the cube) or
-    `problem.nearest`. It serves several runs: what it keeps of one must not tell on another.
+    A method may use `problem.history`. It chooses a point by `problem.maximize`, which maximizes an
+    acquisition function over the table or the cube, or by `problem.nearest`. One method object
+    serves several runs, so the state of one run must not influence another run.
     """
 
     @property
     def initial_design(self) -> bool:
-        """Whether a run starts with the points that all such methods share."""
+        """Whether a run starts with the shared initial points."""
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Proposes the next point.
+        """Suggests the next point.
 
         Args:
-            problem: The problem, for its history and its allowed points; never for its values.
+            problem: The problem, with its history and its allowed points. The method must not read
+                its values.
             X: An `n x d` tensor of the points evaluated so far.
-            Y: An `n x 1` tensor of their values, to be maximized; NaN where they failed.
-            seed: The seed of this step; the same for all methods.
+            Y: An `n x 1` tensor of the values, to be maximized; NaN for failures.
+            seed: The seed of this step, which is the same for all methods.
 
         Returns:
             A `d` tensor.
@@ -35,14 +36,14 @@ class Method(Protocol):
 
 
 def with_failures_worst(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """Give failed evaluations the worst finite value; drop them while there is none.
+    """Gives failed evaluations the worst finite value; drops them if no value is finite.
 
     Args:
         X: An `n x d` tensor of points.
         Y: An `n x 1` tensor of values, NaN where the evaluation failed.
 
     Returns:
-        Points and finite values.
+        The points and the finite values.
     """
     finite = Y.isfinite()
     if not bool(finite.any()):

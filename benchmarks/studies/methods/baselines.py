@@ -19,26 +19,26 @@ _sources = Memo(size=8)
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Points drawn uniformly, history ignored."""
+    """Random search: draws points uniformly, and ignores the history."""
 
     initial_design: bool = True
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Draws a point."""
+        """Draws a random point."""
         return problem.draw(X, seed)
 
 
 @dataclass(frozen=True)
 class HistoryReplay:
-    """What was best on each source task, one after another in random order, then random points.
+    """Evaluates the best point of each source task in random order, then random points.
 
-    It asks whether a model of the history is worth more than its winners alone.
+    This baseline shows whether a model of the history is better than the best old points.
     """
 
     initial_design: bool = False
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Picks a source task at random and takes its best point not seen yet."""
+        """Draws a source task, and returns the task's best unseen point."""
         winners = [task.X[task.Y.argmax()].double() for task in as_datasets(problem.history)]
         fresh = [x for x in winners if not _contains(X, problem.nearest(x, X[:0]))]
         if not fresh:
@@ -49,10 +49,10 @@ class HistoryReplay:
 
 
 class Scores(AcquisitionFunction):
-    """Scores of single rows as an acquisition function.
+    """Acquisition function with given scores of single rows.
 
     Args:
-        score: The scores of an `n x d` tensor of rows.
+        score: A function from an `n x d` tensor of rows to `n` scores.
     """
 
     def __init__(self, score: Callable[[Tensor], Tensor]) -> None:
@@ -61,38 +61,40 @@ class Scores(AcquisitionFunction):
 
     def forward(self, X: Tensor) -> Tensor:
         """Scores a `batch_shape x 1 x d` tensor of rows."""
-        # A search by gradients finds none, and keeps the best of its random rows.
+        # Gradients are zero, so a gradient search keeps its best random row.
         scores = self.score(X.reshape(-1, X.shape[-1])).detach()
         return scores.reshape(X.shape[:-2]) + 0.0 * X.sum((-2, -1))
 
 
 @dataclass(frozen=True)
 class SortedRows:
-    """Rows sorted by their mean rank in the source tasks, that of the nearest row in each.
+    """Rows sorted by their mean rank in the source tasks.
 
-    It asks whether a model is worth more than ten lines of pandas.
+    The rank of a row in a source task is the rank of the task's nearest row. This baseline shows
+    whether a model is better than ten lines of pandas.
     """
 
     initial_design: bool = False
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Takes the best row not seen yet."""
+        """Returns the best unseen row."""
         tasks = {str(i): task for i, task in enumerate(as_datasets(problem.history))}
         return problem.maximize(Scores(lambda rows: mean_rank(tasks, rows)), X, seed)
 
 
 @dataclass(frozen=True)
 class Portfolio:
-    """Rows that complement each other on the source tasks, chosen greedily.
+    """Greedy portfolio of rows that complement each other on the source tasks.
 
-    The next row is the one that, with those seen so far, leaves the least mean regret under the
-    means of the source tasks' GPs, each in its own range from the median to the best.
+    The next row minimizes the mean regret of the best row so far over the source tasks. Regrets are
+    computed from the posterior means of the source GPs, and divided by the distance from each
+    task's median to its best value.
     """
 
     initial_design: bool = False
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Takes the row that adds most to those seen."""
+        """Returns the row that lowers the portfolio's mean regret most."""
         key = content_key(problem.history)
         sources = _sources.recall(key, lambda: SourceGPs.fit(problem.history))
         old = [task.X.double() for task in as_datasets(problem.history)]
@@ -111,12 +113,12 @@ class Portfolio:
 
 @dataclass
 class Opening:
-    """One method chooses the first points, another one goes on.
+    """Method that combines two methods: one chooses the first points, the other the later points.
 
     Args:
-        first: Chooses the first points.
-        then: Goes on.
-        number: How many points the first one chooses.
+        first: The method that chooses the first points.
+        then: The method that chooses the later points.
+        number: The number of points that `first` chooses.
     """
 
     first: Method
@@ -126,11 +128,11 @@ class Opening:
 
     @property
     def settings(self) -> str:
-        """What, besides the name, the runs depend on."""
+        """Description of the settings on which the runs depend, besides the name."""
         return f"{getattr(self.then, 'settings', '')} {self.number}"
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Asks the method whose turn it is."""
+        """Calls the first or the second method."""
         method = self.first if len(X) < self.number else self.then
         return method.suggest(problem, X, Y, seed)
 

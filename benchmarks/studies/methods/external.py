@@ -1,7 +1,7 @@
-"""Methods that run in a process of their own, in an environment whose versions may clash with ours.
+"""Methods that run in their own process, in an environment with other versions of packages.
 
-The process reads a run's history, pool and evaluations from CSV files, and answers with the next
-row; `benchmarks.rivals.worker` says what is in them.
+The process reads the history, the pool and the evaluations of a run from CSV files, and answers
+with the next row. `benchmarks.rivals.worker` describes the files.
 """
 
 import os
@@ -23,32 +23,32 @@ from benchmarks.studies.problems import Problem, RowsProblem, named_seed
 from botorch_transfer.data import as_datasets
 
 ROOT = Path(__file__).parents[3]
-#: The folder of the virtual environments, one a requirement file of `benchmarks/rivals`.
+#: Folder of the virtual environments, one for each requirement file of `benchmarks/rivals`.
 ENVIRONMENTS = Path("out/environments").absolute()
 
 
 @dataclass
 class External:
-    """A rival in a process of its own; it chooses from the rows of a table.
+    """A rival in its own process, which chooses rows of a table.
 
     Args:
-        rival: Its module and class, as `benchmarks.rivals.worker` takes them.
-        environment: The environment that it needs; this one if empty.
-        initial_design: Whether it starts with the random rows that such methods share.
-        limit: How many seconds a suggestion may take on the wall clock; else the run ends there.
+        rival: The module and the class of the rival, in the form `module:Class`.
+        environment: The name of the virtual environment; the current environment if empty.
+        initial_design: Whether a run starts with the shared initial rows.
+        limit: The maximum wall-clock seconds of a suggestion. A slower suggestion ends the run.
     """
 
     rival: str
     environment: str = ""
     initial_design: bool = False
     limit: float = 1800.0
-    #: The processor time of all answers.
+    #: Processor time of all answers.
     seconds: ClassVar[float] = 0.0
     _processes: ClassVar[dict[str, Popen[str]]] = {}
     _case: tuple[Problem, TemporaryDirectory[str]] | None = field(default=None, init=False)
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Writes the rows so far and asks the process for the next."""
+        """Writes the evaluated rows, and asks the process for the next row."""
         assert isinstance(problem, RowsProblem)
         if self._case is None or problem is not self._case[0]:
             self._case = problem, TemporaryDirectory()
@@ -61,7 +61,7 @@ class External:
         return problem.X[self._ask(f"{self.rival} {folder} {own_seed}\n")]
 
     def _ask(self, line: str) -> int:
-        """Sends a line to the environment's process, which answers with a row or an error."""
+        """Sends a line to the process, and returns the row or raises the error of the answer."""
         process = self._processes.get(self.environment) or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -72,17 +72,17 @@ class External:
         if not row:
             process.kill()
             del self._processes[self.environment]
-            raise TimeoutError(f"No answer in {self.limit:g} seconds, or the process ended.")
+            raise TimeoutError(f"No answer within {self.limit:g} seconds, or the process ended.")
         if not row.isdigit():
             raise RuntimeError(f"{row} {seconds}")
         External.seconds += float(seconds)
         return int(row)
 
     def _start(self) -> Popen[str]:
-        """Starts the environment's process, which ends with this one."""
+        """Starts the process of the environment, which ends with the current process."""
         folder = ENVIRONMENTS / self.environment
         python = str(folder / "bin" / "python") if self.environment else sys.executable
-        if not Path(python).exists():  # no run can be made, and none is to be recorded
+        if not Path(python).exists():  # ends the study, because no run is possible
             raise SystemExit(
                 f"{self.rival} needs an environment: python3 -m venv {folder} && {folder}/bin/pip "
                 f"install -r benchmarks/rivals/requirements/{self.environment}.txt"
@@ -96,7 +96,7 @@ class External:
 
 
 def processor_seconds() -> float:
-    """The processor time so far, that of other processes' answers included."""
+    """Returns the processor time so far, including other processes."""
     return process_time() + External.seconds
 
 

@@ -1,4 +1,4 @@
-"""How each model is built from a target's evaluations and a problem's history."""
+"""Builders of models from the target's evaluations and the problem's history."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,22 +20,22 @@ from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import FEW_OUTCOMES, limit_outcomes, robust_limit
 from botorch_transfer.suggestion.reading import typical_depth
 
-#: Steps of Adam; the papers' 50,000 would take a study on a few cores hours a task.
+#: Number of Adam steps; 50,000 steps as in the papers would take hours per task on a few cores.
 PRETRAINING_STEPS = 500
 
 _priors = Memo(size=64)
 
 
 def plain_gp(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
-    """BoTorch's default model, history ignored."""
+    """Builds BoTorch's default model, which ignores the history."""
     return SingleTaskGP(X, Y)
 
 
 def multi_task_gp(X: Tensor, Y: Tensor, problem: Problem) -> MultiTaskGP:
-    """BoTorch's model of several tasks, the target the last of them; it needs a target point.
+    """Builds BoTorch's multi-task model; the target is the last task, and needs a point.
 
-    It standardizes all outcomes together; so each source task is brought to the target's mean and
-    deviation first.
+    The model standardizes all outcomes together. So this function first gives each source task the
+    mean and the standard deviation of the target.
     """
     sources = [(task.X, _like(Y, task.Y)) for task in as_datasets(problem.history)]
     rows = [pad(X, (0, 1), value=i) for i, (X, _) in enumerate([*sources, (X, Y)])]
@@ -44,7 +44,7 @@ def multi_task_gp(X: Tensor, Y: Tensor, problem: Problem) -> MultiTaskGP:
 
 
 def _like(target_Y: Tensor, Y: Tensor) -> Tensor:
-    """Outcomes of a source task with the target's mean and, if it has any, deviation."""
+    """Shifts and scales source outcomes to the target's mean and nonzero standard deviation."""
     scale = target_Y.std() if len(target_Y) > 1 else Y.new_zeros(())
     own = Y.std() if len(Y) > 1 else Y.new_zeros(())
     factor = scale / own if scale > 0 and own > 0 else 1.0
@@ -52,7 +52,7 @@ def _like(target_Y: Tensor, Y: Tensor) -> Tensor:
 
 
 def transfer(model_class: Callable[..., SingleTaskGP], **options: Any) -> Build:
-    """A model class of the package, given the raw history; it pre-trains once a history."""
+    """Returns a builder of a transfer model on the raw history; pre-training is cached."""
     return partial(_of_history, model_class, options)
 
 
@@ -67,7 +67,7 @@ def _of_history(
 
 
 def robust(build: Build) -> Build:
-    """The same model with very bad outcomes limited, as `suggest` limits them."""
+    """Returns a builder that first raises very bad outcomes to a limit, as `suggest` does."""
     return partial(_robust, build)
 
 
@@ -80,19 +80,19 @@ def _robust(build: Build, X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskG
 
 
 def learned_hyperprior(X: Tensor, Y: Tensor, problem: Problem) -> SingleTaskGP:
-    """MPHD with the history as its only domain."""
+    """Builds MPHD with the history as its only domain."""
     return HyperpriorGP(X, Y, problem.history)
 
 
 def pretrained(preset: str, objective: Objective) -> Build:
-    """HyperBO, FSBO or ABLR, pre-trained once a history.
+    """Returns a builder of HyperBO, FSBO or ABLR, with one pre-training for each history.
 
     Args:
         preset: The name of a constructor of `PretrainedPrior`.
-        objective: What is minimized.
+        objective: The name of the pre-training objective.
 
     Returns:
-        What builds the model.
+        A function that builds the model.
     """
     return partial(_pretrained, preset, objective)
 
@@ -100,7 +100,7 @@ def pretrained(preset: str, objective: Objective) -> Build:
 def _pretrained(
     preset: str, objective: Objective, X: Tensor, Y: Tensor, problem: Problem
 ) -> SingleTaskGP:
-    # At the top level, where other processes find it, and its memo in their own memory.
+    # A top-level function, so that other processes can import it, each with its own cache.
     def fit() -> PretrainedPrior:
         prior = getattr(PretrainedPrior, preset)(problem.dim)
         options = {} if objective == "ekl" else {"steps": PRETRAINING_STEPS}

@@ -1,4 +1,4 @@
-"""Bayesian optimization: a model fitted to the evaluations, and the maximizer of an acquisition."""
+"""Bayesian optimization: fits a model to the evaluations, and maximizes an acquisition function."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ Build = Callable[[Tensor, Tensor, Problem], SingleTaskGP]
 
 @dataclass(frozen=True)
 class Fitting:
-    """How much a fit may cost, and when there is one.
+    """Options of model fits: their cost, and when hyperparameters are fitted again.
 
     Args:
-        num_restarts: Starts of the package's models besides the present values; their own default
-            if omitted. BoTorch's models have one start.
-        max_iterations: Iterations of L-BFGS a fit.
-        growth: Hyperparameters are fitted anew once there are this many times as many points as at
-            the last fit. In between they stay, and the model only gets the new points.
-        warm: Whether a fit starts from the values of the last one in the same run.
+        num_restarts: The number of starts of the package's models besides the current values; the
+            default of each model if omitted. BoTorch's models have one start.
+        max_iterations: The maximum number of L-BFGS iterations of a fit.
+        growth: The growth factor of the number of points after which hyperparameters are fitted
+            again. Until then, hyperparameters stay fixed, and the model is conditioned on the new
+            points.
+        warm: Whether a fit starts from the values of the last fit in the same run.
     """
 
     num_restarts: int | None = None
@@ -42,7 +43,7 @@ class Fitting:
     warm: bool = False
 
     def options(self, model: SingleTaskGP) -> dict[str, Any]:
-        """The arguments of `fit_gpytorch_mll` for a model."""
+        """Returns the arguments of `fit_gpytorch_mll` for a model."""
         options: dict[str, Any] = {}
         if self.max_iterations is not None:
             options["optimizer_kwargs"] = {"options": {"maxiter": self.max_iterations}}
@@ -51,27 +52,28 @@ class Fitting:
         return options
 
 
-#: The models' own defaults at every step.
+#: The default options of each model, with a fit at every step.
 THOROUGH = Fitting()
 
-#: For studies on few cores: at each of the first five points, then at 7, 9, 12, 15, 19, ...
+#: For studies on few cores: fits at each of the first five points, then at 7, 9, 12, 15, 19, ...
 THRIFTY = Fitting(num_restarts=1, max_iterations=60, growth=1.25)
 
-#: The same for models that fit the source tasks' hyperparameters, too: at 1, 2, 4, 8, 16, ...
+#: For models that also fit the source tasks' hyperparameters: fits at 1, 2, 4, 8, 16, ... points
 THRIFTY_JOINT = Fitting(num_restarts=0, max_iterations=40, growth=2.0, warm=True)
 
 
 @dataclass
 class BayesianOptimization:
-    """A model fitted to all evaluations, and the point where an acquisition of it is largest.
+    """Bayesian optimization with a model that is fitted to all evaluations.
 
     Args:
-        build: Builds the model of `X` (`n x d`), `Y` (`n x 1`, finite) and the problem.
-        acquire: Builds the acquisition of the fitted model.
-        initial_design: Whether the model needs the shared first points; without, it has to work
-            with no target data at all.
-        fitting: How the model is fitted.
-        settings: What, besides the method's name, its runs depend on: the settings' names.
+        build: A function that builds the model from `X` (`n x d`), `Y` (`n x 1`, finite) and the
+            problem.
+        acquire: A function that builds the acquisition function of the fitted model.
+        initial_design: Whether a run starts with the shared initial points. If not, the model must
+            work without target data.
+        fitting: The options of model fits.
+        settings: A description of the settings on which the runs depend, besides the method's name.
     """
 
     build: Build
@@ -84,11 +86,11 @@ class BayesianOptimization:
     _last: _Fit | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What belongs to a run stays where the run is.
+        # The state of a run is not copied to other processes.
         return {**self.__dict__, "fitted": None, "_last": None}
 
     def suggest(self, problem: Problem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-        """Fits the model and maximizes the acquisition; failures count as the worst value yet."""
+        """Fits the model, and maximizes the acquisition function; failures get the worst value."""
         usable_X, usable_Y = with_failures_worst(X, Y)
         if self.initial_design and len(usable_Y) == 0:
             return RandomSearch().suggest(problem, X, Y, seed)
@@ -97,7 +99,7 @@ class BayesianOptimization:
         return problem.maximize(acquisition, X, seed)
 
     def model(self, problem: Problem, X: Tensor, Y: Tensor) -> SingleTaskGP:
-        """The model of the data, fitted or, if it is too early, with the last fit's values."""
+        """Builds the model, and fits it, or sets the hyperparameters of the last fit."""
         model = self.build(X, Y, problem)
         last = self._last if self._last and self._last.precedes(problem, X) else None
         if last and len(X) < self.fitting.growth * len(last.X):
@@ -113,7 +115,7 @@ class BayesianOptimization:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The hyperparameters of a fitted model, and what it was fitted to."""
+    """Hyperparameters of a fitted model, with the problem and the points of the fit."""
 
     problem: Problem
     X: Tensor
@@ -125,18 +127,18 @@ class _Fit:
         return cls(problem, X.clone(), values)
 
     def precedes(self, problem: Problem, X: Tensor) -> bool:
-        """Whether points go on from those of the fit, in the same run."""
+        """Returns whether `X` extends the points of this fit in the same run."""
         n = len(self.X)
         return problem is self.problem and n < len(X) and torch.equal(X[:n], self.X)
 
     def give_to(self, model: SingleTaskGP) -> SingleTaskGP:
-        """Sets the hyperparameters of a model that has some more points."""
+        """Sets the hyperparameters of a model with more points."""
         parameters = dict(model.named_parameters())
         with torch.no_grad():
             for name, value in self.values.items():
                 parameters[name].copy_(value)
         for part in reversed(list(model.modules())):  # members before their average
-            if isinstance(part, EnsembleGP | AveragedGP):  # weights follow the data
+            if isinstance(part, EnsembleGP | AveragedGP):  # weights depend on the data
                 part.update_weights()
             elif isinstance(part, PopulationGP):
                 part.update_scale()

@@ -1,4 +1,4 @@
-"""All methods by name: a model joins with one line in `MODELS`, anything else in `OTHERS`."""
+"""All methods by name. To add a model, add a line to `MODELS`; for other methods, to `OTHERS`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,13 +58,13 @@ FittingName = Literal["thorough", "thrifty"]
 
 @dataclass(frozen=True)
 class Model:
-    """A model that Bayesian optimization can be done with.
+    """A model for Bayesian optimization.
 
     Args:
-        build: Builds it.
-        paper: The acquisition of the paper that it comes from.
-        initial_design: Whether it needs target data.
-        joint: Whether a fit costs the cube of all source points.
+        build: A function that builds the model.
+        paper: The acquisition function in the paper of the model.
+        initial_design: Whether the model needs target data.
+        joint: Whether the cost of a fit grows with the cube of the number of all source points.
     """
 
     build: Build
@@ -73,7 +73,7 @@ class Model:
     joint: bool = False
 
     def method(self, acquisition: Acquisition, fitting: FittingName) -> BayesianOptimization:
-        """The method that uses it."""
+        """Returns the method that uses the model."""
         return BayesianOptimization(
             self.build,
             self.paper if acquisition == "paper" else COMMON[acquisition],
@@ -88,7 +88,7 @@ class Model:
         return THRIFTY_JOINT if self.joint else THRIFTY
 
 
-#: Models by the methods' names in the papers.
+#: Models by the names in the papers.
 MODELS: dict[str, Model] = {
     "ScaML-GP": Model(transfer(ScaMLGP), upper_bound),
     "plain GP": Model(plain_gp, log_ei_or_ucb, initial_design=True),
@@ -109,14 +109,14 @@ MODELS: dict[str, Model] = {
     "ScaML-GP, joint": Model(transfer(JointScaMLGP), upper_bound, joint=True),
     "H-NLL": Model(pretrained("hyperbo", "nll"), probability_of_improvement),
     "H-EKL": Model(pretrained("hyperbo", "ekl"), probability_of_improvement),
-    # The prior means of these are the same everywhere, as a plain GP's.
+    # The prior means of these models are constant, like the mean of a plain GP.
     "FSBO": Model(pretrained("fsbo", "nll"), log_ei_or_ucb, initial_design=True),
     "ABLR": Model(pretrained("ablr", "nll"), log_ei_or_ucb, initial_design=True),
     "MPHD": Model(learned_hyperprior, probability_of_improvement, initial_design=True),
     "multi-task GP": Model(multi_task_gp, log_ei_or_ucb, initial_design=True),
 }
 
-#: Methods that are no model with an acquisition function.
+#: Methods without a model and an acquisition function.
 OTHERS: dict[str, Method] = {
     "best of history": HistoryReplay(),
     "random search": RandomSearch(),
@@ -133,20 +133,20 @@ def methods(
     acquisition: Acquisition = "log_ei",
     fitting: FittingName = "thorough",
 ) -> dict[str, Method]:
-    """Looks methods up.
+    """Looks up methods by name.
 
     Args:
-        names: Their names; all by default.
-        acquisition: The acquisition function of all models: LogEI (while there are no values, UCB
-            or the posterior mean), UCB, or each paper's own.
-        fitting: How models are fitted: as by default, at every step, or with fewer starts,
-            iterations and fits.
+        names: The names of the methods; all by default.
+        acquisition: The acquisition function of all models: LogEI (before the first value, UCB or
+            the posterior mean), UCB, or the function of each paper.
+        fitting: The options of model fits: the defaults at every step, or fewer starts, iterations
+            and fits.
 
     Returns:
-        The methods by name, in the order asked for.
+        The methods by name, in the given order.
 
     Raises:
-        ValueError: If there is no method of a name.
+        ValueError: If there is no method with a given name.
     """
     everything: dict[str, Method] = {
         name: model.method(acquisition, fitting) for name, model in MODELS.items()
@@ -156,7 +156,7 @@ def methods(
         everything[name] = Opening(OTHERS[first], MODELS["plain GP"].method(acquisition, fitting))
     unknown = [name for name in names or () if name not in everything]
     if unknown:
-        raise ValueError(f"No method is called {unknown[0]!r}: choose of {', '.join(everything)}.")
+        raise ValueError(f"There is no method {unknown[0]!r}: choose from {', '.join(everything)}.")
     return {name: everything[name] for name in names or everything}
 
 

@@ -1,4 +1,4 @@
-"""What a study found, in tables and pictures."""
+"""Tables and pictures of the results of a study."""
 
 from benchmarks.studies.report.curves import regret_figure
 from benchmarks.studies.report.tables import regret_table

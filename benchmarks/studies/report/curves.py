@@ -1,4 +1,4 @@
-"""Regret curves."""
+"""Draws regret curves."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,30 +15,30 @@ from benchmarks.styles import style_of
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.8
 MAX_COLUMNS = 3
-#: Of more problems there is no panel for each.
+#: Maximum number of problems with a panel of their own.
 MAX_PROBLEMS = 8
 DPI = 110
-FLOOR = 1e-3  # of a panel's largest regret: a logarithmic axis has no zero
+FLOOR = 1e-3  # smallest shown share of a panel's largest regret, for the logarithmic axis
 
 
 class Curves(NamedTuple):
-    """Means and their standard errors, one row a method, one column an evaluation."""
+    """Means and standard errors of regrets, one row per method, one column per evaluation."""
 
     mean: pd.DataFrame
     error: pd.DataFrame
 
 
 def regret_figure(regret: pd.DataFrame, path: Path, title: str, ylabel: str) -> None:
-    """Draws regret curves: the mean over problems and, of a few problems, a panel each.
+    """Draws regret curves: the mean over problems, and up to a few single problems.
 
-    Lines are means over seeds; bands are one standard error to either side, over seeds, and over
-    problems where a panel shows their mean.
+    Lines are means over seeds. Bands are one standard error to either side. The standard error is
+    computed over seeds, or over problems in the panel of the mean.
 
     Args:
-        regret: One row a run, as `metrics.regrets` gives it.
-        path: Where to save the picture; its folder is made.
-        title: The picture's title.
-        ylabel: What the regret is, and its unit.
+        regret: The result of `metrics.regrets`, with one row per run.
+        path: The file of the picture. The folder is created if necessary.
+        title: The title of the picture.
+        ylabel: The kind of regret, and its unit.
     """
     panels = _panels(regret)
     columns = min(MAX_COLUMNS, len(panels))
@@ -70,7 +70,7 @@ def regret_figure(regret: pd.DataFrame, path: Path, title: str, ylabel: str) -> 
 
 
 def _panels(regret: pd.DataFrame) -> dict[str, Curves]:
-    """The curves by panel title."""
+    """Returns the curves of each panel, by the title of the panel."""
     count = regret.index.unique("problem").size
     panels = {f"mean over {count} tasks": regret} if count > 1 else {}
     if count <= MAX_PROBLEMS:

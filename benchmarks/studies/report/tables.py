@@ -1,4 +1,4 @@
-"""What a study found, in markdown tables."""
+"""Markdown tables of the results of a study."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -27,16 +27,16 @@ from benchmarks.studies.statistics import (
 
 
 def regret_table(regret: pd.DataFrame, at: Sequence[int], reference: str | None = None) -> str:
-    """Mean regrets after some numbers of evaluations.
+    """Tabulates mean regrets after some numbers of evaluations.
 
     Args:
-        regret: One row a run, as `metrics.regrets` gives it.
+        regret: The result of `metrics.regrets`, with one row per run.
         at: The numbers of evaluations.
-        reference: The method whose final value the last two columns ask for: how many evaluations
-            the median run needs to reach it, and the share of runs that do.
+        reference: The reference method of the last two columns: the number of evaluations that the
+            median run needs to reach its final value, and the share of runs that reach it.
 
     Returns:
-        A markdown table, one row a method.
+        A markdown table with one row per method.
     """
     mean = average(regret)
     header = ["method", *(f"after {n}" for n in at)]
@@ -56,14 +56,14 @@ def _reaching(needed: pd.Series, last: int) -> list[str]:
 
 
 def mean_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
-    """Mean regrets and their standard errors over problems and seeds.
+    """Tabulates mean regrets, with standard errors over problems and seeds.
 
     Args:
-        regret: One row a run, as `metrics.complete` gives it.
+        regret: The result of `metrics.complete`, with one row per run.
         at: The numbers of evaluations.
 
     Returns:
-        A markdown table, one row a method, the best at the end first.
+        A markdown table with one row per method, the method with the best final regret first.
     """
     mean = average(regret)
     error = error_of_average(regret)
@@ -75,10 +75,11 @@ def mean_table(regret: pd.DataFrame, at: Sequence[int]) -> str:
 
 
 def rank_sentence(values: pd.DataFrame) -> str:
-    """Says what Friedman's and Nemenyi's tests find.
+    """Summarizes the results of Friedman's and Nemenyi's tests.
 
     Args:
-        values: One row a problem and seed, one column a method; less is better.
+        values: A table with one row per problem and seed, and one column per method; small values
+            are better.
 
     Returns:
         A sentence.
@@ -91,23 +92,25 @@ def rank_sentence(values: pd.DataFrame) -> str:
     best = ", ".join(f"{name} {ranks[name]:.1f}" for name in first)
     return (
         f"Mean ranks of the areas over {cases} {unit} (Friedman's p = {friedman(cases_of):.1g}): "
-        f"two methods differ if their ranks do by {difference:.1f} (Nemenyi, 5 %). Not told apart "
-        f"from the first: {best}."
+        f"two methods differ if their mean ranks differ by {difference:.1f} (Nemenyi, 5 %). Not "
+        f"significantly worse than the first: {best}."
     )
 
 
 def suite_table(values: pd.DataFrame, reference: str, groups: Mapping[str, Sequence[str]]) -> str:
-    """Compares methods with a reference, suite by suite and in the geometric mean of groups.
+    """Compares methods with a reference, for each suite and for each group of suites.
 
     Args:
-        values: One row a problem and seed, one column a method; NaN where a run is not finished.
+        values: A table with one row per problem and seed, and one column per method; NaN for
+            unfinished runs.
         reference: The method to compare with.
-        groups: The suites of each group.
+        groups: The names of groups, with the suites of each group.
 
     Returns:
-        A markdown table, one column a method: ratios of means on the cases that both methods have
-        finished. Of suites with the standard error of a paired bootstrap, of groups with 95 %
-        intervals and in parentheses the number of suites if not all are there.
+        A markdown table with one column per method: ratios of means over the cases that both
+        methods have finished. Ratios of suites have the standard error of a paired bootstrap.
+        Ratios of groups are geometric means over suites, with 95 % intervals, and the number of
+        suites in parentheses if some suites are missing.
     """
     suites = values.index.get_level_values("problem").map(suite_of)
     told = [name for members in groups.values() for name in members if name in set(suites)]
@@ -118,7 +121,7 @@ def suite_table(values: pd.DataFrame, reference: str, groups: Mapping[str, Seque
         for name in compared:
             both = values.loc[suites == suite, [name, reference]].dropna()
             if len(both):
-                # Suites are resampled independently of each other, methods of a suite alike.
+                # Suites are resampled independently; all methods have the same samples.
                 seed = zlib.crc32(suite.encode())
                 found[name][suite] = ratios(both, reference, seed)[name]
     rows = [[suite, *(_of_suite(found[name].get(suite)) for name in compared)] for suite in order]
@@ -144,14 +147,15 @@ def _of_group(found: Sequence[Estimate], size: int) -> str:
 
 
 def calibration_table(results: pd.DataFrame) -> str:
-    """Lays out how honest predictions of unseen outcomes are.
+    """Tabulates the calibration of predictions of unseen outcomes.
 
     Args:
         results: The table of `run_study`.
 
     Returns:
-        A markdown table, one row a suite and method: medians over runs of the z-scores' root mean
-        square, and of the per cent of outcomes inside 90 % bands, by the number of points.
+        A markdown table with one row per suite and method. The columns are numbers of points. A
+        cell has the root mean square z-score and the percentage of outcomes inside 90 % bands, as
+        medians over runs.
     """
     rows_of = results.dropna(subset="z")
     rows_of = rows_of.assign(
@@ -165,20 +169,20 @@ def calibration_table(results: pd.DataFrame) -> str:
 
 
 def comparison_table(regret: pd.DataFrame, reference: str) -> str:
-    """Everything that is said of a method in comparison with the others.
+    """Compares methods by areas, ranks, final regrets and numbers of evaluations.
 
     Args:
-        regret: One row a run, as `metrics.complete` gives it.
-        reference: The method that the others are compared with.
+        regret: The result of `metrics.complete`, with one row per run.
+        reference: The method with which all methods are compared.
 
     Returns:
-        A markdown table, one row a method, the smallest area first: the area under the regret curve
-        relative to the reference's, with a 95 % interval of a paired bootstrap over problems and
-        then their seeds, and that of the curves' first quarter and second half; the share of runs
-        whose area is larger than the reference's; mean ranks by area and by the final regret; the
-        evaluations that the median run needs to be as good as the reference at its end, the share
-        of runs that get there, and how many times fewer evaluations that is than the reference
-        itself needed.
+        A markdown table with one row per method, the smallest area first. The columns are the area
+        under the regret curve divided by the reference's area, with a 95 % interval of a paired
+        bootstrap over problems and seeds; the same ratio for the first quarter and the second half
+        of the curves; the share of runs with a larger area than the reference; mean ranks by area
+        and by final regret; the number of evaluations that the median run needs to reach the
+        reference's final regret; the share of runs that reach it; and the ratio of the reference's
+        number of evaluations to this number.
     """
     area, last = areas(regret), regret.iloc[:, -1].unstack("method")
     ratio = ratios(area, reference)
@@ -221,14 +225,14 @@ def comparison_table(regret: pd.DataFrame, reference: str) -> str:
 
 
 def cost_table(results: pd.DataFrame) -> str:
-    """What a step of each method takes.
+    """Tabulates the time of a step of each method.
 
     Args:
         results: The table of `run_study`.
 
     Returns:
-        A markdown table: medians over steps after the first, which may pre-train, on the wall clock
-        and the processor; and the processor time of the first.
+        A markdown table with medians of wall-clock time and processor time over all steps but the
+        first step, and the processor time of the first step, which may pre-train.
     """
     first = results["evaluation"] == 1
     by_method = results[~first].groupby("method", sort=False)

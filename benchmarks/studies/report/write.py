@@ -1,4 +1,4 @@
-"""A whole report: tables in `README.md`, a picture beside it."""
+"""Writes the report of a study: tables in `README.md`, and a picture in the same folder."""
 
 import json
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ ACQUISITIONS = {
     "log_ei": "LogEI for all models, UCB before the first value",
     "mean_log_ei": "LogEI for all models, the posterior mean before the first value",
     "ucb": "UCB, three standard deviations, for all models",
-    "paper": "each paper's own acquisition",
+    "paper": "the acquisition function of each paper",
 }
 COST_NOTE = (
-    "Medians. The first step pre-trains; what several methods pre-train alike counts for the one "
-    "that came first. Seconds are the wall clock's, on a machine that may have had other work."
+    "Medians. The first step includes pre-training. Shared pre-training counts for the first "
+    "method only. Wall-clock seconds are from a machine that may have been busy."
 )
 
 
@@ -47,15 +47,15 @@ def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) 
 
     Args:
         folder: The study's folder, with `results.parquet` and `study.json`.
-        out: Where to write `README.md` and its picture.
-        methods: Only these methods; all by default.
+        out: The folder of `README.md` and the picture.
+        methods: The methods of the report; all by default.
 
     Returns:
         The report.
 
     Raises:
-        ValueError: If no problem and seed has been finished by all methods, or the plain GP is not
-            among them, or alone.
+        ValueError: If all methods have not finished a common problem and seed, if the plain GP is
+            missing, or if it is the only method.
     """
     results = pd.read_parquet(folder / RESULTS)
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
@@ -63,17 +63,19 @@ def write_report(folder: Path, out: Path, methods: Sequence[str] | None = None) 
         results = results[results["method"].isin(methods)]
     found = set(results["method"])
     if REFERENCE not in found or len(found) == 1:
-        raise ValueError(f"Methods are compared with the {REFERENCE}: run it, too, and another.")
+        raise ValueError(f"Methods are compared with the {REFERENCE}: run it and another method.")
     every = normalized(regrets(results), results, about["scale"], about["at_most"])
     regret = complete(every)
     if regret.empty:
-        raise ValueError(f"No case in {folder} has been finished by all methods: run it further.")
+        raise ValueError(
+            f"There is no case that all methods have finished in {folder}: continue the study."
+        )
     sections = [f"# {about['title']}", _introduction(about, results, regret)]
     sections += _comparisons(about, every, regret)
     if "z" in results and results["z"].notna().any():
         sections += [
-            "## Calibration\n\nRoot mean square z-score of unseen points, noise included, and per "
-            "cent of them inside 90 % bands, by number of points seen; medians over runs.",
+            "## Calibration\n\nRoot mean square z-score of unseen points with noise, and per cent "
+            "of unseen points inside 90 % bands, by number of evaluated points; medians over runs.",
             calibration_table(results),
         ]
     sections += ["## What a step costs", cost_table(results), COST_NOTE]
@@ -95,16 +97,16 @@ def _comparisons(about: dict[str, Any], every: pd.DataFrame, regret: pd.DataFram
     if about["groups"]:
         area, after = areas(every), every[min(AFTER, last)].unstack("method")[[*areas(every)]]
         sections += [
-            f"## Suite by suite\n\nAreas over the {REFERENCE}'s:",
+            f"## Suite by suite\n\nAreas divided by the {REFERENCE}'s areas:",
             suite_table(area, REFERENCE, about["groups"]),
-            f"The same with {ADDED} added to all areas, so that easy suites count for less:",
+            f"The same ratios with {ADDED} added to all areas, so that easy suites count less:",
             suite_table(area + ADDED, REFERENCE, about["groups"]),
-            f"Regrets after {AFTER} evaluations over the {REFERENCE}'s:",
+            f"Regrets after {AFTER} evaluations divided by the {REFERENCE}'s regrets:",
             suite_table(after, REFERENCE, about["groups"]),
         ]
         if SECOND_REFERENCE in area:
             sections += [
-                f"Areas over those of {SECOND_REFERENCE}:",
+                f"Areas divided by the areas of {SECOND_REFERENCE}:",
                 suite_table(area, SECOND_REFERENCE, about["groups"]),
             ]
     return [
@@ -122,18 +124,20 @@ def _introduction(about: dict[str, Any], results: pd.DataFrame, regret: pd.DataF
     shown = results[pd.MultiIndex.from_frame(results[[*regret.index.names]]).isin(regret.index)]
     lines = [
         f"Setting: {about['source']}. {problems} target(s), {seeds} seed(s), {cases} cases that "
-        f"all {names.size} methods have finished; {about['evaluations']} evaluations a run, the "
-        f"first {about['initial']} of methods without a prior being shared. "
+        f"all {names.size} methods have finished; {about['evaluations']} evaluations "
+        f"per run, of which methods without a prior share the first {about['initial']}. "
         f'{ACQUISITIONS[about["acquisition"]]}; models fitted by the "{about["fitting"]}" rule.',
         f"{core_hours(shown):.2f} core-hours; {', '.join(sorted(set(shown['versions'])))}.",
-        "Run by:\n\n" + "\n".join(f"    {command}" for command in about["commands"]),
+        "Commands:\n\n" + "\n".join(f"    {command}" for command in about["commands"]),
     ]
     if told := [name for name in (*PRETRAINED, "H-EKL") if name in names]:
         lines.append(
-            f"{', '.join(told)}: pre-trained in {PRETRAINING_STEPS} steps of Adam; the papers take "
-            "many times more, on many times more data."
+            f"{', '.join(told)}: pre-trained in {PRETRAINING_STEPS} steps of Adam; the papers use "
+            "many more steps and much more data."
         )
     failed = failures(results)
     if ended := [f"{count} run(s) of {name}" for name, count in failed[failed > 0].items()]:
-        lines.append(f"Ended by an error, their last value kept: {', '.join(ended)}.")
+        lines.append(
+            f"Runs that ended with an error, and keep their last value: {', '.join(ended)}."
+        )
     return "\n\n".join(lines)

@@ -57,7 +57,7 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
     assert found.loc["random search"].tolist() == [1, 1]
     assert found.loc["plain GP"].tolist() == [2, 2]
     about = (tmp_path / program.ABOUT).read_text()
-    with pytest.raises(ValueError, match=r"acquisition .*, not ucb: take another folder"):
+    with pytest.raises(ValueError, match=r"acquisition .*, not ucb: choose another folder"):
         program.main(["run", "svm", *options, "--acquisition", "ucb"])
     assert (tmp_path / program.ABOUT).read_text() == about
     told = json.loads(about)["commands"]
@@ -73,5 +73,5 @@ def test_a_study_that_grows_keeps_what_it_has(tmp_path, capsys):
     assert "1 cases that all 2 methods" in printed
     assert "2.00 core-hours" in printed
     assert all(f"    {each}\n" in printed for each in told)
-    with pytest.raises(ValueError, match="compared with the plain GP: run it, too, and another"):
+    with pytest.raises(ValueError, match="compared with the plain GP: run it and another method"):
         program.main(["report", str(tmp_path), "--methods", "plain GP"])
