@@ -303,7 +303,7 @@ def test_options(folder, capsys):
 
 
 TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
-NO_PARAMETER = "The constraint on 'cost' is on a column of the candidates that is no parameter: "
+NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is not a parameter: "
 
 
 @pytest.mark.parametrize(

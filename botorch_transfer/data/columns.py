@@ -171,12 +171,15 @@ def check_columns(
                 f"value in the old runs by missing={{{name!r}: ...}}; give None if it is unknown."
             )
         if changed:
-            text = f"No old run records {name!r}: old runs carry no information about it"
+            text = (
+                f"No old run records {name!r}, so old runs carry no information about it: give the "
+                f"value that it had there by missing={{{name!r}: ...}}, or None if it is unknown"
+            )
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:
                 text += f". Old runs have a column {fits[0]!r} with values in its range: "
                 text += f"if both mean the same, give rename={{{fits[0]!r}: {name!r}}}"
-            logger.log(logging.WARNING if fits else logging.INFO, text)
+            logger.warning(text)
     if changed and len(absent) == len(space.columns):
         raise InputDataError(
             f"The table has none of the parameters {', '.join(space.columns)}: map its columns to "

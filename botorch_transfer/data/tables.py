@@ -44,6 +44,7 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, plain, rows_of_tasks, with_numbers
+from botorch_transfer.search_space.guess import usual_goal
 from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def from_dataframe(
     space: SearchSpace,
     outcome: str | list[str],
     task: str,
-    goal: Goal | Sequence[Goal] = "max",
+    goal: Goal | Sequence[Goal] | None = None,
     failed: Literal["drop", "worst"] = "drop",
     noise: str | None = None,
     missing: Mapping[str, Any] | None = None,
@@ -141,7 +142,8 @@ def from_dataframe(
         outcome: Column with the outcome; a list for several outcomes.
         task: Column with the name of the task; names are compared as text.
         goal: ``"max"`` if large outcomes are good, ``"min"`` if small outcomes are good; a list for
-            several outcomes. Models maximize, so ``"min"`` changes the sign.
+            several outcomes. The default is ``"max"``, and an error for names such as ``loss``.
+            Models maximize, so ``"min"`` changes the sign.
         failed: ``"drop"`` drops failed runs. ``"worst"`` gives failed runs the worst finite outcome
             of their task; use it if failures depend on the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
@@ -199,21 +201,26 @@ def from_dataframe(
     """
     check_arguments(given := locals())
     if isinstance(outcome, list):
-        goals = [goal] * len(outcome) if isinstance(goal, str) else list(goal)
+        goals = [goal] * len(outcome) if goal is None or isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome) or not outcome:
             raise ValueError(
                 f"There are {len(outcome)} outcomes and {len(goals)} goals: give one goal each."
             )
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
-    if goal not in ("max", "min"):
+    if goal is None and usual_goal(str(outcome)) == "min":
+        raise ValueError(
+            f"{outcome!r} has the name of an outcome whose small values are good, but there is no "
+            "goal: give goal='min' or goal='max'."
+        )
+    if goal not in ("max", "min", None):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
     space = SearchSpace.of(space)
     if log and limit is not None and limit <= 0:
         raise ValueError(f"limit is {limit}, which has no logarithm: leave log= out.")
-    sign = 1.0 if goal == "max" else -1.0
+    sign = -1.0 if goal == "min" else 1.0
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
     target = Outcome(outcome, sign, worst, noise, log)
     frame = renamed(frame, rename or {})
@@ -768,6 +775,10 @@ def read_runs(
                 f"The runs have no column {name!r}, but they have a column {likely!r}: rename this "
                 "column if both mean the same, or drop this column."
             )
+    for outcome in outcomes:
+        if outcome.name not in runs.columns and len(runs):
+            text = "The runs have no column %r: they count as pending. Their columns are %s"
+            logger.warning(text, outcome.name, ", ".join(map(repr, runs.columns.drop(FATE))))
     runs = with_numbers(runs, space.number_columns)
     with errors_in("In the runs"):
         X = space.place(runs, within=SLIGHTLY)

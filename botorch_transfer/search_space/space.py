@@ -46,7 +46,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("missing rename fixed", Mapping | None, "give a dictionary with names as keys"),
     ("task step run cost status", Hashable, "name one column"),
     ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
-    ("goal", Iterable | None, "use 'max' or 'min', or a list of them"),
+    ("goal", str | list | tuple | None, "use 'max' or 'min', or a list of them"),
     ("models constraints", Iterable | None, "give a list"),
     ("cache resume", str | PathLike | None, "give a path"),
     ("repeats changed robust progress", Integral | np.bool_ | None, "use True or False"),

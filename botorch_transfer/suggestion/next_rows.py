@@ -56,6 +56,9 @@ logger = logging.getLogger(__name__)
 #: ``p > 3`` parameters, the first design has ``p + 1`` runs.
 FIRST_RUNS = 4
 
+#: Maximum number of rows of one call of :func:`suggest`.
+MAX_ROWS = 1000
+
 #: Levels of the quantiles that :func:`predict` returns.
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -447,8 +450,8 @@ def suggest_rows(
     """
     check_arguments({"seed": seed, "same_in_batch": same_in_batch})
     same_in_batch = [same_in_batch] if isinstance(same_in_batch, str) else same_in_batch
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n is {n!r}: give a whole number of at least 1.")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MAX_ROWS:
+        raise ValueError(f"n is {n!r}: give a whole number from 1 to {MAX_ROWS}.")
     with _fitted(tables.ranked(), model, seed) as (make, tables, models):
         main = tables.outcomes[0].name
         failures = learn_failures(tables.runs, tables.sources[main], tables.old_failed)

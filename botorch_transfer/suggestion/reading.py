@@ -447,8 +447,8 @@ def read_study(
     limits, between = _split_constraints(constraints, parameters)
     if spare := [n for n in limits if n in columns and not any(n in table for table in tables)]:
         raise ValueError(
-            f"The constraint on {spare[0]!r} is on a column of the candidates that is no "
-            "parameter: leave out the candidates that violate the constraint."
+            f"A constraint uses the column {spare[0]!r} of the candidates, which is not a "
+            "parameter: leave out the constraint, and the candidates that violate it."
         )
     outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     columns = [column for each in outcomes for column in each.columns]
@@ -473,7 +473,7 @@ def read_study(
     named = [("noise", each.noise) for each in outcomes]
     named += [("step", step), ("status", status), ("run", run)]
     named = [(argument, column) for argument, column in named if column is not None]
-    _check_roles(space, outcomes, named)
+    _check_roles(space, outcomes, [*named, ("task", task)] if history is not None else named)
     for argument, column in named if tables else ():
         is_known = any(column in table for table in tables)
         if not is_known and (argument, column) != ("status", "status"):

@@ -91,5 +91,5 @@ def test_from_a_table():
     assert domain.discrete_dims == (1, 2, 3, 4)
     assert domain.datasets[0].Y.flatten().tolist() == [-0.1, -0.2]
     context = torch.eye(5)
-    described = Domain.from_dataframe(runs, space, "loss", "day", context=context)
+    described = Domain.from_dataframe(runs, space, "loss", "day", context=context, goal="min")
     assert described.context.tolist() == context.tolist()

@@ -44,6 +44,13 @@ def read(frame, space=SPACE, **kwargs):
     return from_dataframe(frame, space, outcome="accuracy", task="dataset", **kwargs)
 
 
+def test_a_loss_needs_a_goal():
+    losses = table().rename(columns={"accuracy": "loss"})
+    with pytest.raises(ValueError, match="'loss' has the name of an outcome whose small values"):
+        from_dataframe(losses, SPACE, "loss", "dataset")
+    assert from_dataframe(losses, SPACE, "loss", "dataset", "max")["b"].Y[0] == 0.1
+
+
 def test_one_dataset_a_task_in_order_of_appearance():
     datasets = read(table())
     assert list(datasets) == ["b", "a"]
@@ -470,7 +477,7 @@ def test_empty_cells_of_choices_are_counted(caplog):
     runs["loss"] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     few = runs.iloc[:3]
     source = from_dataframe(
-        few, SearchSpace([CategoricalParameter("kind", ["x", "y"])]), "loss", "task"
+        few, SearchSpace([CategoricalParameter("kind", ["x", "y"])]), "loss", "task", "min"
     )
     assert len(source["a"].X) == 2
     assert caplog.messages == [
@@ -478,7 +485,7 @@ def test_empty_cells_of_choices_are_counted(caplog):
         "(1) (task 'a' (1), from row 2 on)"
     ]
     space = SearchSpace([CategoricalParameter("kind", ("x", "y", "none"))])
-    source = from_dataframe(runs, space, "loss", "task")
+    source = from_dataframe(runs, space, "loss", "task", "min")
     assert source["b"].X.tolist() == [[0, 0, 1]] * 3
     assert source["a"].X.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
@@ -489,7 +496,7 @@ def test_all_runs_without_a_task_are_counted():
     with pytest.raises(
         InputDataError, match=r"'task' has no value in row 1 \(and 2 more rows\), so"
     ):
-        from_dataframe(runs, space, "loss", "task")
+        from_dataframe(runs, space, "loss", "task", "min")
 
 
 def test_columns_that_are_not_read_may_have_one_name():

@@ -64,6 +64,9 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"prior": 3}, ValueError, "Give either a history or a prior"),
         ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
         ({"n": 0}, ValueError, "n is 0"),
+        ({"n": 10**6}, ValueError, "n is 1000000: give a whole number from 1 to 1000"),
+        ({"task": "depth"}, ValueError, "'depth' is both a parameter and the column of task="),
+        ({"goal": {"loss": "min"}}, TypeError, "goal is {'loss': 'min'}: use 'max' or 'min'"),
         ({"model": 3}, TypeError, "model is of the type int: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
@@ -223,7 +226,7 @@ def test_one_goal_of_several_outcomes_and_an_empty_history_are_named(caplog):
 
 
 def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs():
-    prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task"), num_restarts=0)
+    prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task", "min"), num_restarts=0)
     with pytest.raises(InputDataError, match="No table has the column 'sem'"):
         suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
@@ -341,6 +344,16 @@ def test_a_task_with_the_opposite_sign_is_named(caplog):
 def test_a_column_that_looks_like_steps(caplog):
     read_study(SPACE, _old().assign(epoch=[*range(12)] * 3))
     assert "'epoch' looks like the steps of learning curves" in caplog.text
+
+
+def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
+    runs = RUNS.rename(columns={"loss": "result"})
+    read_study(SearchSpace([*SPACE.parameters, FloatParameter("time", 0, 1)]), HISTORY)
+    assert "No old run records 'time'" in caplog.text
+    tables = read_study(SPACE, HISTORY, runs)
+    assert len(tables.runs.waiting) == len(runs)
+    assert "The runs have no column 'loss': they count as pending. Their columns are" in caplog.text
+    assert "'result'" in caplog.text
 
 
 def test_a_column_whose_values_fit_an_absent_parameter(caplog):
