@@ -841,6 +841,7 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     both = [name for name, value in of_starts.items() if value is not None]
     if of_botorch and both:
         raise ValueError(
-            f"{both[0]}= selects the fit from several starts, but {next(iter(of_botorch))}= "
-            "selects BoTorch's fit from the present values: give only one of these arguments."
+            f"{both[0]}= is an option of the fit from several starts, but "
+            f"{next(iter(of_botorch))}= is an option of BoTorch's fit from the current "
+            "hyperparameters: give only one of these arguments."
         )

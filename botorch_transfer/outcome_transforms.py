@@ -2,7 +2,7 @@
 
 Read this to see how a target's few outcomes are standardized: together with the outcomes of the
 source tasks, or alone. An outcome far below a task's median shows only that the run was bad. Such
-an outcome is raised to a robust limit (:func:`robust_limit`). Apply the warping functions of
+an outcome is clipped at a robust limit (:func:`robust_limit`). Apply the warping functions of
 [Wang2024hyperbo]_ to source and target data before modelling. The warping functions are not outcome
 transforms of a model: predictions of the model, and the incumbent of an acquisition function,
 remain warped.
@@ -420,7 +420,7 @@ def best_gap(Y: Tensor) -> float:
 
 
 def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
-    """Computes a robust lower limit. Very bad outcomes of a task are raised to this limit.
+    """Computes a robust lower limit. Very bad outcomes of a task are clipped at this limit.
 
     The gap is the distance from the best outcome to the median. The limit is the tenth percentile
     of the outcomes, but at least three and at most twenty gaps below the median. In a task without

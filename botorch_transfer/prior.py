@@ -259,7 +259,7 @@ class ConditionedPrior(TransferPrior):
 
     Args:
         gps: The conditioned GPs, in the prior's units.
-        units: Transforms from the source tasks' data to the prior's inputs and outcomes.
+        units: The transforms that map the source tasks' data to the prior's inputs and outcomes.
         data: The source data; ``None`` if the prior was saved without the source data.
         log_posterior: An ``M`` tensor: each task's log marginal likelihood plus log hyperprior
             density at its fitted hyperparameters; NaN if this package did not fit the GPs.

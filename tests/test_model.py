@@ -153,10 +153,10 @@ def test_fit_takes_what_it_knows_only(n: int) -> None:
     with pytest.raises(ValueError, match=message):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, timeout_sec=1.0)
     with pytest.raises(
-        ValueError, match="num_restarts= selects the fit from several starts, but max"
+        ValueError, match="num_restarts= is an option of the fit from several starts, but max"
     ):
         fit_gpytorch_mll(mll, max_attempts=1, num_restarts=0)
-    with pytest.raises(ValueError, match="seed= selects the fit from several starts"):
+    with pytest.raises(ValueError, match="seed= is an option of the fit from several starts"):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, seed=0)
 
 

@@ -236,8 +236,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     experiment.
 
     Args:
-        prior: The prior, fitted to old learning curves of the objective. Ax's storage passes the
-            entry ``"prior"`` of the dictionary that :meth:`to_dict` returns.
+        prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
+            strategy, it is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
         probability: A trial is stopped if its final value is worse than the incumbent with more
             than this probability.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.

@@ -163,7 +163,7 @@ def from_dataframe(
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
             maps a table of ``n`` runs to an ``n x d`` tensor of inputs. The table does not have the
             runs that are left out.
-        robust: Whether to raise outcomes far below the median of their task to a limit
+        robust: Whether to clip outcomes far below the median of their task at a lower limit
             (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs count
             as bad runs. If ``False``, a warning in the log names tasks with such outcomes. If
             ``None``, there is no warning.
@@ -351,7 +351,7 @@ _Notes = defaultdict[str, list[Any]]
 def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool) -> None:
     """Logs very bad outcomes, runs that are left out, and runs outside of the search space."""
     if (limited := notes["limited"]) and robust is not None:
-        told = ", and are raised to a limit" if robust else ": consider robust=True"
+        told = ", and are clipped at a lower limit" if robust else ": consider robust=True"
         text = f"%d outcomes %r are far worse than the task's median{told} (task %s)"
         level = logging.INFO if robust else logging.WARNING
         logger.log(level, text, len(limited), outcome, _counted(limited))

@@ -143,7 +143,7 @@ class Conditioned(ABC):
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Flips the signs of some rows of ``V(x) = L⁻¹ k(X, x)``; by default, of no rows.
+        """Returns ``V(x) = L⁻¹ k(X, x)``. Subclasses may flip the signs of rows.
 
         The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. Rows with a flipped sign
         increase the covariance instead of reducing it.

@@ -157,9 +157,9 @@ class NamedState(Module):
             counts = {f"{word}{number}" for word in ("", "source task ", "model ", "domain ")}
             if theirs != ours and not counts & {theirs, ours}:
                 raise RuntimeError(  # PyTorch's error for a state_dict that does not match
-                    f"The state_dict has the name {theirs!r} where this {type(self).__name__} has "
-                    f"{ours!r}: load the state_dict into an object with the same tasks in the same "
-                    "order."
+                    f"The state_dict has the task {theirs!r}, but this {type(self).__name__} has "
+                    f"the task {ours!r} in its place: load the state_dict into an object with the "
+                    "same tasks in the same order."
                 )
         for name, words in self._facts:
             ours = getattr(self, name)

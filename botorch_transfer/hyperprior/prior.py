@@ -237,7 +237,9 @@ class Hyperprior(TransferPrior):
                     "GammaPrior, or a UniformPrior with a positive lower bound."
                 )
         if describe_prior(constant)[0] == "gamma":
-            raise ValueError("The constant may be negative: give a NormalPrior or UniformPrior.")
+            raise ValueError(
+                "The constant mean needs a prior of real numbers: give a Normal or uniform prior."
+            )
         priors = {"constant": constant, **positive}
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
 

@@ -368,7 +368,7 @@ class TargetScale(Module):
         return self.moments[..., 3]
 
     def set(self, *moments: Tensor) -> None:
-        """Sets the moments: mean, variance and mean square of the scale, variance of the level."""
+        """Sets the moments of the scale (mean, variance, mean square) and the level's variance."""
         self.moments.data = torch.stack(torch.broadcast_tensors(*moments), dim=-1).to(self.moments)
 
     def __getitem__(self, index: Any) -> TargetScale:

@@ -210,7 +210,7 @@ class SearchSpace:
         specs = spec.get("params", spec) if isinstance(spec, Mapping) else spec
         if not isinstance(specs, Mapping):
             raise TypeError(
-                f"The description of a search space is a {type(specs).__name__}: give a dictionary."
+                f"The search space is described by a {type(specs).__name__}: give a dictionary."
             )
         parameters: dict[str, Parameter] = {}
         for name, entries in specs.items():

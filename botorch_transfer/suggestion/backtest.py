@@ -185,7 +185,7 @@ def backtest(
         run: The column that identifies the run, if there are learning curves, as in
             :func:`suggest`.
         constraints: Constraints on the rows that a model chooses from, as in :func:`suggest`.
-        robust: Whether very bad outcomes are raised to a limit before models are fitted, as in
+        robust: Whether very bad outcomes are clipped at a limit before models are fitted, as in
             :func:`suggest`. The table is computed from the original outcomes.
         progress: Whether to show a progress bar; by default on a terminal.
 
@@ -335,7 +335,7 @@ def _replay(model: str, tables: EncodedTables, values: Array, seed: int, robust:
         tables: The rows to choose from, and the source data that the model learns from.
         values: The outcomes of these rows, to be maximized.
         seed: The seed of the model.
-        robust: Whether very bad outcomes are raised to a limit before the model is fitted.
+        robust: Whether very bad outcomes are clipped at a lower limit before the model is fitted.
 
     Returns:
         The outcomes of the rows in the order in which they were chosen.

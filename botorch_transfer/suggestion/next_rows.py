@@ -264,7 +264,7 @@ def suggest(
             of a plate. The search chooses this value.
         cost: The column of ``candidates`` with the cost of each row. As soon as there is an
             outcome, the search maximizes the expected improvement per cost.
-        robust: Whether outcomes far worse than the task's median are raised to the limit that
+        robust: Whether outcomes far worse than the task's median are clipped at the limit that
             :func:`~botorch_transfer.outcome_transforms.robust_limit` returns. Predictions are then
             never worse than the worst outcome after this change. Good outcomes never change.
         cache: The folder that keeps pre-trained priors for later calls, also in other processes;

@@ -201,7 +201,7 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
         suggestion: The rows and the models.
         number: The index of the objective among the outcomes.
         Y: An array of the objective of each run in the table of runs, before very bad outcomes are
-            raised to a limit. Unknown outcomes are NaN.
+            clipped at a lower limit. Unknown outcomes are NaN.
     """
     outcome = suggestion.tables.outcomes[number]
     model = suggestion.models[outcome.name]

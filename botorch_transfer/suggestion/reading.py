@@ -76,7 +76,7 @@ class EncodedTables(NamedTuple):
         old_failed: An ``f x d`` tensor of the inputs of failed old runs; ``None`` if there is no
             table of old runs.
         runs: The runs of this study.
-        is_robust: Whether very bad outcomes have been raised to a limit, see :meth:`limited`.
+        is_robust: Whether very bad outcomes have been clipped at a limit, see :meth:`limited`.
         curves: The learning curves of this study's runs, by outcome.
         given: The tables before encoding. Their units are compared with the units of rows to
             predict.
@@ -411,7 +411,7 @@ def read_study(
         run: The column that identifies a run.
         outcome_range: The least and the largest possible value of outcomes.
         cost: The column of the candidates' costs. It does not become a parameter.
-        robust: Whether very bad outcomes are raised to a limit.
+        robust: Whether very bad outcomes are clipped at a lower limit.
 
     Returns:
         The encoded tables.
@@ -516,7 +516,7 @@ def read_tables(
         missing: A mapping from parameters that old tasks do not record to the values that they had
             there.
         curves: The columns of learning curves.
-        robust: Whether very bad outcomes are raised to a limit.
+        robust: Whether very bad outcomes are clipped at a lower limit.
         memo: A cache of encoded old runs. If the old runs are in the cache, warnings about them are
             not repeated.
 

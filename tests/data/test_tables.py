@@ -531,7 +531,7 @@ def test_very_bad_outcomes_are_limited_or_warned_of(goal, caplog):
     data = {}
     told = "1 outcomes 'accuracy' are far worse than the task's median"
     for robust, level, line in (
-        (True, "INFO", f"{told}, and are raised to a limit (task 'b' (1))"),
+        (True, "INFO", f"{told}, and are clipped at a lower limit (task 'b' (1))"),
         (False, "WARNING", f"{told}: consider robust=True (task 'b' (1))"),
         (None, None, None),
     ):

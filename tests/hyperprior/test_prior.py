@@ -137,7 +137,9 @@ def test_positive_hyperparameters_need_positive_distributions(name, prior):
 
 
 def test_a_positive_constant_is_refused():
-    with pytest.raises(ValueError, match="The constant may be negative: give a NormalPrior"):
+    with pytest.raises(
+        ValueError, match="The constant mean needs a prior of real numbers: give a Normal"
+    ):
         specified(constant=GammaPrior(2.0, 4.0))
 
 
