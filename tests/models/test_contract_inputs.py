@@ -334,7 +334,7 @@ def test_a_likelihood_of_the_users_own(case):
 
 def test_several_outcomes_are_refused(representative):
     X, Y = FAMILY.target(3)
-    with pytest.raises(InputDataError, match="ModelListGP"):
+    with pytest.raises(InputDataError, match="use transfer_models"):
         representative.build(X, Y.repeat(1, 2))
 
 
