@@ -512,7 +512,9 @@ def test_a_sum_of_the_users_kernels_is_all_residual() -> None:
 
 
 def test_a_value_at_a_bound_has_a_finite_parameter() -> None:
-    part = target_fit.Part(GaussianLikelihood(noise_constraint=_above(1e-4)).noise_covar, "noise")
+    part = target_fit.Part(
+        GaussianLikelihood(noise_constraint=GreaterThan(1e-4)).noise_covar, "noise"
+    )
     part.write(torch.tensor([[1e-4]], dtype=torch.double))
     assert part.raw.isfinite().all()
 
