@@ -382,7 +382,7 @@ def test_missing_sources_are_named(case):
 @on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(TypeError, match=r"old runs: give train_Yvar= by name"):
+    with pytest.raises(TypeError, match=r"old runs: give noise variances by train_Yvar="):
         case.build(X, Y, torch.zeros_like(X))
 
 
