@@ -7,11 +7,7 @@ from botorch.models.transforms.input import Normalize
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from torch import Tensor
 
-from botorch_transfer.arguments import (
-    ConstructedFromDatasets,
-    check_target,
-    without_task_feature,
-)
+from botorch_transfer.arguments import ConstructedFromDatasets, check_target, without_task_feature
 from tests.families import ShiftedSines
 
 X = torch.arange(12, dtype=torch.double).reshape(4, 3)

@@ -181,6 +181,16 @@ def test_new_data_go_to_all_in_their_units(build):
         torch.testing.assert_close(moved, expected + transform.stdvs.squeeze())
 
 
+def test_left_out_predictions_mix_the_members_in_their_units(build):
+    model = build()
+    noises = []
+    for each in (model, *model.members.values()):
+        noisy, exact = each.loo_posterior(), each.loo_posterior(observation_noise=False)
+        noises.append(noisy.variance - exact.variance)
+    expected = torch.tensordot(model.shares, torch.stack(noises[1:]), dims=1)
+    torch.testing.assert_close(noises[0], expected)
+
+
 @pytest.mark.parametrize("keep_transforms", [True, False])
 @pytest.mark.parametrize("known_noise", [True, False])
 def test_states_of_other_data(build, keep_transforms, known_noise):

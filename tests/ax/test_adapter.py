@@ -134,13 +134,8 @@ def history(runs) -> TransferHistory:
 
 
 def test_axs_torch_adapter_is_as_it_is_overridden():
-    assert parameters(TorchAdapter._convert_experiment_data) == [
-        "self",
-        "experiment_data",
-        "outcomes",
-        "parameters",
-        "search_space_digest",
-    ]
+    taken = ["self", "experiment_data", "outcomes", "parameters", "search_space_digest"]
+    assert parameters(TorchAdapter._convert_experiment_data) == taken
 
 
 def test_it_takes_all_that_axs_takes():

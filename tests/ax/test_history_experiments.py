@@ -72,11 +72,12 @@ def test_parameters_and_metrics_of_experiments_are_renamed():
 
 def test_values_that_are_missing_may_be_told():
     lacking = [old_experiment([C])]
-    for missing, baseline in (({"gamma": 0.5}, None), ({}, {"C": 1.0, "gamma": 0.5})):
+    found = ({"gamma": 0.5}, None), ({}, {"C": 1.0, "gamma": 0.5}), ({}, {"C": 1.0, "gamma": 0.2})
+    for (missing, baseline), gamma in zip(found, (0.5, 0.5, 0.2), strict=True):
         history = TransferHistory.from_experiments(lacking, missing)
         (X, _), *_ = encoded(plain_space(), history, baseline=baseline).values()
         assert X.shape == (9, 2)
-        np.testing.assert_allclose(X[:, 1], np.log10(0.5))
+        np.testing.assert_allclose(X[:, 1], np.log10(gamma))
 
 
 def test_what_is_fixed_now_counts_as_fixed_then():

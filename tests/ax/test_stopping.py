@@ -17,6 +17,7 @@ from pandas import DataFrame, concat
 from botorch_transfer.ax import TransferEarlyStoppingStrategy, transfer_generation_strategy
 from botorch_transfer.ax.experiments import curves_of, experiment_of
 from botorch_transfer.curves import CurvePrior
+from botorch_transfer.curves.tables import predicted_ends
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
 from tests.curves.test_prior import task
@@ -93,6 +94,9 @@ def test_trials_that_were_stopped_enter_by_their_predicted_ends(
     strategy: Any = made._maybe_generation_strategy
     t = strategy.adapter.transforms["StandardizeByHistory"]
     end = kwargs["train_Y"][3].item() * t.Ystd["loss"] + t.Ymean["loss"]
+    curves = list(curves_of(experiment_of(made), "loss", -1.0).values())
+    _, variances = predicted_ends(CurvePrior.of_curves(curves), curves, -1.0)
+    assert likelihood.added[3].item() * t.Ystd["loss"] ** 2 == pytest.approx(variances[3])
     assert abs(end) < 6.05  # not the 6.1 that were seen last; signs are Ax's
 
 

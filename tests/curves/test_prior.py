@@ -11,6 +11,7 @@ from pandas import DataFrame, concat
 from scipy.special import ndtr
 
 from botorch_transfer.curves import CurvePrior
+from botorch_transfer.curves import prior as prior_room
 from botorch_transfer.curves.prior import Curve, full_length, read_curves
 
 
@@ -190,6 +191,16 @@ def test_a_run_near_its_end_goes_on(share, is_hopeless) -> None:
     curves = read_curves(beginning(share), task="task", **PRIOR.config)[:8]
     own, *others = sorted(curves, key=lambda curve: float(curve.values[-1]))
     assert PRIOR.is_hopeless(own, others, 0.5) == is_hopeless
+
+
+def test_a_decision_uses_the_best_and_the_last_complete_runs(monkeypatch) -> None:
+    curves, seen, before = read_curves(NEW, "loss", "epoch", run="run"), [], CurvePrior.forecast
+    done = [curve._replace(stopped=False) for curve in curves]
+    monkeypatch.setattr(prior_room, "MAX_COMPLETE", 3)
+    monkeypatch.setattr(CurvePrior, "forecast", lambda p, c: seen.extend(c) or before(p, c))
+    PRIOR.is_hopeless(curves[0]._replace(stopped=None), done[1:])
+    best = max(done[1:], key=lambda curve: curve.values[-1])
+    assert [c.row for c in seen[1:]] == [c.row for c in [best, *done[-3:]]]
 
 
 def test_a_run_that_diverged_is_hopeless() -> None:

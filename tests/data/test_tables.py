@@ -127,9 +127,7 @@ def test_what_only_begins_like_a_number_is_no_failed_run(cell):
 
 
 def test_what_has_no_logarithm_is_named():
-    with pytest.raises(
-        InputDataError, match=r"'accuracy' has 0\.0 in row 1, which has no logarithm"
-    ):
+    with pytest.raises(InputDataError, match=r"'accuracy' has 0\.0 in row 1, .* no logarithm"):
         read(table(accuracy=[0.1, 0.0, 0.3, 0.4, 0.5]), log=True)
 
 
@@ -305,9 +303,7 @@ def test_tables_without_tasks_or_outcomes_are_refused():
         read(table().drop(columns="dataset"))
     with pytest.raises(InputDataError, match=r"no column 'accuracy': .* by outcome="):
         read(table().drop(columns="accuracy"))
-    with pytest.raises(
-        InputDataError, match="'dataset' has no value in row 3, so the run has no task"
-    ):
+    with pytest.raises(InputDataError, match=r"'dataset' has no value in row 3, so .* no task"):
         read(table(dataset=["b", "a", "b", None, "b"]))
     with pytest.raises(InputDataError, match=r"No run has a finite outcome in .* 'accuracy'"):
         read(table(accuracy=np.nan))
@@ -493,9 +489,7 @@ def test_empty_cells_of_choices_are_counted(caplog):
 def test_all_runs_without_a_task_are_counted():
     runs = pd.DataFrame({"task": ["a", None, "b", None, None], "x": 0.5, "loss": 1.0})
     space = SearchSpace([FloatParameter("x", 0, 1)])
-    with pytest.raises(
-        InputDataError, match=r"'task' has no value in row 1 \(and 2 more rows\), so"
-    ):
+    with pytest.raises(InputDataError, match=r"'task' has no value in row 1 \(and 2 more rows\)"):
         from_dataframe(runs, space, "loss", "task", "min")
 
 
@@ -628,9 +622,7 @@ def test_moderately_bad_outcomes_are_not_warned_of(caplog):
     ],
 )
 def test_wrong_encodings_are_refused(encode):
-    with pytest.raises(
-        InputDataError, match="the 3 runs of task 'b': return a finite n x d tensor"
-    ):
+    with pytest.raises(InputDataError, match="3 runs of task 'b': return a finite n x d tensor"):
         read(table(), encode=encode)
 
 
@@ -662,9 +654,7 @@ def test_wrong_values_of_missing_name_the_argument(value):
 
 @pytest.mark.parametrize("name", [["C"], 3, None])
 def test_new_names_that_are_no_text_are_refused(name):
-    with pytest.raises(
-        InputDataError, match=r"rename= gives 'C' the name .*: give one name as text"
-    ):
+    with pytest.raises(InputDataError, match=r"rename= gives 'C' the name .*: give one name"):
         read(table(), rename={"C": name})
 
 

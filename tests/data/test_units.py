@@ -116,9 +116,7 @@ def test_nothing_is_left_of_the_history():
     space = SearchSpace([OrdinalParameter("T", (90, 105, 120)), kind])
     runs = pd.DataFrame({"task": "a", "T": [363.15, 378.15, 393.15, 363.15], "kind": "y"})
     runs["yield"] = [5, 70, 20, 30]
-    with pytest.raises(
-        InputDataError, match=r"No run is left: .*'T' of task 'a' .*reduced by 273\.15"
-    ):
+    with pytest.raises(InputDataError, match=r"No run is left: .*'T' of task 'a' .* by 273\.15"):
         from_dataframe(runs, space, "yield", "task")
 
 

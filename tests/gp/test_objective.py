@@ -511,6 +511,14 @@ def test_a_sum_of_the_users_kernels_is_all_residual() -> None:
     assert target_fit._residual_and_sources(kernel) == (kernel, None)
 
 
+def test_a_value_at_a_bound_has_a_finite_parameter() -> None:
+    part = target_fit.Part(
+        GaussianLikelihood(noise_constraint=GreaterThan(1e-4)).noise_covar, "noise"
+    )
+    part.write(torch.tensor([[1e-4]], dtype=torch.double))
+    assert part.raw.isfinite().all()
+
+
 # ------------------------------------------------------------------------------------ the optimizer
 
 
@@ -535,15 +543,15 @@ def test_batched_lbfgs_within_bounds():
 def test_a_start_far_behind_one_that_has_converged_ends():
     """Of the same member: others have optima of their own."""
 
-    def valleys(x, rows):  # the second start of each member descends for long
+    def valleys(x, rows):  # one start of each member descends for long
         evaluated.append(rows.tolist())
-        crawls, above = rows >= 2, 50.0 * (rows == 3)
+        crawls, above = (rows == 1) | (rows == 2), 50.0 * (rows == 2) + 100.0 * (rows == 3)
         value, slope = x[:, 0].square(), 2 * x[:, 0]
-        value = torch.where(crawls, (1 - x[:, 0] / 50).exp() + above, value)
+        value = torch.where(crawls, (1 - x[:, 0] / 50).exp(), value) + above
         return value, torch.where(crawls, -(1 - x[:, 0] / 50).exp() / 50, slope).unsqueeze(-1)
 
     starts, bounds = (
-        torch.tensor([[1.0], [2.0], [1.0], [1.0]]).double(),
+        torch.tensor([[1.0], [1.0], [1.0], [2.0]]).double(),
         torch.tensor([[-2e3], [2e3]]),
     )
     ends = []
@@ -553,11 +561,11 @@ def test_a_start_far_behind_one_that_has_converged_ends():
         counts = [sum(row in rows for rows in evaluated) for row in range(4)]
         ends[-1] += (counts,)
     (x, value, counts), (x_left, value_left, left) = ends
-    assert left[:3] == counts[:3]
-    assert left[3] < counts[3] / 2
-    assert 50 < value_left[3] < 50 + value[2] + 3
-    torch.testing.assert_close(x_left[:3], x[:3])
-    torch.testing.assert_close(value_left[:3], value[:3])
+    assert [left[i] for i in (0, 1, 3)] == [counts[i] for i in (0, 1, 3)]
+    assert left[2] < counts[2] / 2
+    assert 50 < value_left[2] < 50 + value[1] + 3
+    torch.testing.assert_close(x_left[[0, 1, 3]], x[[0, 1, 3]])
+    torch.testing.assert_close(value_left[[0, 1, 3]], value[[0, 1, 3]])
 
 
 def test_an_evaluation_takes_a_transfer_each_way(device):

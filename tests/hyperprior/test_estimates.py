@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from botorch_transfer.hyperprior.fit import (
-    BROAD_SHAPE,
-    MAX_SHAPE,
-    fit_gamma,
-    fit_normal,
-)
+from botorch_transfer.hyperprior.fit import BROAD_SHAPE, MAX_SHAPE, fit_gamma, fit_normal
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e6])

@@ -208,7 +208,7 @@ def test_known_noise():
     known = [(task.X, task.Y, torch.full_like(task.Y, 0.04)) for task in data]
     estimates = fit([Domain(known), Domain([known[0], (data[1].X, data[1].Y)])])
     assert float(estimates.noise[0]) == pytest.approx(0.04)
-    assert float(estimates.noise[1]) != pytest.approx(0.04)
+    assert float(estimates.noise[1]) not in (pytest.approx(0.02), pytest.approx(0.04))
     assert estimates.log_likelihood.isfinite().all()
 
 

@@ -334,7 +334,7 @@ def test_a_likelihood_of_the_users_own(case):
 
 def test_several_outcomes_are_refused(representative):
     X, Y = FAMILY.target(3)
-    with pytest.raises(InputDataError, match="ModelListGP"):
+    with pytest.raises(InputDataError, match="use transfer_models"):
         representative.build(X, Y.repeat(1, 2))
 
 
@@ -382,7 +382,7 @@ def test_missing_sources_are_named(case):
 @on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(TypeError, match=r"old runs: give train_Yvar= by name"):
+    with pytest.raises(TypeError, match=r"old runs: give noise variances by train_Yvar="):
         case.build(X, Y, torch.zeros_like(X))
 
 

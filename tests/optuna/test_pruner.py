@@ -15,7 +15,7 @@ from pandas import DataFrame, concat
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import variance_column
 from botorch_transfer.optuna import TransferPruner, TransferSampler, history_from_optuna
-from botorch_transfer.optuna.history import history_of, rows_of
+from botorch_transfer.optuna.history import curves_of, history_of, rows_of
 from tests.curves.test_prior import task
 
 UNIT = {"x": FloatDistribution(0, 1)}
@@ -92,6 +92,13 @@ def test_directions_are_respected() -> None:
         if end < LENGTH:
             assert trial.should_prune() == (x == 1.0)
         study.tell(trial, -loss(x, LENGTH))
+
+
+def test_each_direction_has_its_own_prior() -> None:
+    pruner = TransferPruner(OLD, "epoch", "loss", run="run")
+    studies = [optuna.create_study(study_name="x", direction=d) for d in ("minimize", "maximize")]
+    low, high = (pruner._prior(s, sign).unit[2] for s, sign in zip(studies, (-1, 1), strict=True))
+    assert low == -high  # the location of the outcomes
 
 
 def test_before_a_trial_is_complete_the_best_prediction_is_the_reference() -> None:
@@ -174,6 +181,11 @@ def test_refusals(tmp_path: Path) -> None:
     study = optuna.create_study(directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="takes one objective"):
         TransferPruner(PRIOR).prune(study, finished(0.5))
+
+
+def test_a_complete_curve_ends_with_the_value_of_the_trial() -> None:
+    trial = create_trial(value=1.0, intermediate_values={1: 3.0, 2: 2.0})
+    assert curves_of([trial], -1.0)[0].values.tolist() == [-3.0, -1.0]
 
 
 def test_history_of_storages_has_curves(tmp_path: Path) -> None:

@@ -563,9 +563,7 @@ def test_arguments_of_a_wrong_type_are_refused(options: dict[str, Any], message:
         sampler(**options)
 
 
-def test_a_space_of_other_names_than_the_trials_is_warned_of_once(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_a_space_of_other_names_than_the_trials_is_warned_of_once(caplog: pytest.LogCaptureFixture):
     """An ordinary study is not."""
     study = optuna.create_study(sampler=sampler(seed=0))
     study.optimize(objective, n_trials=2)

@@ -51,8 +51,9 @@ def test_covariance_of_weighted_paths(kernel: str) -> None:
     )
 
 
-def test_covariance_of_a_hierarchys_paths() -> None:
-    gps, X = stack(draw_tasks(SIZES[1], 2), "covariance"), points(3, 2)
+@pytest.mark.parametrize("propagate", ["covariance", "mean"])
+def test_covariance_of_a_hierarchys_paths(propagate) -> None:
+    gps, X = stack(draw_tasks(SIZES[2], 2), propagate), points(3, 2)
     draws = SourcePath(gps, torch.ones(len(gps.alpha)), torch.Size([NUM_PATHS]), MIN_FEATURES)(X)
     expected = gps.covariance(X)[0]
     scale = float(expected.diagonal().max())

@@ -304,6 +304,11 @@ def test_fit_is_to_some_points_of_large_tasks(monkeypatch):
     monkeypatch.setattr(PopulationObjective, "_likelihood", counted)
     fit_population(tasks, "matern52", PopulationOptions(max_iter=2, fit_points=30))
     assert set(seen) == {30}
+    # Only tasks in the sample have their own noise variance.
+    tasks = stacked((5,) * 6, known_noise=())
+    found, _ = fit_population(tasks, "matern52", PopulationOptions(max_iter=2, fit_points=10))
+    own = (found.task_noise != found.noise).nonzero().flatten().tolist()
+    assert own == thinned(tasks, 10).task.unique().tolist() != [0, 1]
 
 
 # ----------------------------------------------------------------------------------- thinning out

@@ -274,9 +274,7 @@ def test_titles_above_the_column_names_are_refused(tmp_path, title):
 def test_old_excel_files_are_refused(tmp_path):
     path = tmp_path / "runs.xls"
     path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)
-    with pytest.raises(
-        ValueError, match=r"no text file: save it as a text file, or a table as .xlsx"
-    ):
+    with pytest.raises(ValueError, match=r"no text file: save it as .*, or a table as .xlsx"):
         read_table(path)
 
 

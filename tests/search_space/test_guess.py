@@ -136,6 +136,7 @@ def test_what_a_person_would_leave_out(caplog):
         "'Plate' identifies a run; 'rowID' identifies a run; 'started at' identifies a run; "
         "'day' holds dates",
     ]
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 20])

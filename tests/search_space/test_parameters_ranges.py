@@ -199,8 +199,7 @@ def test_a_range_has_no_grid():
 
 
 @pytest.mark.parametrize(
-    "make",
-    [lambda: IntegerParameter("p", 1, 2**60), lambda: OrdinalParameter("p", (1, 2**60))],
+    "make", [lambda: IntegerParameter("p", 1, 2**60), lambda: OrdinalParameter("p", (1, 2**60))]
 )
 def test_whole_numbers_that_are_not_exact_are_refused(make):
     with pytest.raises(ValueError, match=r"'p' has .*: give (whole )?numbers up to 2\*\*53"):

@@ -202,9 +202,7 @@ def test_errors_name_the_parameter_the_value_and_the_row():
     frame.loc["run7", "degree"] = np.nan
     with pytest.raises(InputDataError, match="'degree' has no value in row run7, but"):
         SVM.encode(frame)
-    with pytest.raises(
-        InputDataError, match=r"'kernel' is 'sigmoid' in row run0 .*not one of 'rbf"
-    ):
+    with pytest.raises(InputDataError, match=r"'kernel' is 'sigmoid' in row run0 .* of 'rbf"):
         SVM.encode(frame.assign(kernel="sigmoid"))
 
 
@@ -474,7 +472,5 @@ def test_what_a_dictionary_cannot_hold_is_refused():
     class OwnParameter(FloatParameter):
         pass
 
-    with pytest.raises(
-        ValueError, match=r"'a' is a Own.*, which cannot be written as a dictionary"
-    ):
+    with pytest.raises(ValueError, match=r"'a' is a Own.*, which cannot be written"):
         SearchSpace([OwnParameter("a", 0.0, 1.0)]).to_dict()

@@ -79,10 +79,7 @@ def test_a_chain_is_two_constraints():
         ("at_most(1, a, k)", "'k', which is never zero or counted twice"),
         ("at_most(1, a, lr)", "'lr', which is never zero or counted twice"),
         ("at_most(1, a, c)", "'c', which does not have a number"),
-        (
-            "at_most(1, a, b, a)",
-            "'a', which is never zero or counted twice",
-        ),
+        ("at_most(1, a, b, a)", "'a', which is never zero or counted twice"),
         ("at_most(1)", "at_most\\(2, a, b\\)"),
         ("at_most(1, a, **b)", "not a linear comparison"),
         ("a and b > 1", "not a linear comparison"),

@@ -10,8 +10,9 @@ from botorch.models import MultiTaskGP, SingleTaskGP
 from botorch.models.model import Model
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, models, suggest
+from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.suggestion import read_study
-from botorch_transfer.suggestion.outcomes import learn_failures, named_model
+from botorch_transfer.suggestion.outcomes import learn_failures, make_acquisition, named_model
 
 pytestmark = pytest.mark.usefixtures("_brief_search")
 
@@ -89,6 +90,15 @@ def test_inputs_of_failed_old_runs():
     for history, rows in ((both, [1, 2]), (both.drop(columns="status"), [0, 1, 3])):
         found = read_study(SPACE, history).old_failed
         torch.testing.assert_close(found, SPACE.encode(table.iloc[rows]))
+
+
+def test_the_reference_point_is_worse_than_the_front():
+    X = torch.linspace(0, 1, 5, dtype=torch.double).unsqueeze(-1)
+    fitted = [SingleTaskGP(X, X), SingleTaskGP(X, 1 - X)]
+    acquisition = make_acquisition(fitted, [Outcome("a", 1.0), Outcome("b", 1.0)], X, X, seed=0)
+    means = torch.cat([model.posterior(X).mean for model in fitted], dim=-1)
+    low, high = means.aminmax(dim=0)
+    torch.testing.assert_close(acquisition.ref_point, low - 0.1 * (high - low))
 
 
 def _no_arguments(X, Y):

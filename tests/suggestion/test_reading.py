@@ -74,11 +74,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has the name of an outcome whose large"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(a similar column is 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(a similar column is 'task'\)"),
-        (
-            {"outcome": "depth"},
-            ValueError,
-            "'depth' is both a parameter and an outcome: name",
-        ),
+        ({"outcome": "depth"}, ValueError, "'depth' is both a parameter and an outcome: name"),
         ({"step": "depth"}, ValueError, "'depth' is both a parameter and the column of step="),
         ({"step": "loss"}, ValueError, "'loss' is both an outcome and the column of step="),
         ({"status": "loss"}, ValueError, "'loss' is both an outcome and the column of status="),
@@ -255,9 +251,7 @@ def test_a_run_slightly_outside_of_a_range_keeps_its_place(caplog):
 def test_a_prior_has_no_rows_to_sort():
     X = SPACE.encode(SPACE.sample(3, seed=0))
     prior = SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0)
-    with pytest.raises(
-        ValueError, match="'sorted' ranks rows by the old tasks' runs: give a history"
-    ):
+    with pytest.raises(ValueError, match=r"'sorted' ranks rows by .* runs: give a history"):
         suggest(SPACE, None, prior=prior, model="sorted")
 
 

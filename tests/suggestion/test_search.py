@@ -35,6 +35,16 @@ def test_moving_to_the_middle_costs_next_to_nothing_of_an_improvement():
     peak.forward = lambda X: Peak.forward(peak, X[..., :3])
     x = maximize(peak, flat, none, none, is_logarithm=True, seed=0)
     assert x[3].item() == pytest.approx(0.5)
+    # If the row in the middle is taken, the row before the move is the result.
+    again = maximize(peak, flat, x.unsqueeze(0), none, is_logarithm=True, seed=0)
+    assert not is_among(again.unsqueeze(0), x.unsqueeze(0)).any()
+
+
+def test_gradients_keep_a_zero_that_a_condition_compares():
+    space = SearchSpace([FloatParameter(name, 0.0, 1.0) for name in "ab"])
+    region = Region(space, constraints=read_constraint("a == 0 or b >= 0.5", space))
+    X = torch.tensor([[0.0, 0.2], [0.7, 0.6]], dtype=torch.double)
+    assert region.fixed_features(X) == [{0: 0.0}, {}]
 
 
 def test_all_rows_of_a_finite_space_are_found_once():

@@ -2,13 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.timing import (
-    gpu,
-    joint_posterior,
-    large_history,
-    many_tasks,
-    source_growth,
-)
+from benchmarks.timing import gpu, joint_posterior, large_history, many_tasks, source_growth
 from benchmarks.timing.__main__ import main
 from benchmarks.timing.measure import Sizes
 from benchmarks.timing.rows import COMPARISONS
