@@ -95,7 +95,7 @@ def test_a_state_of_other_tasks_is_refused(kept: Callable[..., Any]) -> None:
     theirs, ours = Sequential(Named("a", "b")), Sequential(Named("a", "c"))
     before = ours[0].data.clone()
     state = kept(theirs.state_dict())
-    with pytest.raises(RuntimeError, match="has the name 'b' where this Named has 'c'"):
+    with pytest.raises(RuntimeError, match="the task 'b', but this Named has the task 'c'"):
         ours.load_state_dict(state)
     assert torch.equal(ours[0].data, before)
     assert list(state) == ["0.data"]  # no further key: earlier versions load it
@@ -111,7 +111,7 @@ def test_states_without_names_load() -> None:
         assert torch.equal(ours.data, state["data"])
     numbered.load_state_dict(theirs.state_dict())
     assert torch.equal(numbered.data, theirs.data)
-    with pytest.raises(RuntimeError, match="the name 'source task 1' where"):
+    with pytest.raises(RuntimeError, match="the task 'source task 1', but"):
         Named("c", "d").load_state_dict(Named("source task 1", "d").state_dict())
 
 
