@@ -154,7 +154,7 @@ def read_curves(
         One curve for each run, in the order of the runs' last rows.
 
     Raises:
-        InputDataError: If a column is missing, or a step is not a finite number.
+        InputDataError: If a column is missing, or a step is negative or not a finite number.
         ValueError: If ``goal`` is neither ``"min"`` nor ``"max"``.
 
     Example:
@@ -175,6 +175,7 @@ def read_curves(
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
     problem = "which is not a number: correct it, or leave it empty if the run has no curve"
     refuse_cell(bad, frame[step], problem)
+    refuse_cell(steps < 0, frame[step], "but steps are not negative: correct it, or empty it")
     values = numbers(frame, outcome)
     values = np.where(np.abs(values) < DIVERGED, values, np.nan)
     values = values if goal == "max" else -values

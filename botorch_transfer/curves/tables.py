@@ -88,7 +88,7 @@ def one_row_a_run(
         study's partial runs are pending. Old partial runs with an uncertain outcome are left out.
 
     Raises:
-        InputDataError: If a step is not a number.
+        InputDataError: If a step is negative or not a number.
     """
     ends, own_ends, found = set[int](), set[int](), dict[str, OwnCurves]()
     for outcome in outcomes:

@@ -14,7 +14,7 @@ from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import is_text
+from botorch_transfer.search_space.cells import is_text, sheets
 from botorch_transfer.search_space.guess import is_measure
 from botorch_transfer.search_space.space import check_table
 
@@ -132,7 +132,7 @@ def check_columns(
             raise InputDataError(
                 f"The table has no column {column!r}{hint(str(column), frame.columns)}: name an "
                 f"existing column by {argument}={more}. Its columns are {names}"
-                f"{', ...' if len(frame.columns) > 20 else ''}."
+                f"{', ...' if len(frame.columns) > 20 else ''}.{sheets(frame)}"
             )
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)
@@ -183,7 +183,7 @@ def check_columns(
     if changed and len(absent) == len(space.columns):
         raise InputDataError(
             f"The table has none of the parameters {', '.join(space.columns)}: map its columns to "
-            "parameters by rename={'old name': 'new name'}."
+            "parameters by rename={'old name': 'new name'}." + sheets(frame)
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
-from pandas import DataFrame, isna
+from pandas import DataFrame, Series, isna
 from pandas.api.types import is_numeric_dtype
 from pandas.util import hash_pandas_object
 from torch import Tensor
@@ -66,6 +67,13 @@ REVERSED, AGREED = -0.65, 0.4
 #: Reversed tasks are searched if there are ``MIN_TASKS`` to ``MAX_TASKS`` tasks with at least
 #: ``MIN_COMPARED`` runs. At most ``MAX_COMPARED`` runs of each task are compared.
 MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
+
+#: Usual names of a summary row at the end of a table.
+SUMMARY = re.compile(
+    "average|avg|mean|median|sum|total|std|stdev|sd|min|max|mittelwert|durchschnitt|summe|gesamt|"
+    "standardabweichung|moyenne|somme|promedio|suma",
+    re.IGNORECASE,
+)
 
 #: Distances of values outside of a parameter's range, relative to the range. Values in a study's
 #: runs may be up to ``SLIGHTLY`` outside. Distances up to ``SAME_PLACE`` are rounding errors.
@@ -297,6 +305,7 @@ def read_history(
     sources: dict[str, dict[str, SupervisedDataset]] = {o.name: {} for o in outcomes}
     failed_inputs = [torch.empty(0, space.dim, dtype=torch.double)]
     notes, tasks = _Notes(list), rows_of_tasks(frame[task])
+    _warn_of_rows(frame, tasks, Y)
     for name, rows in tasks.items():
         known = is_finite[rows].any(axis=1)
         if not known.any():
@@ -462,10 +471,9 @@ def _without_copies(
     """Leaves out each task of old runs that repeats another task; see ``without_repeats``."""
     names = [outcome.name for outcome in outcomes if outcome.name in history]
     columns = [*(name for name in space.columns if name in history), *names]
-    cells = {n: c if is_numeric_dtype(c) else c.map(str) for n, c in history[columns].items()}
     tasks = history[task].map(str).to_numpy()
-    hashes = hash_pandas_object(DataFrame(cells), index=False).to_numpy()
-    runs = DataFrame({"task": tasks, "run": hashes})[history[names].notna().any(axis=1).to_numpy()]
+    known = history[names].notna().any(axis=1).to_numpy()
+    runs = DataFrame({"task": tasks, "run": _hashes(history[columns])})[known]
     runs["size"] = runs.groupby("task")["run"].transform("size")
     runs = runs.sort_values(["size", "task"], ascending=[False, True])
     runs["first"] = runs.groupby("run")["task"].transform("first")
@@ -479,6 +487,12 @@ def _without_copies(
                 logger.warning(text, name, other)
                 kept &= tasks != name
     return history[kept]
+
+
+def _hashes(table: DataFrame) -> NDArray[Any]:
+    """Computes a number for each row of a table, which is the same for equal rows."""
+    cells = {i: c if is_numeric_dtype(c) else c.map(str) for i, (_, c) in enumerate(table.items())}
+    return hash_pandas_object(DataFrame(cells), index=False).to_numpy()
 
 
 def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
@@ -637,6 +651,29 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
         if without:
             text += f"; tasks without a finite outcome: {', '.join(map(repr, without))}"
         logger.log(logging.WARNING if without else logging.INFO, text)
+
+
+def _warn_of_rows(
+    frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: NDArray[np.float64]
+) -> None:
+    """Warns of rows that occur repeatedly, of similar task names, and of summary rows."""
+    is_copy, twice = Series(_hashes(frame)).duplicated(keep=False).to_numpy(), list[str]()
+    alike = defaultdict[str, list[str]](list)
+    for name, rows in tasks.items():
+        alike["".join(name.casefold().split())].append(repr(name))
+        copies = rows[is_copy[rows]]
+        is_most = 2 * len(copies) > len(rows)
+        if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
+            twice += [name] * len(copies)
+        if len(rows) == 1 and SUMMARY.fullmatch(name.strip(" .:")):
+            text = "Task %r has one run, in row %s: if it is a summary of other rows, drop the row"
+            logger.warning(text, name, frame.index[rows[0]])
+    if twice:
+        text = "%d rows occur more than once (task %s): give each run once"
+        logger.warning(text, len(twice), _counted(twice))
+    if same := [" and ".join(names) for names in alike.values() if len(names) > 1]:
+        text = "Task names differ only in case or blanks (%s): write one name if the task is one"
+        logger.warning(text, "; ".join(same[:MAX_COUNTED]))
 
 
 def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:

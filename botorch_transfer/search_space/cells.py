@@ -108,6 +108,10 @@ PARAMETER_CODE = re.compile(r"-1|-99|-?(?:9{3,}(?:\.9+)?)|1e\+\d+|2147483647|3\.
 MAX_SLIPS = 0.1
 
 
+#: Attribute of a table with a remark on the sheets of its Excel file.
+SHEETS = "sheets"
+
+
 @contextmanager
 def errors_in(place: str) -> Iterator[None]:
     """Adds a prefix to the message of an ``InputDataError`` that is raised in the context.
@@ -208,6 +212,8 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         frame, text = (_read_sheet(path, **options) for options in ({}, words))
     else:
         content = decoded(path)[0]
+        if re.match(r'\s*[\[{]\s*["\[{]', content):
+            raise ValueError(f"{path} is a JSON file, not a table: save it as a CSV file.")
         sep = separator(content)
         names, *rows = (lines := even_lines(path, content, sep)).values()
         cells = DataFrame(rows, list(lines)[1:], names, dtype=object)
@@ -272,9 +278,13 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
 
 
 def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
-    """Reads the first sheet of an Excel file, with the row numbers of the sheet."""
+    """Reads the first sheet of an Excel file, with the row numbers of the sheet.
+
+    If there are several sheets, the table's attribute :data:`SHEETS` names the sheets.
+    """
     try:
-        frame = pd.read_excel(path, **options)
+        with pd.ExcelFile(path) as book:
+            frame, (first, *others) = pd.read_excel(book, **options), book.sheet_names
     except ImportError as error:
         raise ValueError(
             f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
@@ -282,7 +292,17 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
     except (BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{path} is no Excel file: save it as .xlsx or as text.") from error
     frame.index += 2
+    if others:
+        frame.attrs[SHEETS] = (
+            f" This table is the first sheet of {path}, {first!r}. Other sheets are "
+            f"{', '.join(map(repr, others))}: move the sheet with the runs to the first place."
+        )
     return frame
+
+
+def sheets(frame: DataFrame) -> str:
+    """Returns a remark for messages on the sheets of a table's Excel file; "" if there is one."""
+    return str(frame.attrs.get(SHEETS, ""))
 
 
 def stripped(cell: Any) -> Any:

@@ -26,6 +26,7 @@ from botorch_transfer.search_space.cells import (
     DURATION,
     is_text,
     plain,
+    sheets,
     stripped,
     with_numbers,
     without_codes,
@@ -155,7 +156,8 @@ def guess_space(
     leave_out = [*map(str, leave_out), *named]
     if absent := [name for name in leave_out if name not in frame.columns]:
         names = ", ".join(frame.columns)
-        raise InputDataError(f"The table has no column {absent[0]!r}: use one of {names}.")
+        problem = f"The table has no column {absent[0]!r}: use one of {names}.{sheets(frame)}"
+        raise InputDataError(problem)
     columns = [name for name in frame.columns if name not in leave_out]
     check_table(frame, [*named, *columns])
     frame = with_numbers(frame, columns, whole=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, partial
@@ -499,9 +500,19 @@ class _ListedParameter(Parameter):
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Maps cells by ``places``, unknown cells to ``nowhere``; ignores surrounding blanks."""
-        cells = (c if isinstance(c, Hashable) else str(c) for c in read_values(column))
-        return np.array([places.get(c, places.get(stripped(c), nowhere)) for c in cells])
+        """Maps cells by ``places``, unknown cells to ``nowhere``; ignores surrounding blanks.
+
+        A text that is no key of ``places`` counts as a number, if possible.
+        """
+
+        def found(cell: Any) -> Any:
+            cell = cell if isinstance(cell, Hashable) and cell in places else stripped(cell)
+            if cell not in places and isinstance(cell, str):
+                with suppress(ValueError):
+                    return places.get(float(cell), nowhere)
+            return places.get(cell, nowhere)
+
+        return np.array([found(cell) for cell in read_values(column)])
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
         """Makes a table of the listed values at the positions ``ranks``; keeps Python types."""
@@ -636,8 +647,8 @@ class CategoricalParameter(_ListedParameter):
 
     Args:
         name: Column of the table that holds the parameter.
-        values: All values: text, numbers, booleans. Text and numbers differ: "1" isn't 1. By
-            default, all values in the table of descriptors.
+        values: All values: text, numbers, booleans. A text such as "1" in a table counts as 1 if
+            "1" is none of the values. By default, all values in the table of descriptors.
         active_if: See :class:`FloatParameter`.
         descriptors: A table of numbers, one row per value. The index has the values, or a column
             with the parameter's name has them. The table may have values of old runs that are no

@@ -24,7 +24,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
-from botorch_transfer.search_space.cells import decoded
+from botorch_transfer.search_space.cells import decoded, sheets
 from botorch_transfer.search_space.parameters import (
     Array,
     CategoricalParameter,
@@ -92,10 +92,16 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
         The table, in which a column with the name 1 has the name ``"1"``.
 
     Raises:
-        InputDataError: If ``frame`` is no ``DataFrame``, or has one of the columns more than once.
+        InputDataError: If ``frame`` is no ``DataFrame``, if column names have several levels, or if
+            one of the columns occurs more than once.
     """
     if not isinstance(frame, DataFrame):
         raise InputDataError(f"The table is a {type(frame).__name__}: make a pandas DataFrame.")
+    if (levels := frame.columns.nlevels) > 1:
+        raise InputDataError(
+            f"The column names have {levels} levels: flatten them, for example by "
+            "frame.columns = frame.columns.get_level_values(-1)."
+        )
     names = list(map(str, frame.columns))
     for name in columns:
         if names.count(str(name)) > 1:
@@ -397,7 +403,7 @@ class SearchSpace:
             if (name := parameter.name) not in frame.columns:
                 raise InputDataError(
                     f"The table has no column {name!r} for parameter {name!r}: add the column, or "
-                    "take the parameter out of the search space."
+                    f"take the parameter out of the search space.{sheets(frame)}"
                 )
             rows = frame if active.all() else frame[active]
             placed = how(parameter, rows)

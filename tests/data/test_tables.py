@@ -76,6 +76,41 @@ def test_failed_runs_are_dropped_and_counted(caplog):
     ]
 
 
+def test_rows_that_occur_twice_are_warned_of_but_not_replicates(caplog):
+    frame = table()
+    read(frame)
+    read(pd.concat([frame, frame.assign(accuracy=frame["accuracy"] + 0.05)]))
+    read(pd.concat([frame, frame.head(1)]))
+    read(pd.concat([frame, frame]).assign(batch=range(10)))
+    assert not caplog.messages
+    read(pd.concat([frame, frame]))  # task "a" has only two outcomes
+    assert caplog.messages == ["6 rows occur more than once (task 'b' (6)): give each run once"]
+
+
+def test_task_names_that_differ_only_in_case_or_blanks_are_warned_of(caplog):
+    read(table(dataset=["P 1", "P2", "p1", "P3", "P 1"]))
+    assert caplog.messages == [
+        "Task names differ only in case or blanks ('P 1' and 'p1'): write one name if the task is "
+        "one"
+    ]
+
+
+def test_summary_rows_are_warned_of(caplog):
+    read(table(dataset=["a", "Average", "Average", "mean dose", "a"]))
+    assert not caplog.messages
+    read(table(dataset=["a", "a", "a", "a", "Average"]))
+    assert caplog.messages == [
+        "Task 'Average' has one run, in row 4: if it is a summary of other rows, drop the row"
+    ]
+
+
+def test_columns_with_two_levels_are_refused():
+    frame = table()
+    frame.columns = pd.MultiIndex.from_product([["runs"], frame.columns])
+    with pytest.raises(InputDataError, match="The column names have 2 levels: flatten them"):
+        read(frame)
+
+
 @pytest.mark.parametrize(("goal", "worst"), [("max", 0.1), ("min", -0.3)])
 def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
     frame = table(accuracy=[0.1, 0.2, 0.3, 0.4, np.inf])

@@ -142,6 +142,36 @@ def test_choices_that_look_like_numbers_stay(tmp_path):
         read_table(path)
 
 
+def test_json_files_are_refused(tmp_path):
+    frame, path = pd.DataFrame({"x": [1, 2]}), tmp_path / "old.csv"
+    for options in ({}, {"orient": "records"}, {"orient": "records", "lines": True}):
+        frame.to_json(path, **options)
+        with pytest.raises(ValueError, match=r"old.csv is a JSON file, not a table: save it as"):
+            read_table(path)
+    path.write_text("[Cu] (mM),y\n1,2\n")
+    assert read_table(path)["[Cu] (mM)"].tolist() == [1]
+
+
+def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path):
+    pytest.importorskip("openpyxl")
+    path, runs = tmp_path / "old.xlsx", pd.DataFrame({"x": [1, 2], "y": [3, 4]})
+    with pd.ExcelWriter(path) as book:
+        pd.DataFrame({"Author": ["A"], "Date": ["may"]}).to_excel(book, sheet_name="Info")
+        runs.to_excel(book, sheet_name="Runs")
+    frame, space = read_table(path), SearchSpace([FloatParameter("x", 0.0, 5.0)])
+    sheets = r"the first sheet of .*old.xlsx, 'Info'. Other sheets are 'Runs': move the sheet"
+    for read in (
+        lambda: botorch_transfer.from_dataframe(frame, space, "y", "day", goal="max"),
+        lambda: guess_space(frame, outcome="y"),
+        lambda: space.encode(frame),
+    ):
+        with pytest.raises(InputDataError, match=sheets):
+            read()
+    runs.to_excel(path)
+    with pytest.raises(InputDataError, match=r"take the parameter out of the search space.$"):
+        space.encode(read_table(path).drop(columns="x"))
+
+
 def test_excel_files(tmp_path, monkeypatch):
     pytest.importorskip("openpyxl")
     path, frame = tmp_path / "runs.xlsx", pd.DataFrame({"solvent": ["None", None], "y": [1.5, 2]})

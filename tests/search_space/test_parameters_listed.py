@@ -130,6 +130,15 @@ def test_categories_are_read_from_any_column_type():
         assert encode(numbers, 32, 16, dtype=dtype).tolist() == [[0, 1], [1, 0]]
 
 
+@pytest.mark.parametrize("kind", [CategoricalParameter, OrdinalParameter])
+def test_numbers_are_read_from_text(kind):
+    parameter = kind("p", (50, 100))
+    unit = encode(parameter, 100, 50, 100)
+    assert (encode(parameter, "100", "50.0", " 1e2 ", dtype="object") == unit).all()
+    with pytest.raises(InputDataError, match=r"'p' is (70|'70') in row 0, not one of 50, 100"):
+        encode(parameter, "70", dtype="object")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
