@@ -15,18 +15,37 @@ from typing import Any, ClassVar, Self
 from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from botorch.models.transforms.input import ChainedInputTransform, FilterFeatures, InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
 from torch import Tensor, arange
+from torch.nn import ModuleList
 
+from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import SourceData
 from botorch_transfer.data.datasets import check_range, check_type
 from botorch_transfer.prior import TransferPrior
+from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
 
 #: A prior, or source data to pre-train a prior: a sequence of tasks, or a mapping from task names
 #: to tasks.
 PriorOrData = TransferPrior | Sequence[SourceData] | Mapping[str, SourceData]
+
+#: Types of the modules that the models take, see :func:`.search_space.space.check_arguments`.
+MODULES: tuple[tuple[str, Any, str], ...] = (
+    ("likelihood", Likelihood | None, "give a Likelihood, such as GaussianLikelihood()"),
+    ("covar_module", Kernel | None, "give a Kernel, such as RBFKernel()"),
+    ("covar_modules", list | tuple | ModuleList | None, "give a list of kernels"),
+    (
+        "outcome_transform",
+        OutcomeTransform | DefaultType | None,
+        "give an OutcomeTransform, such as Log()",
+    ),
+    ("input_transform", InputTransform | None, "give an InputTransform, such as Normalize(d)"),
+)
 
 # Matches a section of a docstring, such as ``Args``, with its indented lines.
 _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
@@ -226,7 +245,8 @@ class ConstructedFromDatasets(Model):
 
     Raises:
         InputDataError: If the data are invalid; the message names the remedy.
-        TypeError: If ``prior`` is a prior of a class that the model does not take.
+        TypeError: If ``prior`` is a prior of a class that the model does not take, or a kernel,
+            likelihood or transform has another type.
     """
 
     #: Class of priors that the model takes; ``None`` if the third argument is not a prior.
@@ -242,11 +262,14 @@ class ConstructedFromDatasets(Model):
             cls.__doc__ = _complete(doc, "Raises", ["InputDataError", "TypeError"], of_bases[:1])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Checks the target's data before pre-training starts; copying checks nothing."""
+        """Checks the arguments before pre-training starts; copying checks nothing."""
         given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")
             check_target(**{name: given[name] for name in of_target if name in given})
+        check_arguments(given, MODULES)
+        for kernel in given.get("covar_modules") or ():
+            check_arguments({"covar_module": kernel}, MODULES)
         return super().__new__(cls)
 
     @classmethod

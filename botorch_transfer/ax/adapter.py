@@ -328,7 +328,7 @@ class TransferAdapter(TorchAdapter):
 
         def encode() -> dict[str, SourceData]:
             known, noise = own_space(self.model_space), f"{metric}_sem"
-            runs = history.runs_in(self.model_space, goal, fixed)
+            runs = history.runs_in(self.model_space, goal, fixed, missing)
             with user_errors():
                 taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
                 named = [("outcome", metric), ("task", TASK)]

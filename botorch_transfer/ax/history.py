@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -328,7 +328,13 @@ class TransferHistory:
         outcomes = numbers(self.recorded(goal), goal.name)
         return moments_of(outcomes[np.isfinite(outcomes)])
 
-    def runs_in(self, space: SearchSpace, goal: Outcome, fixed: Mapping[str, Any]) -> pd.DataFrame:
+    def runs_in(
+        self,
+        space: SearchSpace,
+        goal: Outcome,
+        fixed: Mapping[str, Any],
+        missing: Collection[str],
+    ) -> pd.DataFrame:
         """Selects the runs with a finite value of a metric, for the search space of an experiment.
 
         Args:
@@ -336,6 +342,7 @@ class TransferHistory:
             goal: The metric.
             fixed: The values of the experiment's fixed parameters by name. In the runs of old Ax
                 experiments, these values replace the recorded values, as in Ax.
+            missing: The parameters whose values in the old runs are given or assumed.
 
         Returns:
             A table of these runs. Its columns have the names of the experiment's parameters. A
@@ -343,7 +350,7 @@ class TransferHistory:
 
         Raises:
             UserInputError: If the search space lacks a parameter that old experiments varied, or if
-                tensors have too many columns.
+                tensors have too many or too few columns.
         """
         if unknown := [name for name in self.varied if name not in space.parameters]:
             raise UserInputError(
@@ -351,19 +358,23 @@ class TransferHistory:
                 "them: add them to the new search space, or rename them by rename=."
             )
         frame = self.recorded(goal)
-        if self.positional:
-            names = list(space.tunable_parameters)  # neither fixed nor derived
-            width = sum(name.isdigit() for name in frame.columns)
-            if width > len(names):
-                raise UserInputError(
-                    f"The history's tensors have {width} columns, and the search space has "
-                    f"{len(names)} parameters: give one column for each of {names}, in this order."
-                )
-            frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
         finite = np.isfinite(numbers(frame, goal.name))
         if left_out := int((~finite).sum()):
             logger.info("Left out %d old runs without a finite %s.", left_out, goal.name)
         frame = frame[finite].drop(columns=fixed if self.varied else (), errors="ignore")
+        if self.positional:
+            names = list(space.tunable_parameters)  # neither fixed nor derived
+            width = sum(name.isdigit() for name in frame.columns)
+            needed = {p.name for p in own_space(space).parameters if not p.active_if} - {*missing}
+            absent = [name for name in names[width:] if name in needed]
+            if width > len(names) or absent:
+                remedy = f", or the values of {absent} by missing=" if absent else ""
+                raise UserInputError(
+                    f"X of task {frame[TASK].iloc[0]!r} has {width} columns, and the search space "
+                    f"has {len(names)} parameters: give one column for each of {names}, in this "
+                    f"order{remedy}."
+                )
+            frame = frame.rename(columns={str(place): name for place, name in enumerate(names)})
         values = {**fixed, **self.missing}
         frame = frame.fillna({name: value for name, value in values.items() if value is not None})
         listed = own.CategoricalParameter | own.OrdinalParameter

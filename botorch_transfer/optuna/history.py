@@ -225,7 +225,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
     prior = CurvePrior.of_curves(curves)
     rows, found = list[dict[str, Any]](), dict[str, list[BaseDistribution]]()
     for study in old_studies:
-        signs = direction_signs(study.name, study.directions, directions)
+        signs = direction_signs(study.name, study.directions, old_studies[0].name, directions)
         read = rows_of(study.trials, study.directions, names, prior)
         for trial, row in zip(study.trials, read, strict=True):
             if row[STATUS] == TrialState.PRUNED.name and np.isnan(row[names[0]]):
@@ -277,13 +277,14 @@ def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
 
 
 def direction_signs(
-    name: str, old: Sequence[StudyDirection], new: Sequence[StudyDirection]
+    name: str, old: Sequence[StudyDirection], other: str, new: Sequence[StudyDirection]
 ) -> dict[str, float]:
     """Returns the factors, 1 or -1, that convert old values to the directions of a new study.
 
     Args:
         name: The name of the old study, for error messages.
         old: The directions of the old study.
+        other: The name of the new study, for error messages.
         new: The directions of the new study.
 
     Returns:
@@ -295,8 +296,8 @@ def direction_signs(
     """
     if len(old) != len(new):
         raise ValueError(
-            f"The study {name!r} has {len(old)} objectives, and another study has {len(new)}: "
-            "leave one of the studies out."
+            f"The study {name!r} has {len(old)} objectives, and the study {other!r} has "
+            f"{len(new)}: leave one of the studies out."
         )
     signs = outcome_signs(new)
     return {name: sign * signs[name] for name, sign in outcome_signs(old).items()}

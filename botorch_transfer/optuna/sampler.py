@@ -139,8 +139,9 @@ class TransferSampler(BaseSampler):
 
     Raises:
         TypeError: If the history has none of these forms.
-        ValueError: If ``space`` is missing for a table or a prior, or if old studies have different
-            numbers of objectives.
+        ValueError: If ``space`` is missing for a table or a prior, if ``missing`` names a parameter
+            that neither ``space`` nor an old study has, or if old studies have different numbers of
+            objectives.
 
     Example:
         >>> import optuna
@@ -203,6 +204,18 @@ class TransferSampler(BaseSampler):
         self._logged = set[str]()
         self._priors = Memo(size=8)  # priors of learning curves, by the name of the study
         self._encoded = Memo(size=8)  # encoded old runs, by content
+        if space is not None:
+            names = list(space if isinstance(space, Mapping) else space.columns)
+            if unknown := self._unknown(names):
+                raise ValueError(
+                    f"missing= names {unknown[0]!r}, which is no parameter: use one of "
+                    f"{', '.join(names)}."
+                )
+
+    def _unknown(self, names: Collection[str]) -> list[str]:
+        """Returns the parameters of ``missing=`` that neither ``names`` nor old studies have."""
+        old = self._history.parameters if isinstance(self._history, OptunaHistory) else ()
+        return sorted(self._missing.keys() - {*names, *old})
 
     def reseed_rng(self) -> None:
         """Draws a new random seed, so that copies of the sampler in several workers differ."""
@@ -216,7 +229,15 @@ class TransferSampler(BaseSampler):
     def after_trial(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """Stores the constraint values of a trial that has finished."""
+        """Stores the constraint values of a trial that has finished.
+
+        Logs a warning if neither this study nor an old study has a parameter of ``missing=``.
+        """
+        if self._missing and not self._is_settled and state == TrialState.COMPLETE:
+            names = {name for known in (trial, *_complete(study)) for name in known.params}
+            with logged_once(self._logged):
+                for name in self._unknown(names):
+                    logger.warning(f"missing= has the parameter {name!r}, which no trial has")
         if self._constraints_func is not None:
             _process_constraints_after_trial(self._constraints_func, study, trial, state)
         self._independent.after_trial(study, trial, state, values)
@@ -381,8 +402,7 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Raises an error if a parameter has the name of an outcome, task or state column.
 
-        Logs a warning if no trial has any of the parameters. Also logs a warning if no trial has a
-        parameter of ``missing=``.
+        Logs a warning if no trial has any of the parameters.
         """
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
@@ -397,22 +417,22 @@ class TransferSampler(BaseSampler):
                     f"No trial has a parameter of space= ({', '.join(names)}), so all values are "
                     "random: use the names of the trials' parameters in space= and in the history"
                 )
-            if isinstance(self._history, OptunaHistory):
-                known = {*names, *self._history.parameters}
-                for name in sorted(self._missing.keys() - known):
-                    logger.warning(f"missing= has the parameter {name!r}, which no trial has")
 
     def _check_objectives(self, study: Study) -> None:
         count = len(study.directions)
         if count > MAX_OBJECTIVES:
             raise ValueError(f"The study has {count} objectives: give at most {MAX_OBJECTIVES}.")
         if isinstance(self._history, OptunaHistory):
-            direction_signs("old", self._history.directions, study.directions)
+            self._signs(study, self._history)
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
                 f"outcome= names {len(self._outcome)} columns, and the study has {count} "
                 "objectives: give one column per objective."
             )
+
+    def _signs(self, study: Study, history: OptunaHistory) -> dict[str, float]:
+        old = history.runs[TASK].iloc[0], history.directions
+        return direction_signs(*old, study.study_name, study.directions)
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
         """Returns the distribution that a parameter has in all complete trials.
@@ -492,7 +512,7 @@ class TransferSampler(BaseSampler):
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
         old = self._history.runs[self._history.runs[TASK] != study.study_name]
-        signs = direction_signs("old", self._history.directions, study.directions)
+        signs = self._signs(study, self._history)
         old = old.assign(**{name: sign * old[name] for name, sign in signs.items()})
         for name in [name for name in space.columns if name in old]:
             if search_space[name] == self._initial.get(name):

@@ -94,10 +94,10 @@ def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
     }
 
 
-def encoded_tensors(metric, names):
+def encoded_tensors(metric, names, missing=None):
     X, Y = torch.rand(3, 2, dtype=torch.double), torch.rand(3, 1, dtype=torch.double)
     history = TransferHistory.from_tensors(
-        {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}
+        {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}, missing
     )
     space = [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in names]
     return X, Y, encoded(space, history, metric, kinds=[Cast])
@@ -111,10 +111,14 @@ def test_columns_of_tensors_are_in_the_order_of_the_parameters():
     X, Y, found = encoded_tensors("cost", "ab")
     assert list(found) == ["sunday"]
     assert torch.equal(found["sunday"][1], -Y)
-    with pytest.raises(UserInputError, match="have 2 columns, and the search space has 1 "):
+    with pytest.raises(UserInputError, match=r"X of task 'sunday' has 2 columns, .* has 1 param"):
         encoded_tensors("cost", "a")
-    with pytest.raises(UserInputError, match="no values of parameter 'c'"):
+    with pytest.raises(
+        UserInputError, match=r"2 columns, .* has 3 .*values of \['c'\] by missing="
+    ):
         encoded_tensors("cost", "abc")
+    X, Y, found = encoded_tensors("cost", "abc", missing={"c": 0.25})
+    assert torch.equal(found["sunday"][0], torch.cat([X, torch.full_like(Y, 0.25)], dim=-1))
 
 
 def test_parameters_may_have_any_name():

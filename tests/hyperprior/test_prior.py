@@ -78,7 +78,7 @@ def test_a_state_of_other_domains_is_refused():
     domains = draw_domains()
     found = fit(domains=domains)
     other = fit(domains=[draw_domain([0.3], name="1", seed=1), *domains[1:]])
-    with pytest.raises(RuntimeError, match="has the name '1' where this Hyperprior has 'one'"):
+    with pytest.raises(RuntimeError, match="the task '1', but this Hyperprior has the task 'one'"):
         found.load_state_dict(other.state_dict())
     found.load_state_dict(fit(domains=domains).state_dict())
 

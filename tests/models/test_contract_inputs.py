@@ -28,6 +28,7 @@ from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
+from botorch_transfer.arguments import constructor_arguments
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import ShiftedSines
@@ -77,6 +78,25 @@ def test_every_argument_is_documented(case):
     documentation = inspect.getdoc(case.model_class)
     for name in inspect.getfullargspec(case.model_class).args[1:]:
         assert f"{name}:" in documentation, name
+
+
+@on_every_model
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("likelihood", "gaussian", r"'gaussian': give a Likelihood, such as Gaussian"),
+        ("covar_module", "rbf", r"'rbf': give a Kernel, such as RBFKernel\(\)"),
+        ("covar_modules", "rbf", "'rbf': give a list of kernels"),
+        ("covar_module", MaternKernel, "<class .*MaternKernel'>: give a Kernel"),
+        ("outcome_transform", "log", r"'log': give an OutcomeTransform, such as Log\(\)"),
+        ("outcome_transform", Log, r"<class .*Log'>: give an OutcomeTransform, such as Log\(\)"),
+        ("input_transform", "normalize", r"'normalize': give an InputTransform, such as"),
+    ],
+)
+def test_modules_of_a_wrong_type_are_refused(case, name, value, remedy):
+    if name in constructor_arguments(case.model_class):
+        with pytest.raises(TypeError, match=f"^{name} is {remedy}"):
+            case.model_class(*FAMILY.target(3), FAMILY.sources(), **{name: value})
 
 
 # --------------------------------------------------------------------------------- construct_inputs

@@ -788,10 +788,20 @@ def test_a_value_of_no_parameter_is_named(caplog):
     old = old_study(objective, "old")
     space = UNIT | {"momentum": UNIT["x"]}
     study = optuna.create_study(sampler=TransferSampler(old, missing={"momentm": 0.9}, seed=0))
-    study.ask().suggest_float("x", 0, 1)
+    trial = study.ask(space)
     assert not caplog.messages
-    point = dict.fromkeys(space, 0.5)
-    study.add_trial(create_trial(params=point, distributions=space, value=1.0))
-    for _ in range(2):
+    study.tell(trial, 1.0)
+    told = "missing= has the parameter 'momentm', which no trial has"
+    assert caplog.messages == [told]
+    study.tell(study.ask(), 1.0)
+    assert caplog.messages.count(told) == 1
+    for history in (old, table()):
+        with pytest.raises(ValueError, match="names 'momentm', which is no parameter: use one of"):
+            TransferSampler(history, missing={"momentm": 0.9}, space=space)
+
+
+def test_studies_with_other_numbers_of_objectives_are_named():
+    new = TransferSampler([old_study(objective, "monday")], seed=0)
+    study = optuna.create_study(study_name="today", directions=["minimize"] * 2, sampler=new)
+    with pytest.raises(ValueError, match="'monday' has 1 objectives, and the study 'today' has 2"):
         study.ask().suggest_float("x", 0, 1)
-    assert caplog.text.count("missing= has the parameter 'momentm', which no trial has") == 1
