@@ -132,7 +132,7 @@ class PretrainingOptions:
         sizes = "batch_size", "task_batch_size", "validation_every", "patience", "max_points"
         for name in ("learning_rate", "nll_weight", *sizes):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if not (value is None and name == "validation_every") and not (value or 0) > 0:
                 raise ValueError(f"{name}={value} must be positive.")
         if self.steps is not None and self.steps < 0:
             raise ValueError(f"steps={self.steps} must not be negative.")
@@ -545,7 +545,8 @@ class SourceLoss:
             self.batches = RandomBatches(tasks, options)
         if "ekl" in objective:
             inputs = [X[mask] for X, mask in zip(tasks.X, tasks.mask, strict=True)]
-            found = find_matching_groups(inputs, options.groups, options.tolerance or 1e-8)
+            tolerance = 1e-8 if options.tolerance is None else options.tolerance
+            found = find_matching_groups(inputs, options.groups, tolerance)
             generator = torch.Generator().manual_seed(options.seed)
             for number, group in enumerate(found):
                 if len(group.rows) > options.max_points:

@@ -112,6 +112,11 @@ class Hyperprior(TransferPrior):
         outcome_steps: Steps | None = (),
     ) -> None:
         super().__init__(outcome_scale, input_transform)
+        check_choice("kind", kind, Kind)
+        if kind == "empirical" and estimates is None:
+            raise ValueError(
+                "An empirical hyperprior needs the estimates of domains: give estimates=."
+            )
         # A hyperprior that is specified by hand may be used with any outcomes.
         self.outcome_steps = None if estimates is None else outcome_steps
         stationary_function(kernel)

@@ -409,7 +409,11 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
                 "a prior or read the studies."
             )
         return history
-    if isinstance(history, tuple) and len(history) == 2 and not any(map(_is_study, history)):
+    if (
+        isinstance(history, tuple)
+        and len(history) == 2
+        and isinstance(history[0], str | BaseStorage)
+    ):
         history = load(*history)
     studies = history if isinstance(history, list | tuple) else [history]
     if all(map(_is_study, studies)):

@@ -445,7 +445,7 @@ def decimal_points(
     pointed: dict[Any, Series] = {}
     for name, cells in numbers.items():
         marks = shown[name] or in_table
-        if in_table != {"."}:
+        if marks != {"."}:
             grouped = cells.str.contains(rf"{GROUPS}(?!,)".format(r"\."), na=False)
             meaning = "separates thousands" if marks == {","} else "is a decimal point"
             reason = f"whose point {meaning}: write numbers without separators of thousands"
@@ -453,6 +453,10 @@ def decimal_points(
         if marks == {","} or cells.str.contains(r"\d,\d{3}[.,]\d", na=False).any():
             groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
             cells = cells.str.replace(groups, _without_separators, regex=True)
+        if comma and not marks:
+            grouped = cells.str.contains(GROUPS.format(","), na=False)
+            reason = "whose comma is a decimal mark: write numbers without separators of thousands"
+            log_cell(grouped, frame[name], reason)
         if "," in marks or (comma and not marks):
             cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)
         pointed[name] = frame[name].astype(object).mask(cells.notna(), cells)

@@ -315,7 +315,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         is_number = to_numeric(column, errors="coerce").notna()
         is_unclear = ~is_number & column.astype(str).str.fullmatch(UNCLEAR)
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
-            problem = "which is no clear number: write a decimal point, and no other separators"
+            problem = "which is no clear number: write a decimal point, or a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
         if is_dropped:
             return "hardly repeats"

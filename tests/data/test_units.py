@@ -141,7 +141,9 @@ def test_outcomes_outside_of_what_they_can_be(caplog):
     assert "such as 90 in row 3 of the history, and predictions stay within" in found
     for within in ((0, 86), (0, np.inf), (-np.inf, 90)):  # 90 may be an error of measurement
         assert wrong_outcomes(percent, percent, "y", within) is None
-    assert "such as 0.5" in wrong_outcomes(percent, percent, "y", (2, np.inf))
+    assert "such as 0.5" in wrong_outcomes(percent, percent, "y", (10, np.inf))
+    losses = pd.DataFrame({"y": [-1e-9, 0.4, 1.0]})
+    assert wrong_outcomes(None, losses, "y", (0, np.inf)) is None
     assert wrong_outcomes(None, None, "y", (0, 1)) is None
     runs, space = percent.assign(x=0.5), SearchSpace([FloatParameter("x", 0, 1)])
     read_study(space, None, runs, "y", "max", outcome_range=(0, 1))

@@ -22,6 +22,7 @@ from tests.families import ShiftedSines
         ({"batch_size": 0}, "batch_size=0 must be positive"),
         ({"task_batch_size": 0}, "task_batch_size=0 must be positive"),
         ({"patience": 0}, "patience=0 must be positive"),
+        ({"batch_size": None}, "batch_size=None must be positive"),
         ({"steps": -1}, "steps=-1 must not be negative"),
         ({"validation_every": 0}, "validation_every=0 must be positive"),
         ({"objective": "mll"}, "Unknown objective 'mll': choose one of 'nll'"),

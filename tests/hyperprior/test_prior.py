@@ -136,6 +136,14 @@ def test_positive_hyperparameters_need_positive_distributions(name, prior):
         specified(**{name: prior})
 
 
+def test_kinds_are_checked():
+    priors = {name: GammaPrior(2.0, 4.0) for name in ("outputscale", "noise")}
+    with pytest.raises(ValueError, match="Unknown kind 'Empirical': choose one of"):
+        Hyperprior("Empirical", "matern52", priors)
+    with pytest.raises(ValueError, match="needs the estimates of domains: give estimates="):
+        Hyperprior("empirical", "matern52", priors)
+
+
 def test_a_positive_constant_is_refused():
     with pytest.raises(
         ValueError, match="The constant mean needs a prior of real numbers: give a Normal"

@@ -536,6 +536,7 @@ def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
         {"monday": optuna.create_study()},
         {"value": 3},
         [optuna.create_study(), table()],
+        (table(), table()),
     ],
 )
 def test_a_wrong_history_is_refused_in_one_sentence(history: Any):

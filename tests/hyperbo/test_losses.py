@@ -147,6 +147,13 @@ def test_rounding_errors_don_t_part_inputs():
         find_matching_groups(tasks, tolerance=1e-12)
 
 
+def test_a_tolerance_of_zero_compares_exactly():
+    tasks = [(X, X[:, :1]) for X in (inputs(4), inputs(4) + 1e-9)]
+    for tolerance in (0.0, 1e-12):
+        with pytest.raises(InputDataError, match="objective='nll'"):
+            PretrainedPrior.stationary(2).fit(tasks, "ekl", tolerance=tolerance)
+
+
 def test_repeated_inputs_count_once_with_their_first_row():
     X = inputs(3)
     (group,) = find_matching_groups([X[[0, 1, 0, 2]], X[[2, 2, 0]]])
