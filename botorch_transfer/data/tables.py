@@ -353,8 +353,12 @@ def read_history(
 
 #: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
 #: column and value of each value that cannot be encoded. ``outside``: task and row of each run
-#: outside of the unit cube. ``limited``: task of each very bad outcome.
+#: outside of the unit cube. ``far``: the same for runs that lie more than ``FAR_OUTSIDE`` ranges
+#: outside. ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
+
+#: A warning names old runs that lie more than this number of ranges outside of the search space.
+FAR_OUTSIDE = 1.0
 
 
 def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool) -> None:
@@ -372,8 +376,8 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
     if outside := notes["outside"]:
         text = "%d runs lie outside of the search space, and their values are kept: check the "
         text += "ranges (%s)" if expected else "ranges, or give changed=True (%s)"
-        level = logging.INFO if expected else logging.WARNING
-        logger.log(level, text, len(outside), _some(outside))
+        level = logging.INFO if expected and not notes["far"] else logging.WARNING
+        logger.log(level, text, len(outside), _some(notes["far"] or outside))
 
 
 def _place(
@@ -394,8 +398,9 @@ def _place(
         empty = [(column, None) for column in needed for cell in runs[column] if isna(cell)]
         notes["lost"] += empty + space.without_place(runs[filled & ~has_place])
         notes["displaced"] += [(name, row) for row in runs.index[~has_place]]
-    beyond = ((X[has_place] < 0) | (X[has_place] > 1)).any(dim=-1).numpy()
-    notes["outside"] += [(name, row) for row in runs.index[has_place][beyond]]
+    beyond = (-X[has_place]).maximum(X[has_place] - 1).amax(dim=-1).numpy()
+    for note, distance in (("outside", 0.0), ("far", FAR_OUTSIDE)):
+        notes[note] += [(name, row) for row in runs.index[has_place][beyond > distance]]
     return X[has_place], has_place
 
 

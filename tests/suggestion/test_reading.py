@@ -335,6 +335,13 @@ def test_a_task_with_the_opposite_sign_is_named(caplog):
     assert "Good settings" not in caplog.text
 
 
+@pytest.mark.parametrize(("depth", "level"), [(12, None), (90, "WARNING")])
+def test_old_runs_far_outside_of_the_space_give_a_warning(depth, level, caplog):
+    read_study(SPACE, HISTORY.assign(depth=[depth, *HISTORY["depth"][1:]]))
+    warned = [r.levelname for r in caplog.records if "outside of the search space" in r.message]
+    assert warned == [level] * (level is not None)
+
+
 def test_a_column_that_looks_like_steps(caplog):
     read_study(SPACE, _old().assign(epoch=[*range(12)] * 3))
     assert "'epoch' looks like the steps of learning curves" in caplog.text
