@@ -312,7 +312,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["suggest", *LOSS], "There is no search space: name its JSON file first"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),
-        (["suggest", "list.json", "old.csv"], "search space is a list"),
+        (["suggest", "list.json", "old.csv"], "search space is described by a list"),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),

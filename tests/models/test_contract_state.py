@@ -76,7 +76,7 @@ def test_a_state_of_other_tasks_is_refused(case):
     before = model.posterior(TEST_X)
     with pytest.raises(
         RuntimeError,
-        match=r"the name 'old .*load the state_dict into an object with the same tasks",
+        match=r"the task 'old .*load the state_dict into an object with the same tasks",
     ):
         model.load_state_dict(renamed.state_dict())
     assert_same_posterior(model.posterior(TEST_X), before)
