@@ -270,6 +270,11 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     assert caplog.messages[0].endswith("check the ranges (task 'a' (1), from row 3 on)")
 
 
+def test_a_limit_without_a_logarithm_is_refused():
+    with pytest.raises(ValueError, match="limit is 0, which has no logarithm: leave log= out"):
+        read(table(), log=True, limit=0)
+
+
 def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]

@@ -212,6 +212,12 @@ def test_append_in_another_precision() -> None:
     assert ours.mean(X).dtype is torch.double
 
 
+def test_other_hyperparameters_are_refused() -> None:
+    X = torch.rand(4, 1, dtype=torch.double)
+    with pytest.raises(TypeError, match="hyperparameters=3 must be a GPHyperparameters or None"):
+        SourceGPs.fit([(X, X)], hyperparameters=3)  # type: ignore[arg-type]
+
+
 def test_append_to_pooled_outcomes_is_refused() -> None:
     with pytest.raises(ValueError, match="A new task would change the units of the old tasks"):
         fit(outcome_scale="pooled").append(DATA["task 0"])

@@ -253,6 +253,8 @@ def test_a_prior_has_no_rows_to_sort():
     prior = SourceGPs.fit({"monday": (X, X[:, :1])}, num_restarts=0)
     with pytest.raises(ValueError, match=r"'sorted' ranks rows by .* runs: give a history"):
         suggest(SPACE, None, prior=prior, model="sorted")
+    with pytest.raises(ValueError, match="'sorted' takes no same_in_batch= and no cost="):
+        suggest(SPACE, HISTORY, model="sorted", same_in_batch="depth", n=2)
 
 
 # --------------------------------------------------------------- the history of a study, columns
