@@ -353,7 +353,10 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
-        ([*COMMAND, *LOSS, "--cost", "price"], "--cost names 'price', which is no column of cand"),
+        (
+            [*COMMAND, *LOSS, "--cost", "price"],
+            "--cost is 'price', but --candidates has no such col",
+        ),
         ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name one"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         (

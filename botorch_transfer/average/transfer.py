@@ -260,8 +260,8 @@ def _classes_and_priors(
 ) -> dict[str, tuple[Callable[..., TransferModel], Any]]:
     """Returns the class and the prior of each model to average, by name.
 
-    Source data take the place of priors that are not given. If ``prior`` is a single prior, only
-    the classes that take this prior are returned.
+    A class without a prior gets the source data instead. If ``prior`` is a single prior, only the
+    classes that accept it are returned.
     """
     if not members:
         raise ValueError("There are no members: give members= at least one model to average.")

@@ -224,7 +224,7 @@ def from_dataframe(
     if goal not in ("max", "min", None):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
-        raise ValueError(f"failed is {failed!r}: use 'drop' or 'worst'.")
+        raise ValueError(f"failed= is {failed!r}: use 'drop' or 'worst'.")
     space = SearchSpace.of(space)
     if log and limit is not None and limit <= 0:
         raise ValueError(f"limit is {limit}, which has no logarithm: leave log= out.")
@@ -501,7 +501,7 @@ def _hashes(table: DataFrame) -> NDArray[Any]:
 
 
 def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
-    """Converts each row of a table to a text, in which 3, 3.0 and "3" are equal."""
+    """Converts each row of a table to a string; 3, 3.0 and "3" give the same string."""
 
     def written(cell: Any) -> str:
         try:

@@ -290,7 +290,7 @@ def stationary_nll_and_gradient(
         covariance: A ``P x N x N`` tensor of additional covariance, such as the covariance of the
             source posteriors; zero if omitted.
         max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
-            one matrix is evaluated. The blocks of a CPU have at most ``BLOCK_ELEMENTS`` elements.
+            one matrix is evaluated. On a CPU, it is at most ``BLOCK_ELEMENTS``.
         squares: An ``N² x d`` tensor of the squared differences between inputs, if all GPs have the
             same inputs. With few points, this is faster than computing distances from ``X``.
 

@@ -1,1 +1,1 @@
-"""Hierarchical GP over the source tasks: a common function, and an own function of each task."""
+"""Hierarchical GP over the source tasks: each task is a common function plus its own function."""

@@ -54,7 +54,7 @@ LEVEL_VARIANCE = 0.09
 
 
 class PopulationHyperparameters(NamedTuple):
-    """Hyperparameters of a GP with a common function of all tasks and an own function of each task.
+    """Hyperparameters of a GP: each task is a function common to all tasks plus its own function.
 
     Args:
         lengthscale: A ``d`` tensor: the lengthscales of the common function.

@@ -92,7 +92,7 @@ class Condition:
             frame: A table of ``n`` configurations.
 
         Returns:
-            A boolean array with ``n`` entries. An equality may be violated by rounding errors.
+            A boolean array with ``n`` entries. Equalities tolerate rounding errors.
         """
         if self.is_equality:
             terms = [w * frame[c].to_numpy(float) for c, w in self.weights.items()]

@@ -253,8 +253,8 @@ def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
 def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
     """Collects the learning curves that the page shows; ``None`` if this study has no curves.
 
-    An incomplete curve has a predicted final outcome. The curve of a running run has a flag: the
-    run is unlikely to become the best run.
+    An incomplete curve has a predicted final outcome and a flag. The flag is true if the run is
+    unlikely to become the best run.
     """
     if own is None:
         return None

@@ -364,7 +364,8 @@ class Region:
         if not (sizes >= n).any():
             listed = ", ".join(map(repr, shared))
             raise ValueError(
-                f"No {n} free rows have the same {listed}: suggest fewer, or omit same_in_batch=."
+                f"Fewer than {n} unused rows have the same {listed}: suggest fewer rows, or omit "
+                "same_in_batch=."
             )
         return replace(self, table=rows[sizes >= n])
 
@@ -394,7 +395,9 @@ class Region:
             ValueError: If there are no candidates, or candidates lack the column.
         """
         if self.table is None or self.cost not in self.table.columns:
-            raise ValueError(f"cost names {self.cost!r}, which is no column of candidates: add it.")
+            raise ValueError(
+                f"cost= is {self.cost!r}, but candidates= has no such column: add the column."
+            )
         costs = numbers(with_numbers(self.table, [self.cost]), self.cost)
         problem = "which is no positive number: correct the cost"
         refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[self.cost], problem)

@@ -293,7 +293,7 @@ def test_a_renamed_column_is_found():
     ("arguments", "error", "message"),
     [
         ({"goal": "minimize"}, ValueError, "goal is 'minimize': use 'max' or 'min'"),
-        ({"failed": "keep"}, ValueError, "failed is 'keep': use 'drop' or 'worst'"),
+        ({"failed": "keep"}, ValueError, "failed= is 'keep': use 'drop' or 'worst'"),
         ({"missing": {"c": 1}}, ValueError, "missing= names 'c', .* use one of kernel, C, deg"),
         ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing column by noise="),
         ({"noise": "C"}, InputDataError, "is both a parameter and"),

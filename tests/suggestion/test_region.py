@@ -297,7 +297,9 @@ def test_a_shared_value_has_enough_candidates(caplog):
     assert rows["temp"].tolist() == [50] * 3
     tried = stock.iloc[[4]].assign(loss=0.5)
     options = {"candidates": stock, "same_in_batch": ["temp"]}
-    with pytest.raises(ValueError, match="No 3 free rows have the same 'temp': suggest fewer"):
+    with pytest.raises(
+        ValueError, match="Fewer than 3 unused rows have the same 'temp': suggest fewer"
+    ):
         suggest(space, None, tried, n=3, **options)
     assert suggest(space, None, tried, n=2, **options)["temp"].nunique() == 1
     with pytest.raises(ValueError, match="same_in_batch names 'T', which is no parameter"):
@@ -317,7 +319,7 @@ def test_costs_decide_between_like_rows():
     assert unknown.index[0] == suggest(SPACE, HISTORY, candidates=stock, **FAST).index[0]
     with pytest.raises(InputDataError, match=r"'price' has 0.0 .* is no positive number"):
         suggest(SPACE, HISTORY, runs, candidates=stock.assign(price=0.0), cost="price", **FAST)
-    with pytest.raises(ValueError, match="cost names 'price', which is no column of candidates"):
+    with pytest.raises(ValueError, match="cost= is 'price', but candidates= has no such column"):
         suggest(SPACE, HISTORY, runs, candidates=stock, cost="price", **FAST)
 
 
