@@ -326,7 +326,8 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
             "'log_loss'): name an existing column by --outcome. Its columns are ",
         ),
-        ([*COMMAND, "new.csv"], "There is no file new.csv"),
+        ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or give --append to"),
+        ([*COMMAND, "old.csv"], "old.csv is both the old runs and the runs of this study"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, "--append"], "--append needs a table of runs"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),

@@ -423,7 +423,11 @@ class TransferSampler(BaseSampler):
         if count > MAX_OBJECTIVES:
             raise ValueError(f"The study has {count} objectives: give at most {MAX_OBJECTIVES}.")
         if isinstance(self._history, OptunaHistory):
-            self._signs(study, self._history)
+            if -1.0 in self._signs(study, self._history).values() and not study.trials[1:]:
+                logger.warning(
+                    "The old studies have the opposite direction, so their values are multiplied "
+                    "by -1: if that is a mistake, correct direction= of this study"
+                )
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
                 f"outcome= names {len(self._outcome)} columns, and the study has {count} "

@@ -99,6 +99,14 @@ def _option(argument: str) -> str:
 def _suggest(options: argparse.Namespace) -> None:
     if options.append and options.runs is None:
         raise ValueError("--append needs a table of runs: name the file for the rows.")
+    if options.runs is not None and options.runs in (options.history or []):
+        raise ValueError(
+            f"{options.runs} is both the old runs and the runs of this study: name another file."
+        )
+    if options.runs is not None and not (options.append or options.runs.exists()):
+        raise ValueError(
+            f"There is no file {options.runs}: correct its name, or give --append to create it."
+        )
     _check_output(options, options.report, options.candidates)
     tables, runs = _tables(options)
     suggestion = suggest_rows(tables, **_named(options, "n model seed same_in_batch"))

@@ -74,6 +74,16 @@ def test_starts_where_the_history_is_best(direction: str, sign: float):
     assert abs(study.best_params["x"] - 0.3) < 0.06
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_studies_of_the_opposite_direction_give_one_warning(direction: str, caplog: Any):
+    old = optuna.create_study(study_name="old", direction="minimize")
+    old.add_trials([create_trial(value=x, params={"x": x}, distributions=UNIT) for x in (0.1, 0.9)])
+    study = optuna.create_study(direction=direction, sampler=TransferSampler([old], seed=0))
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
+    warned = [m for m in caplog.messages if "The old studies have the opposite direction" in m]
+    assert len(warned) == (direction == "maximize")
+
+
 @pytest.mark.parametrize("name", ["sources", "predicted_mean"])
 def test_a_parameter_may_be_called_like_what_suggestions_add(name: str):
     old = table().rename(columns={"x": name})
