@@ -502,7 +502,8 @@ class _ListedParameter(Parameter):
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
         """Maps cells by ``places``, unknown cells to ``nowhere``; ignores surrounding blanks.
 
-        A text that is no key of ``places`` counts as a number, if possible.
+        A text that is no key of ``places`` counts as a number, if possible, and a number that is no
+        key counts as a text.
         """
 
         def found(cell: Any) -> Any:
@@ -510,6 +511,8 @@ class _ListedParameter(Parameter):
             if cell not in places and isinstance(cell, str):
                 with suppress(ValueError):
                     return places.get(float(cell), nowhere)
+            if cell not in places and isinstance(cell, float | int) and not isinstance(cell, bool):
+                cell = f"{cell:.15g}"
             return places.get(cell, nowhere)
 
         return np.array([found(cell) for cell in read_values(column)])
@@ -648,7 +651,8 @@ class CategoricalParameter(_ListedParameter):
     Args:
         name: Column of the table that holds the parameter.
         values: All values: text, numbers, booleans. A text such as "1" in a table counts as 1 if
-            "1" is none of the values. By default, all values in the table of descriptors.
+            "1" is none of the values. The number 1 counts as "1" if 1 is none of the values. By
+            default, all values in the table of descriptors.
         active_if: See :class:`FloatParameter`.
         descriptors: A table of numbers, one row per value. The index has the values, or a column
             with the parameter's name has them. The table may have values of old runs that are no

@@ -139,6 +139,14 @@ def test_numbers_are_read_from_text(kind):
         encode(parameter, "70", dtype="object")
 
 
+def test_numbers_are_read_as_text():
+    parameter = CategoricalParameter("p", ("1", "2", "True"))
+    assert encode(parameter, 2, 1.0, "2", dtype="object").argmax(-1).tolist() == [1, 0, 1]
+    for cell in (3, True):
+        with pytest.raises(InputDataError, match=f"'p' is {cell} in row 0, not one of"):
+            encode(parameter, cell, dtype="object")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
