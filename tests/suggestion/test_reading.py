@@ -89,8 +89,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "a column 'dept'"),
         ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
         ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has the limit 0, which"),
-        ({"runs": RUNS.assign(loss=[0.5, "12 or 13"])}, InputDataError, "'loss' has .* in row 1"),
-        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "'loss' has -1.0 in row 0"),
+        ({"runs": RUNS.assign(loss=[0.5, "12 or 13"])}, InputDataError, "In the runs: .* in row"),
+        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "In the runs: .* -1.0 in"),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
         ({"runs": RUNS.rename(columns={"loss": "Loss "})}, InputDataError, "a column 'Loss '"),
         (
