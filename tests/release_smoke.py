@@ -58,13 +58,8 @@ def check_a_step() -> None:
     train_Y = torch.tensor([[-0.5], [-0.3], [-0.6]], dtype=torch.double)
     model = ScaMLGP(train_X, train_Y, sources)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    candidate, _ = optimize_acqf(
-        LogExpectedImprovement(model, train_Y.max()),
-        space.bounds,
-        1,
-        num_restarts=2,
-        raw_samples=16,
-    )
+    acquisition = LogExpectedImprovement(model, train_Y.max())
+    candidate, _ = optimize_acqf(acquisition, space.bounds, 1, num_restarts=2, raw_samples=16)
     assert set(space.decode(candidate).columns) == {"C", "gamma"}
 
 

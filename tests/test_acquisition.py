@@ -189,13 +189,11 @@ def test_candidates_are_evaluated_together_and_do_not_count_for_one_another(monk
     model, transform = noisy_model(), ScalarizedPosteriorTransform(ONE[0])
     fantasies = NoiselessFantasies(model, OBSERVED[:3], transform, num_fantasies=4)
     alone = [fantasies.moments(x) for x in TEST_X]
-    asked, posterior = [], model.posterior
+    seen, posterior = [], model.posterior
     monkeypatch.setattr(acquisition, "TOGETHER", 5)
-    monkeypatch.setattr(
-        model, "posterior", lambda X, **k: asked.append(len(X)) or posterior(X, **k)
-    )
+    monkeypatch.setattr(model, "posterior", lambda X, **k: seen.append(len(X)) or posterior(X, **k))
     found = fantasies.moments(TEST_X.squeeze(-2))
-    assert asked == [5 + 3, 4 + 3]
+    assert seen == [5 + 3, 4 + 3]
     for together, parts in zip(found, zip(*alone, strict=True), strict=True):
         torch.testing.assert_close(together, torch.cat(parts))
 
@@ -299,9 +297,8 @@ def test_an_average_of_improvements_has_gradients():
 @pytest.mark.parametrize(("below", "has_gradient"), [(100.0, True), (720.0, False)])
 def test_what_adds_nothing_to_an_average_has_no_subnormal_gradient(below, has_gradient):
     model = average()
-    improvements = [
-        LogExpectedImprovement(each, best_f=0.5) for each in list(model.members.values())[1:]
-    ]
+    members = list(model.members.values())[1:]
+    improvements = [LogExpectedImprovement(each, best_f=0.5) for each in members]
     found = AveragedImprovement(improvements, torch.full((2,), 0.5).double(), OBSERVED)
     level = torch.tensor([0.0, -below], dtype=torch.double, requires_grad=True)
     found._offsets = level - torch.stack([each(TEST_X[:1]).detach()[0] for each in improvements])
@@ -410,9 +407,8 @@ def test_what_lies_beyond_the_sources_counts_less():
     X = torch.tensor([[0.5, 0.3], [0.2, 0.6], [0.9, 0.1]], dtype=torch.double)
     transform = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [10.0, 10.0]]).double())
     model = TransferGP(10 * X, family.value(X), sources, input_transform=transform)
-    torch.testing.assert_close(
-        model.source_range(), torch.tensor([[-math.inf] * 2, [math.inf, 0.7]], dtype=torch.double)
-    )
+    unbounded = torch.tensor([[-math.inf] * 2, [math.inf, 0.7]], dtype=torch.double)
+    torch.testing.assert_close(model.source_range(), unbounded)
     shares = torch.tensor([0.6, 0.2, 0.2], dtype=torch.double)
     model.improvement_shares.data = shares
     found = AveragedImprovement.from_model(model, 40.0, 10 * X)

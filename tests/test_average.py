@@ -18,6 +18,7 @@ from gpytorch.models import ExactGP
 from gpytorch.settings import skip_posterior_variances
 from linear_operator import to_linear_operator
 from linear_operator.operators import SumLinearOperator
+from torch.testing import assert_close
 
 from botorch_transfer import GuardedTransferGP, ScaMLGP, SourceGPs, SourcePopulation, TransferGP
 from botorch_transfer.average.base import PlainGP, mixed, mixed_moments
@@ -31,10 +32,8 @@ SOURCES = FAMILY.sources()
 GPS = SourceGPs.fit(SOURCES, num_restarts=0)
 PRIOR = {"population": SourcePopulation.fit(SOURCES), "scaml": GPS}
 TEST_X = FAMILY.inputs(4, seed=5)
-AVERAGES = {
-    "guarded": partial(GuardedTransferGP, prior=GPS),
-    "transfer": partial(TransferGP, prior=PRIOR),
-}
+GUARDED = partial(GuardedTransferGP, prior=GPS)
+AVERAGES = {"guarded": GUARDED, "transfer": partial(TransferGP, prior=PRIOR)}
 
 
 @pytest.fixture(params=AVERAGES)
@@ -72,20 +71,20 @@ def test_moments_by_drawing_from_the_mixture():
     side = torch.multinomial(shares, num, replacement=True).T
     every = torch.stack([member.rsample(torch.Size([num])) for member in members], dim=-1)
     draws = every.gather(-1, side[..., None, None].expand(-1, -1, 3, 1)).squeeze(-1)
-    torch.testing.assert_close(draws.mean(0), joint.mean, atol=0.03, rtol=0)
+    assert_close(draws.mean(0), joint.mean, atol=0.03, rtol=0)
     for b in range(2):
         covariance = torch.cov(draws[:, b].mT)
-        torch.testing.assert_close(covariance, joint.covariance_matrix[b], atol=0.1, rtol=0)
+        assert_close(covariance, joint.covariance_matrix[b], atol=0.1, rtol=0)
     mean, variance = mixed_moments([(m.mean, m.variance) for m in members], shares)
-    torch.testing.assert_close(mean, joint.mean)
-    torch.testing.assert_close(variance, joint.variance)
+    assert_close(mean, joint.mean)
+    assert_close(variance, joint.variance)
 
 
 def test_a_mixture_without_variances_has_its_mean():
     members, shares = [_normal(0), _normal(1)], torch.tensor([0.25, 0.75]).double()
     with skip_posterior_variances():
         mean = mixed(members, shares).mean
-    torch.testing.assert_close(mean, 0.25 * members[0].mean + 0.75 * members[1].mean)
+    assert_close(mean, 0.25 * members[0].mean + 0.75 * members[1].mean)
 
 
 def test_sums_of_operators_are_mixed(monkeypatch):
@@ -100,7 +99,7 @@ def test_sums_of_operators_are_mixed(monkeypatch):
         for member in members
     ]
     expected, found = mixed(members, shares), mixed(halves, shares)
-    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+    assert_close(found.covariance_matrix, expected.covariance_matrix)
 
 
 # --------------------------------------------------------------------------------------- the models
@@ -173,12 +172,12 @@ def test_new_data_go_to_all_in_their_units(build):
     model.set_train_data(X, own, strict=False)
     for each in (model, *model.members.values()):
         assert torch.equal(each.train_inputs[0], X)
-        torch.testing.assert_close(users(each, each.train_targets), expected)
+        assert_close(users(each, each.train_targets), expected)
     assert torch.equal(model.shares, before)
     model.set_train_data(targets=own + 1.0)
     for each in (model, *model.members.values()):
         moved = users(each, each.train_targets)
-        torch.testing.assert_close(moved, expected + transform.stdvs.squeeze())
+        assert_close(moved, expected + transform.stdvs.squeeze())
 
 
 def test_left_out_predictions_mix_the_members_in_their_units(build):
@@ -188,7 +187,7 @@ def test_left_out_predictions_mix_the_members_in_their_units(build):
         noisy, exact = each.loo_posterior(), each.loo_posterior(observation_noise=False)
         noises.append(noisy.variance - exact.variance)
     expected = torch.tensordot(model.shares, torch.stack(noises[1:]), dims=1)
-    torch.testing.assert_close(noises[0], expected)
+    assert_close(noises[0], expected)
 
 
 @pytest.mark.parametrize("keep_transforms", [True, False])
@@ -205,16 +204,14 @@ def test_states_of_other_data(build, keep_transforms, known_noise):
     ):
         assert torch.equal(each.outcome_transform.stdvs, given.outcome_transform.stdvs)
         if keep_transforms:  # the data are the same as before, in the units of the loaded state
-            torch.testing.assert_close(users(each, each.train_targets), Y)
+            assert_close(users(each, each.train_targets), Y)
             if known_noise:
-                torch.testing.assert_close(each.likelihood.noise, given.likelihood.noise[:3])
+                assert_close(each.likelihood.noise, given.likelihood.noise[:3])
         else:
             assert torch.equal(each.train_targets, targets)
     if not keep_transforms:
-        torch.testing.assert_close(
-            other.likelihood.noise, Yvar if known_noise else model.likelihood.noise
-        )
-    torch.testing.assert_close(other.shares, model.shares)
+        assert_close(other.likelihood.noise, Yvar if known_noise else model.likelihood.noise)
+    assert_close(other.shares, model.shares)
 
 
 @pytest.mark.parametrize("n", [0, 4])
@@ -229,8 +226,8 @@ def test_all_know_their_raw_inputs_once_they_are_conditioned(n):
         before = conditioned.posterior(new).mean
         conditioned.train()
         for each in (conditioned, *conditioned.members.values()):
-            torch.testing.assert_close(each.train_inputs[0], torch.cat([raw, new]))
-        torch.testing.assert_close(conditioned.posterior(new).mean, before)
+            assert_close(each.train_inputs[0], torch.cat([raw, new]))
+        assert_close(conditioned.posterior(new).mean, before)
 
 
 def test_without_points_known_noise_is_the_mean_of_the_members_stand_ins(build):
@@ -244,7 +241,7 @@ def test_without_points_known_noise_is_the_mean_of_the_members_stand_ins(build):
         share * 0.002 * (number + 1) * scale
         for number, (share, scale) in enumerate(zip(model.shares.tolist(), scales, strict=True))
     )
-    torch.testing.assert_close(noisy.variance, latent.variance + expected)
+    assert_close(noisy.variance, latent.variance + expected)
 
 
 def test_members_of_an_average_have_no_joint_covariance_of_many_points_each(monkeypatch) -> None:

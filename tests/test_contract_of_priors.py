@@ -121,9 +121,8 @@ def test_copies_are_the_same_and_stand_alone(copy, prior) -> None:
     twin = copy(prior)
     assert type(twin) is type(prior)
     assert_same(twin, prior)
-    twin.load_state_dict(
-        {n: t + 0.125 if t.is_floating_point() else t for n, t in prior.state_dict().items()}
-    )
+    entries = prior.state_dict().items()
+    twin.load_state_dict({n: t + 0.125 if t.is_floating_point() else t for n, t in entries})
     twin.float()
     assert_same(prior, before)
     assert not torch.equal(answers(twin)[1], answers(prior)[1])

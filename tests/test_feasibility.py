@@ -6,6 +6,7 @@ from botorch.acquisition import LogExpectedImprovement, PosteriorMean
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from torch.special import ndtr
+from torch.testing import assert_close
 
 from botorch_transfer.feasibility import (
     MAX_OLD,
@@ -37,13 +38,13 @@ def test_it_is_the_posterior_of_the_probit_model():
     f = model._mean(A) + torch.randn(400_000, len(A)).double() @ torch.linalg.cholesky(K).T
     weight = ndtr(torch.where(TRIED.succeeded, 1.0, -1.0) * f[:, :4]).prod(dim=-1)
     expected = (weight[:, None] * ndtr(f[:, 4:])).sum(dim=0) / weight.sum()
-    torch.testing.assert_close(rate(model, POINTS), expected, atol=0.02, rtol=0.05)
+    assert_close(rate(model, POINTS), expected, atol=0.02, rtol=0.05)
     assert K.diagonal().max() == pytest.approx(VARIANCE)
 
 
 def test_without_runs_it_is_the_prior():
     model = FeasibilityModel(TRIED.X[:0], TRIED.succeeded[:0])
-    torch.testing.assert_close(rate(model, POINTS), torch.full((5,), 0.75).double())
+    assert_close(rate(model, POINTS), torch.full((5,), 0.75).double())
 
 
 def test_never_quite_zero_or_one_and_finite_with_gradients():
@@ -84,9 +85,7 @@ def test_categories_and_bounds():
     assert near.item() == pytest.approx(far.item())
     scaled = FeasibilityModel((X - bounds[0]) / (bounds[1] - bounds[0]), failed)
     unordered = FeasibilityModel(X, failed, bounds=bounds)
-    torch.testing.assert_close(
-        rate(unordered, X), rate(scaled, (X - bounds[0]) / (bounds[1] - bounds[0]))
-    )
+    assert_close(rate(unordered, X), rate(scaled, (X - bounds[0]) / (bounds[1] - bounds[0])))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_the_logarithm_is_added_for_each_point():
     for acquisition in (LogExpectedImprovement(model, 1.0), PosteriorMean(model)):
         value = FeasibleAcquisition(acquisition, feasibility)(POINTS.unsqueeze(-2))
         expected = acquisition(POINTS.unsqueeze(-2)) + feasibility.log_probability(POINTS)
-        torch.testing.assert_close(value, expected)
+        assert_close(value, expected)
 
 
 def test_it_moves_as_a_module():
@@ -115,4 +114,4 @@ def test_it_moves_as_a_module():
     expected = model.log_probability(TRIED.X)
     moved = model.float().log_probability(TRIED.X.float())
     assert moved.dtype == torch.float32
-    torch.testing.assert_close(moved.double(), expected, atol=1e-4, rtol=1e-4)
+    assert_close(moved.double(), expected, atol=1e-4, rtol=1e-4)

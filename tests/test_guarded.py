@@ -140,12 +140,10 @@ def test_evidence_by_refits(known_noise):
     for i in range(5):
         keep = torch.arange(5) != i
         rest = noise[keep].unsqueeze(-1) if known_noise else None
-        twin = GuardedTransferGP(
-            X[keep], y[keep].unsqueeze(-1), PRIOR, rest, outcome_transform=None
-        )
-        copy_hyperparameters(model, twin)
-        twin.eval()
-        transfer, plain = twin.transfer.posterior(X[[i]]), twin.plain.posterior(X[[i]])
+        own = GuardedTransferGP(X[keep], y[keep].unsqueeze(-1), PRIOR, rest, outcome_transform=None)
+        copy_hyperparameters(model, own)
+        own.eval()
+        transfer, plain = own.transfer.posterior(X[[i]]), own.plain.posterior(X[[i]])
         for sign, mean, variance in (
             (1, transfer.mean, transfer.variance),
             (-1, plain.mean, plain.variance),

@@ -148,9 +148,7 @@ def test_single_precision_is_restored() -> None:
 )
 def test_other_transforms_are_handed_over(transform) -> None:
     assert describe_transform(transform) == {}
-    with pytest.raises(
-        ValueError, match=r"pass the transform to load\(path, input_transform=\.\.\.\)"
-    ):
+    with pytest.raises(ValueError, match=r"pass the transform to load\(path, input_transform="):
         restore_transform({}, None)
     assert restore_transform({}, transform) is transform
 

@@ -27,6 +27,7 @@ from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
+from torch.testing import assert_close
 
 from botorch_transfer import (
     BoostedHierarchicalGP,
@@ -56,8 +57,8 @@ def test_however_far_away_predictions_are_the_priors(model_class: Any, dtype: to
         far = model.posterior(torch.full((1, 1), 1e10, dtype=dtype))
         for end in (torch.finfo(dtype).max / 2, -torch.finfo(dtype).max):
             posterior = model.posterior(torch.full((1, 1), end, dtype=dtype))
-            torch.testing.assert_close(posterior.mean, far.mean)
-            torch.testing.assert_close(posterior.variance, far.variance)
+            assert_close(posterior.mean, far.mean)
+            assert_close(posterior.variance, far.variance)
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
@@ -111,9 +112,9 @@ def test_without_data_it_is_its_prior() -> None:
     model = PlainTarget(*FAMILY.target(0))
     model.mean_module.constant = 3.0
     posterior = model.posterior(FAMILY.inputs(4))
-    torch.testing.assert_close(posterior.mean, torch.full((4, 1), 3.0).double())
+    assert_close(posterior.mean, torch.full((4, 1), 3.0).double())
     covariance = model.covar_module(FAMILY.inputs(4)).to_dense()
-    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance)
+    assert_close(posterior.distribution.covariance_matrix, covariance)
 
 
 def test_a_module_shared_by_mean_and_kernel_counts_once() -> None:
@@ -134,7 +135,7 @@ def test_a_module_shared_by_mean_and_kernel_counts_once() -> None:
 def test_inputs_may_be_one_vector() -> None:
     family = ShiftedSines(dim=1)
     model, X = PlainTarget(*family.target(3)).eval(), family.inputs(5)
-    torch.testing.assert_close(model(X.squeeze(-1)).mean, model(X).mean)
+    assert_close(model(X.squeeze(-1)).mean, model(X).mean)
     with pytest.raises(BotorchTensorDimensionError, match="1 columns, but train_X= has 2"):
         PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
 
@@ -152,9 +153,7 @@ def test_fit_takes_what_it_knows_only(n: int) -> None:
     message = "no argument timeout_sec=.*max_attempts.*of the optimizer into optimizer_kwargs"
     with pytest.raises(ValueError, match=message):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, timeout_sec=1.0)
-    with pytest.raises(
-        ValueError, match="num_restarts= is an option of the fit from several starts, but max"
-    ):
+    with pytest.raises(ValueError, match="num_restarts= is an option of the fit from several"):
         fit_gpytorch_mll(mll, max_attempts=1, num_restarts=0)
     with pytest.raises(ValueError, match="seed= is an option of the fit from several starts"):
         fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, seed=0)
@@ -238,8 +237,8 @@ def test_members_of_a_batch_are_predicted_as_if_alone(model_class, n):
     assert together.mean.shape == (3, n, 1, 1)
     for member in range(3):
         alone = model_class(X[member], Y[member], FAMILY.sources()).loo_posterior()
-        torch.testing.assert_close(together.mean[member], alone.mean, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(together.variance[member], alone.variance, rtol=1e-4, atol=0)
+        assert_close(together.mean[member], alone.mean, rtol=1e-5, atol=1e-5)
+        assert_close(together.variance[member], alone.variance, rtol=1e-4, atol=0)
 
 
 class ShiftedPredictions(ScaMLGP):
@@ -261,14 +260,14 @@ def test_what_else_is_predicted_follows_from_one_hook():
     models = [model_class(*data).eval() for model_class in (ShiftedPredictions, ScaMLGP)]
     X, (_, unit) = FAMILY.inputs(3, seed=5), models[0].own_units
     (mean, variance, _), (exact, variance_of_exact, _) = (each._leave_one_out() for each in models)
-    torch.testing.assert_close(mean, exact + 1.0, atol=1e-6, rtol=0)
-    torch.testing.assert_close(variance, variance_of_exact, atol=1e-8, rtol=1e-5)
+    assert_close(mean, exact + 1.0, atol=1e-6, rtol=0)
+    assert_close(variance, variance_of_exact, atol=1e-8, rtol=1e-5)
     for sampler in (draw_kernel_feature_paths, draw_matheron_paths):
         values = []
         for model in models:
             torch.manual_seed(0)
             values.append(sampler(model, torch.Size([2]))(X))
-        torch.testing.assert_close(values[0], values[1] + unit, atol=1e-4, rtol=0)
+        assert_close(values[0], values[1] + unit, atol=1e-4, rtol=0)
 
 
 class _Indefinite(Kernel):
@@ -293,9 +292,7 @@ def test_lengthscales_by_formulas():
     X = torch.rand(2000, 2, dtype=torch.double)
     covariance = kernel(X).to_dense().detach()
     ratio = (1 - covariance.mean()).sqrt().float()
-    torch.testing.assert_close(
-        model.lengthscales().float(), lengthscales * ratio, rtol=0.03, atol=0
-    )
+    assert_close(model.lengthscales().float(), lengthscales * ratio, rtol=0.03, atol=0)
     kernel.lengthscale = torch.tensor([0.3, 1e6])
     assert float(model.lengthscales()[1]) == pytest.approx(MAX_LENGTHSCALE)
     model.covar_module.outputscale = 1e-300

@@ -52,11 +52,9 @@ def test_files_and_sections():
     assert PACKAGE.name.isidentifier()
     _, text = _readme()
     assert tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) == SECTIONS
-    listed = re.search(r"## Class or Function Names\n\n((?:- .+\n)+)", text)
-    assert listed is not None
-    assert (
-        sorted(listed[1].replace("- ", "").split()) == load_module("samplers/transfer_gp").__all__
-    )
+    lines = re.search(r"## Class or Function Names\n\n((?:- .+\n)+)", text)
+    assert lines is not None
+    assert sorted(lines[1].replace("- ", "").split()) == load_module("samplers/transfer_gp").__all__
     assert (PACKAGE / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
 
 

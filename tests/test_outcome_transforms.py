@@ -13,6 +13,7 @@ from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from botorch_transfer.datasets import load_tuning_history
 from botorch_transfer.outcome_transforms import (
@@ -62,11 +63,11 @@ def test_standardizes_outcomes_and_variances() -> None:
     transform, Y = PooledStandardize(SOURCES), column(4.0, 8.0)
     pooled = torch.cat([SOURCES, Y.flatten()])
     ours, Yvar = transform(Y, column(0.1, 0.2))
-    torch.testing.assert_close(ours, (Y - pooled.mean()) / pooled.std())
-    torch.testing.assert_close(Yvar, column(0.1, 0.2) / pooled.var())
+    assert_close(ours, (Y - pooled.mean()) / pooled.std())
+    assert_close(Yvar, column(0.1, 0.2) / pooled.var())
     again, Yvar = transform.untransform(ours, Yvar)
-    torch.testing.assert_close(again, Y)
-    torch.testing.assert_close(Yvar, column(0.1, 0.2))
+    assert_close(again, Y)
+    assert_close(Yvar, column(0.1, 0.2))
 
 
 def test_learns_in_training_mode_only() -> None:
@@ -84,7 +85,7 @@ def test_constant_outcomes(value: float, dtype: torch.dtype) -> None:
         transform = PooledStandardize(outcomes)
         Y, _ = transform(target.unsqueeze(-1))
         assert transform.stdvs.item() == 1.0
-        torch.testing.assert_close(Y, torch.zeros_like(Y), atol=1e-4 * max(1, abs(value)), rtol=0)
+        assert_close(Y, torch.zeros_like(Y), atol=1e-4 * max(1, abs(value)), rtol=0)
 
 
 def test_one_outcome_in_all() -> None:
@@ -114,7 +115,7 @@ def test_batch(n: int) -> None:
     assert ours.shape == Yvar.shape == Y.shape
     assert transform.means.shape == transform.stdvs.shape == (3, 2, 1, 1)
     alone, _ = PooledStandardize(SOURCES)(Y[1, 0])
-    torch.testing.assert_close(ours[1, 0], alone)
+    assert_close(ours[1, 0], alone)
 
 
 def test_posterior_in_the_users_units() -> None:
@@ -125,9 +126,9 @@ def test_posterior_in_the_users_units() -> None:
     posterior = transform.untransform_posterior(GPyTorchPosterior(mvn))
     scale = transform.stdvs.item()
     assert isinstance(posterior, GPyTorchPosterior)
-    torch.testing.assert_close(posterior.mean.squeeze(), transform.means.item() + scale * mvn.mean)
+    assert_close(posterior.mean.squeeze(), transform.means.item() + scale * mvn.mean)
     covariance = posterior.distribution.covariance_matrix
-    torch.testing.assert_close(covariance, scale**2 * mvn.covariance_matrix)
+    assert_close(covariance, scale**2 * mvn.covariance_matrix)
 
 
 def test_untransform_needs_a_scale() -> None:
@@ -145,7 +146,7 @@ def test_usable_std() -> None:
     deviation = torch.tensor([0.0, 1e-9, 1e-3, 2.0], dtype=torch.double)
     ones = torch.ones(4).double()
     expected = torch.tensor([1.0, 1e-9, 1e-3, 2.0]).double()
-    torch.testing.assert_close(usable_std(deviation, ones), expected, atol=0, rtol=1e-6)
+    assert_close(usable_std(deviation, ones), expected, atol=0, rtol=1e-6)
     # Around 1e14, numbers are 0.016 apart.
     expected = torch.tensor([1.0, 1.0, 1.0, 2.0]).double()
     assert torch.equal(usable_std(deviation, 1e14 * ones), expected)
@@ -162,7 +163,7 @@ def test_outcomes_in_any_unit_have_a_scale(unit: float, pooled: bool) -> None:
             return PooledStandardize(sources)(Y)[0]
         return OwnStandardize(sources.mean(), sources.std())(Y)[0]
 
-    torch.testing.assert_close(standardized(unit), standardized(1.0))
+    assert_close(standardized(unit), standardized(1.0))
 
 
 # ----------------------------------------------------------------------------- OwnStandardize
@@ -177,11 +178,11 @@ def test_own_outcomes_count_as_in_standardize():
     Y = 3 + 7 * torch.rand(2, 5, 1, dtype=torch.double)
     Yvar = torch.rand(2, 5, 1, dtype=torch.double)
     transform, expected = own(2), Standardize(1, batch_shape=torch.Size([2]))
-    torch.testing.assert_close(transform(Y, Yvar), expected(Y, Yvar))
+    assert_close(transform(Y, Yvar), expected(Y, Yvar))
     for ours, theirs in zip(
         transform.untransform(Y, Yvar), expected.untransform(Y, Yvar), strict=True
     ):
-        torch.testing.assert_close(ours, theirs)
+        assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +195,10 @@ def test_what_is_typical_stands_in(values, mean, std):
     found, _ = transform(Y)
     assert float(transform.means) == pytest.approx(mean)
     assert float(transform.stdvs) == pytest.approx(std)
-    torch.testing.assert_close(found, (Y - mean) / std)
+    assert_close(found, (Y - mean) / std)
     transform.eval()
     above = torch.full((1, 1), mean + std, dtype=torch.double)
-    torch.testing.assert_close(transform(above)[0], torch.ones_like(above))
+    assert_close(transform(above)[0], torch.ones_like(above))
 
 
 @pytest.mark.parametrize("include_target", [False, True])
@@ -206,9 +207,9 @@ def test_moments_stand_in_for_the_outcomes(include_target):
     expected = PooledStandardize(outcomes, include_target)(Y)[0]
     mean, spread = outcomes.mean(), outcomes.std(correction=0)
     transform = PooledStandardize(OutcomeMoments(9, mean, spread), include_target)
-    torch.testing.assert_close(transform(Y)[0], expected)
+    assert_close(transform(Y)[0], expected)
     transform.load_state_dict({n: t + 1 for n, t in transform.state_dict().items()})
-    torch.testing.assert_close(mean, outcomes.mean())  # a copy was loaded into
+    assert_close(mean, outcomes.mean())  # a copy was loaded into
 
 
 # ------------------------------------------------------------------------------- robust limits
@@ -280,9 +281,7 @@ def test_outcomes_on_the_good_side_never_change(
     assert not (raised & good).any()
     assert (raised.sum() <= len(Y) / 2) or limit is not None
     assert (limited.diff(dim=0).sign() * Y.diff(dim=0).sign() >= 0).all()  # order is kept
-    torch.testing.assert_close(
-        limit_outcomes(limited, robust_limit(limited, depth, limit))[0], limited
-    )
+    assert_close(limit_outcomes(limited, robust_limit(limited, depth, limit))[0], limited)
 
 
 def test_limited_outcomes_are_no_noisier_than_others() -> None:
@@ -328,9 +327,8 @@ def test_finite_outcomes(values, dtype):
 
 def test_failures_are_worst_and_change_nothing_else():
     values = [-0.7, -0.5, -1e18]
-    warped = compress_failures(
-        torch.tensor([*values, math.nan, -math.inf, math.inf]).double()[:, None]
-    )
+    cells = [*values, math.nan, -math.inf, math.inf]
+    warped = compress_failures(torch.tensor(cells).double()[:, None])
     np.testing.assert_allclose(warped[:3, 0], naive(values))
     assert warped[3:].tolist() == [[-2.0]] * 3
     assert (warped >= -2).all()
@@ -413,10 +411,7 @@ def test_targets_that_are_in_no_other_unit(name):
     sources, Y = OLD[name], OLD[name][1][::4]
     for few in (Y[:0], 100 * Y[:1], 100 * Y[:2], 100 * Y[[0, 0, 0]]):  # none, one, two, constant
         assert noticed(few, *sources) == ""
-    high, low = (
-        max(float(each.max()) for each in sources),
-        min(float(each.min()) for each in sources),
-    )
+    high, low = (max(float(y.max()) for y in sources), min(float(y.min()) for y in sources))
     better = high + (high - low) * torch.tensor([0.2, 0.5, 0.9])
     assert noticed(better, *sources) == ""
     assert noticed(Y / 100, *sources, sources[0] / 100) == ""  # the sources' units differ

@@ -119,10 +119,8 @@ def test_slice_shows_target_and_sources_in_the_users_units(model_class):
     with torch.no_grad():
         posterior = model.posterior(points)
     assert target.get_ydata() == pytest.approx(posterior.mean.squeeze(-1).numpy())
-    (low, high) = (
-        ax.collections[-1].get_paths()[0].vertices[:, 1].min(),
-        ax.collections[-1].get_paths()[0].vertices[:, 1].max(),
-    )
+    low = ax.collections[-1].get_paths()[0].vertices[:, 1].min()
+    high = ax.collections[-1].get_paths()[0].vertices[:, 1].max()
     half = 1.96 * posterior.variance.squeeze(-1).sqrt()
     assert low == pytest.approx(float((posterior.mean.squeeze(-1) - half).min()))
     assert high == pytest.approx(float((posterior.mean.squeeze(-1) + half).max()))
@@ -165,13 +163,9 @@ def test_slice_of_raw_inputs():
     assert ax.get_lines()[-1].get_xdata()[[0, -1]].tolist() == [100.0, 300.0]
 
 
-SPACE = SearchSpace(
-    [
-        FloatParameter("lr", 1e-4, 1.0, log=True),
-        IntegerParameter("depth", 1, 5),
-        CategoricalParameter("kind", ("relu", "tanh", "none")),
-    ]
-)
+KIND = CategoricalParameter("kind", ("relu", "tanh", "none"))
+DEPTH = IntegerParameter("depth", 1, 5)
+SPACE = SearchSpace([FloatParameter("lr", 1e-4, 1.0, log=True), DEPTH, KIND])
 
 
 def _of_space() -> ScaMLGP:

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-import torch
+from torch.testing import assert_close
 
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.fit import TaskObjective
@@ -76,15 +76,11 @@ def test_priors_are_those_of_the_cpu(name, there, tmp_path):
     assert {tensor.device.type for tensor in state.values()} == {there.device}
     close = 1e-6 if there.device == "cuda" else 1e-10  # a GPU's rounding errors, once optimized
     for key, tensor in expected.state_dict().items():
-        torch.testing.assert_close(
-            state[key].cpu(), tensor, rtol=close, atol=close, equal_nan=True, msg=key
-        )
+        assert_close(state[key].cpu(), tensor, rtol=close, atol=close, equal_nan=True, msg=key)
     ours.save(tmp_path / "prior")
     loaded = type(ours).load(tmp_path / "prior", device=there.device)
     assert {tensor.device.type for tensor in loaded.state_dict().values()} == {there.device}
-    assert {tensor.device.type for tensor in type(ours).load(tmp_path / "prior").buffers()} == {
-        "cpu"
-    }
+    assert {t.device.type for t in type(ours).load(tmp_path / "prior").buffers()} == {"cpu"}
 
 
 def test_hyperpriors_are_used_where_they_are(there):

@@ -57,9 +57,7 @@ def test_saves_and_loads_bit_by_bit(tmp_path: Path) -> None:
 def test_other_input_transforms_are_handed_over(tmp_path: Path) -> None:
     prior = fit(seed=1, input_transform=CUSTOM)
     prior.save(tmp_path / "prior")
-    with pytest.raises(
-        ValueError, match=r"pass the transform to load\(path, input_transform=\.\.\.\)"
-    ):
+    with pytest.raises(ValueError, match=r"pass the transform to load\(path, input_transform="):
         SourceGPs.load(tmp_path / "prior")
     check_equal(SourceGPs.load(tmp_path / "prior", input_transform=CUSTOM), prior)
 
@@ -142,10 +140,9 @@ def test_outcomes_cannot_be_computed_from_a_prior_without_them() -> None:
 
 
 def test_hierarchies_need_their_observations(tmp_path: Path) -> None:
+    hierarchy = SourceHierarchy.fit(draw_data([5, 4]), num_restarts=0)
     with pytest.raises(NotImplementedError, match="without the outcomes of its tasks"):
-        SourceHierarchy.fit(draw_data([5, 4]), num_restarts=0).save(
-            tmp_path / "p", observations=False
-        )
+        hierarchy.save(tmp_path / "p", observations=False)
 
 
 def test_a_loaded_prior_can_be_appended_to(tmp_path: Path) -> None:

@@ -145,18 +145,13 @@ def test_constant_outcomes_explain_nothing():
     [(10, 0.9, "helpful"), (10, 0.1, "misleading"), (4, 0.9, NOT_YET_TESTED), (4, 0.01, "unclear")],
 )
 def test_without_source_posteriors_the_guard_alone_is_asked(n, weight, verdict):
-    model = GuardedTransferGP(
-        *FAMILY.target(n), FAMILY.sources(), transfer_model=MeanHierarchicalGP
-    )
-    model.transfer_weight.data.fill_(weight)
-    report = model.transfer_report()
-    assert report.index.tolist() == [ALL_SOURCES]
-    assert report.loc[ALL_SOURCES, ["weight", "verdict"]].tolist() == [
-        pytest.approx(weight),
-        verdict,
-    ]
+    made = GuardedTransferGP(*FAMILY.target(n), FAMILY.sources(), transfer_model=MeanHierarchicalGP)
+    made.transfer_weight.data.fill_(weight)
+    told = made.transfer_report()
+    assert told.index.tolist() == [ALL_SOURCES]
+    assert told.loc[ALL_SOURCES, ["weight", "verdict"]].tolist() == [pytest.approx(weight), verdict]
     with pytest.raises(ValueError, match="MeanHierarchicalGP has no posterior of each source"):
-        transfer_report(model.transfer)
+        transfer_report(made.transfer)
 
 
 def test_without_source_posteriors_shares_are_no_evidence():
@@ -281,11 +276,9 @@ def test_the_opposite_has_the_opposite_evidence():
 def test_many_points_are_thinned(monkeypatch):
     X, Y = FAMILY.target(30)
     monkeypatch.setattr(report, "MAX_POINTS", 10)
-    factors, _ = slope_evidence(SOURCES.gps, X, Y.squeeze(-1))
+    slopes, _ = slope_evidence(SOURCES.gps, X, Y.squeeze(-1))
     rows = torch.linspace(0, 29, 10).round().long()
-    torch.testing.assert_close(
-        factors, slope_evidence(SOURCES.gps, X[rows], Y[rows].squeeze(-1))[0]
-    )
+    torch.testing.assert_close(slopes, slope_evidence(SOURCES.gps, X[rows], Y[rows].squeeze(-1))[0])
 
 
 def test_constant_and_repeated_outcomes():

@@ -161,9 +161,7 @@ def test_changed_header(path: Path, changes) -> None:
 )
 def test_foreign_safetensors_file(path: Path, metadata) -> None:
     save_file(TENSORS, path, metadata=metadata)
-    with pytest.raises(
-        ValueError, match="is a safetensors file, but not a prior of botorch_transfer"
-    ):
+    with pytest.raises(ValueError, match="is a safetensors file, but not a prior"):
         read_prior(path, "SomePrior")
 
 

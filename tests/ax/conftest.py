@@ -202,19 +202,17 @@ def old_clients(make_client: Callable[..., Client]) -> Callable[..., list[Client
         clients = known[key] = []
         further = [f"{metric} <= 100" for metric in metrics if metric != "loss"]
         for task, rows in frame.groupby("task", sort=False):
-            client = make_client(
-                [*space], name=str(task), storage_config=storage, constraints=further
-            )
+            new = make_client([*space], name=str(task), storage_config=storage, constraints=further)
             records = [
                 ({config.name: row[config.name] for config in space}, {m: row[m] for m in metrics})
                 for row in rows.to_dict("records")
             ]
             if storage is None:
-                attach_completed(client, records)
+                attach_completed(new, records)
             else:
                 for config, outcomes in records:
-                    client.complete_trial(client.attach_trial(config), outcomes)
-            clients.append(client)
+                    new.complete_trial(new.attach_trial(config), outcomes)
+            clients.append(new)
         return clients
 
     return make

@@ -276,11 +276,9 @@ def test_within_a_constraint_a_suggestion_is_no_worse_than_random_ones(make_clie
 @pytest.mark.parametrize("steps", [3, 12])
 def test_constraints_in_mixed_spaces(make_client, steps):
     """Of more than ten combinations, Ax uses another optimizer, which takes other options."""
-    table = bowls().assign(n=[1, 2, 3] * 10)
+    rows = bowls().assign(n=[1, 2, 3] * 10)
     n = RangeParameterConfig("n", (1, steps), parameter_type="int")
-    client = make_client(
-        [*corner_space(), n], parameter_constraints=["a + b <= 0.6"], history=table
-    )
+    client = make_client([*corner_space(), n], parameter_constraints=["a + b <= 0.6"], history=rows)
     trial = client.attach_trial({"a": 0.3, "b": 0.2, "n": 1})
     client.complete_trial(trial, {"loss": bowl(0.3, 0.2, 0.03)})
     ((_, config),) = client.get_next_trials(1).items()

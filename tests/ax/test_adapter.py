@@ -33,9 +33,8 @@ def test_ax_is_as_it_is_overridden():
     assert parameters(Adapter._set_kwargs_to_save) == taken
     client = Client()
     client.configure_experiment([])
-    adapter = TorchAdapter(
-        experiment=client._experiment, generator=BoTorchGenerator(), fit_on_init=False
-    )
+    experiment = client._experiment
+    adapter = TorchAdapter(experiment=experiment, generator=BoTorchGenerator(), fit_on_init=False)
     read = {"_experiment", "_optimization_config", "transforms", "generator"}
     assert read <= set(vars(adapter))
     assert "_surrogate" in vars(BoTorchGenerator())
@@ -162,9 +161,7 @@ def test_data_before_there_are_any(make_client, runs, history):
         X, Y = dataset.sources["tuesday"]
         rows = runs[runs["task"] == "tuesday"]
         np.testing.assert_allclose(X, np.log10(rows[["C", "gamma"]]))
-        np.testing.assert_allclose(
-            Y.squeeze(-1), (rows[name] - runs[name].mean()) / runs[name].std()
-        )
+        np.testing.assert_allclose(Y[:, 0], (rows[name] - runs[name].mean()) / runs[name].std())
 
 
 def test_data_of_metrics_with_and_without_history(make_client, runs, history):

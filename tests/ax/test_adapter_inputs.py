@@ -81,10 +81,8 @@ def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
 
 
 def test_bounds_are_widened_to_the_sources():
-    wide = {
-        "monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())
-    }
-    inputs = inputs_of(ScaMLGP, target(sources=wide))
+    far = {"monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())}
+    inputs = inputs_of(ScaMLGP, target(sources=far))
     expected = torch.tensor([[-5.0, 1.0], [10.0, 9.0]], dtype=torch.double)
     assert torch.equal(inputs["input_transform"].bounds, expected)
 

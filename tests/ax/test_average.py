@@ -84,9 +84,7 @@ def test_two_objectives(make_client, runs):
 
 
 @pytest.mark.parametrize(("objective", "sign"), [("-loss", -1.0), ("loss", 1.0)])
-def test_shares_follow_the_metrics_direction_in_the_order_of_trials(
-    make_client, runs, objective, sign
-):
+def test_shares_follow_the_direction_in_the_order_of_trials(make_client, runs, objective, sign):
     client = make_client(model=TransferGP, objective=objective, history=runs)
     # More than ten trials, whose names have another order.
     losses = [9.0, 8.0, 2.0, *np.linspace(3.0, 6.0, 9)]
@@ -119,9 +117,8 @@ def test_members_are_chosen_by_an_option_that_is_stored(make_client, runs, tmp_p
 
 def test_it_is_the_default(make_client, complete, runs):
     client = make_client()
-    client.set_generation_strategy(
-        transfer_generation_strategy(history=runs, optimizer_options=FAST)
-    )
+    strategy = transfer_generation_strategy(history=runs, optimizer_options=FAST)
+    client.set_generation_strategy(strategy)
     complete(client)
     client.get_next_trials(1)
     assert type(model_of(client)) is TransferGP

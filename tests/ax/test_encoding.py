@@ -55,10 +55,7 @@ def test_runs_outside_the_new_bounds_are_kept():
     [
         ({"kind": ["d", "e", "d"]}, "No run is left: each run has a value"),
         ({"depth": ["deep", 2, 3]}, "'depth' is 'deep' in row 0, not a number"),
-        (
-            {"loss_sem": [0.1, -0.2, 0.1]},
-            "The column 'loss_sem' has -0.2 in row 1, which is no standard error",
-        ),
+        ({"loss_sem": [0.1, -0.2, 0.1]}, "'loss_sem' has -0.2 in row 1, which is no"),
     ],
 )
 def test_values_that_the_space_does_not_have_are_refused(changes, message):
@@ -88,17 +85,13 @@ def test_runs_without_a_finite_value_are_left_out_and_counted(caplog):
     assert {name: len(task[0]) for name, task in data.items()} == {"monday": 1}
     assert "Left out 2 old runs without a finite loss." in caplog.messages
     data = encoded_runs(mixed_space(), runs, "cost", missing={"kind": "c"})
-    assert {name: task[1].tolist() for name, task in data.items()} == {
-        "monday": [[2.0]],
-        "sunday": [[3.0]],
-    }
+    assert {n: t[1].tolist() for n, t in data.items()} == {"monday": [[2.0]], "sunday": [[3.0]]}
 
 
 def encoded_tensors(metric, names, missing=None):
     X, Y = torch.rand(3, 2, dtype=torch.double), torch.rand(3, 1, dtype=torch.double)
-    history = TransferHistory.from_tensors(
-        {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}, missing
-    )
+    tensors = {"loss": {"monday": (X, Y, Y.square())}, "cost": {"sunday": (X, -Y)}}
+    history = TransferHistory.from_tensors(tensors, missing)
     space = [RangeParameterConfig(name, (0.0, 1.0), parameter_type="float") for name in names]
     return X, Y, encoded(space, history, metric, kinds=[Cast])
 
@@ -113,9 +106,7 @@ def test_columns_of_tensors_are_in_the_order_of_the_parameters():
     assert torch.equal(found["sunday"][1], -Y)
     with pytest.raises(UserInputError, match=r"X of task 'sunday' has 2 columns, .* has 1 param"):
         encoded_tensors("cost", "a")
-    with pytest.raises(
-        UserInputError, match=r"2 columns, .* has 3 .*values of \['c'\] by missing="
-    ):
+    with pytest.raises(UserInputError, match=r"2 columns, .* has 3 .*values of \['c'\] by missing"):
         encoded_tensors("cost", "abc")
     X, Y, found = encoded_tensors("cost", "abc", missing={"c": 0.25})
     assert torch.equal(found["sunday"][0], torch.cat([X, torch.full_like(Y, 0.25)], dim=-1))
@@ -126,10 +117,8 @@ def test_parameters_may_have_any_name():
     space = [RangeParameterConfig(name, (0.0, 9.0), parameter_type="float") for name in names]
     frame = pd.DataFrame({"old": ["x", "y"], "task": [1.0, 2.0], "mean": [3.0, 4.0], "sem": 5.0})
     data = encoded_runs(space, frame.assign(loss=[0.1, 0.2]), task="old")
-    assert {name: task[0].tolist() for name, task in data.items()} == {
-        "x": [[1.0, 3.0, 5.0]],
-        "y": [[2.0, 4.0, 5.0]],
-    }
+    inputs = {name: task[0].tolist() for name, task in data.items()}
+    assert inputs == {"x": [[1.0, 3.0, 5.0]], "y": [[2.0, 4.0, 5.0]]}
     assert data["x"][1].tolist() == [[0.1]]
     with pytest.raises(UserInputError, match="no values of parameter 'task'"):
         encoded_runs(space, frame.assign(loss=1.0))

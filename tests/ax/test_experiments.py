@@ -195,13 +195,11 @@ def test_constraints_relative_to_a_status_quo_without_outcome_wait(make_client):
     assert [constraint.relative for constraint in kept.outcome_constraints] == [False]
 
 
-@pytest.mark.parametrize("metrics", [["loss", "score"], ["loss", "score", "time"]])
-def test_thresholds_relative_to_a_status_quo_without_outcome_wait(make_client, metrics):
+@pytest.mark.parametrize("names", [["loss", "score"], ["loss", "score", "time"]])
+def test_thresholds_relative_to_a_status_quo_without_outcome_wait(make_client, names):
     constraints = ["loss <= 0.9*baseline", "score >= 0.2*baseline", "time <= 9"]
     config = config_of(make_client(objective="-loss, score, -time", constraints=constraints))
-    kept = restricted_to(config, metrics)
+    kept = restricted_to(config, names)
     assert isinstance(kept, MultiObjectiveOptimizationConfig)
-    assert [t.metric_signatures for t in kept.objective_thresholds] == [["time"]][
-        : len(metrics) - 2
-    ]
+    assert [t.metric_signatures for t in kept.objective_thresholds] == [["time"]][: len(names) - 2]
     assert len(config.objective_thresholds) == 3

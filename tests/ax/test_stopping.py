@@ -70,9 +70,7 @@ def test_the_strategy_is_stored_as_json() -> None:
     assert made.should_stop_trial_early(train(made, 1.0, 10))
 
 
-def test_trials_that_were_stopped_enter_by_their_predicted_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_trials_that_were_stopped_enter_by_their_predicted_ends(monkeypatch: pytest.MonkeyPatch):
     made, built = client(strategy=True), []
     before = ScaMLGP.__init__
 

@@ -87,9 +87,7 @@ def test_the_first_trial_is_the_priors(make_client, runs):
 
 
 @pytest.mark.parametrize("model", [ScaMLGP, SequentialHierarchicalGP])
-def test_experiments_tables_and_tensors_say_the_same(
-    make_client, old_clients, complete, runs, model
-):
+def test_experiments_tables_and_tensors_agree(make_client, old_clients, complete, runs, model):
     """The mixed spaces' forms are in the next test."""
     tensors = {
         task: tuple(
@@ -261,9 +259,7 @@ def test_two_objectives_one_of_them_without_history(make_client, runs):
         ("-loss", ["cost <= 1.1*baseline"]),
     ],
 )
-def test_thresholds_and_constraints_relative_to_a_baseline(
-    make_client, runs, objective, constraints
-):
+def test_limits_relative_to_a_baseline(make_client, runs, objective, constraints):
     """They wait for the baseline's outcome."""
     client = make_client(objective=objective, constraints=constraints, history=runs)
     baseline = client.attach_baseline({"C": 1.0, "gamma": 1.0})

@@ -20,9 +20,8 @@ KNOWN = {"loss": [8.0, 10.0, 12.0]}
 
 def _data(columns: Columns) -> ExperimentData:
     trials = range(len(next(iter(columns.values()), [])))
-    index = pd.MultiIndex.from_arrays(
-        [[*trials], [f"{trial}_0" for trial in trials]], names=["trial_index", "arm_name"]
-    )
+    arms = [f"{trial}_0" for trial in trials]
+    index = pd.MultiIndex.from_arrays([[*trials], arms], names=["trial_index", "arm_name"])
     mean = pd.DataFrame(columns, index=index)
     frame = pd.concat({"mean": mean, "sem": mean * 0 + 2.0}, axis=1)
     return ExperimentData(arm_data=pd.DataFrame(index=index), observation_data=frame)
@@ -45,9 +44,8 @@ def standardized(make_client: Callable[..., Client]) -> Standardized:
         client = make_client(objective=objective, constraints=constraints)
         frame = pd.DataFrame(old)
         history = TransferHistory.from_frame(frame.assign(task=frame.index % 4))
-        adapter = SimpleNamespace(
-            history=replace(history, robust=robust), _experiment=experiment_of(client)
-        )
+        told = replace(history, robust=robust)
+        adapter = SimpleNamespace(history=told, _experiment=experiment_of(client))
         adapter.history_moments = lambda: TransferAdapter.history_moments(adapter)
         data = _data(columns) if columns else ExperimentData(pd.DataFrame(), pd.DataFrame())
         transform = StandardizeByHistory(experiment_data=data, adapter=adapter)

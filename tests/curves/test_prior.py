@@ -111,10 +111,8 @@ def test_saving_keeps_predictions(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverged_has_no_prediction() -> None:
-    diverged = NEW[NEW["run"] == 0].assign(loss=np.nan)
-    assert (
-        PRIOR.predict(concat([diverged, NEW[NEW["run"] == 1]]))["predicted_mean"].isna().sum() == 1
-    )
+    wild = NEW[NEW["run"] == 0].assign(loss=np.nan)
+    assert PRIOR.predict(concat([wild, NEW[NEW["run"] == 1]]))["predicted_mean"].isna().sum() == 1
 
 
 def test_rows_of_a_run_are_found_by_columns_or_by_growing_steps() -> None:
@@ -151,13 +149,8 @@ def test_refusals() -> None:
 
 
 VALUES = st.floats(-1e300, 1e300) | st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1e-300])
-ROWS = st.tuples(
-    st.sampled_from("abc"),
-    st.integers(0, 3),
-    st.integers(0, 9),
-    VALUES,
-    st.sampled_from(["", "stopped"]),
-)
+STATES = st.sampled_from(["", "stopped"])
+ROWS = st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 9), VALUES, STATES)
 
 
 @settings(max_examples=40, deadline=None)

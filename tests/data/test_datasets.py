@@ -44,9 +44,7 @@ def test_a_mapping_names_its_datasets():
 def test_the_parts_of_a_multi_task_dataset_are_a_mapping():
     joint = MultiTaskDataset([dataset("a"), dataset("b")], target_outcome_name="b")
     assert task_names(as_datasets(joint.datasets)) == ["a", "b"]
-    with pytest.raises(
-        InputDataError, match=r"'b' is a MultiTaskDataset: .* Pass the `datasets` of a"
-    ):
+    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset: .* Pass the `datasets`"):
         as_datasets([joint])
 
 
@@ -97,10 +95,7 @@ BAD_TASKS = {
     "astronomic": ((X, 1e200 * Y), r"Y has a value beyond 1e\+100, .*another unit"),
     "a table": (pd.DataFrame(), "'bad' is a DataFrame: pass a SupervisedDataset"),
     "other d": (tensors(d=3), "'bad' has 3 inputs, but task 'good' has 2: all tasks must share"),
-    "other dtype": (
-        tensors(dtype=torch.float32),
-        "'bad': X is torch.float32 on cpu, but X of task 'good' is torch.float64",
-    ),
+    "other dtype": (tensors(dtype=torch.float32), "'bad': X is torch.float32 on cpu, but X"),
     "mixed dtype": ((X, Y.float()), "'bad': Y is torch.float32 on cpu, but .* convert one"),
 }
 
@@ -124,9 +119,7 @@ def test_tasks_on_two_devices_are_refused():
     elsewhere = SupervisedDataset(
         X.to("meta"), Y.to("meta"), feature_names=["a", "b"], outcome_names=["b"]
     )
-    with pytest.raises(
-        InputDataError, match=r"'b': X is torch.float64 on meta, but X of task 'a' is .* on cpu"
-    ):
+    with pytest.raises(InputDataError, match=r"'b': X is torch.float64 on meta, but X of task 'a'"):
         as_datasets([dataset("a"), elsewhere])
 
 
@@ -165,11 +158,7 @@ def test_what_is_no_collection_of_tasks_is_refused(sources, message):
 
 def test_too_many_points_for_a_joint_model_are_refused():
     check_joint_size(10_000, torch.float64)
-    with pytest.raises(
-        InputDataError,
-        match=r"20,000 points together\. .* about 29.8 GiB of memory .the limit is 8.0 GiB.: use a "
-        "modular model such as ScaMLGP",
-    ):
+    with pytest.raises(InputDataError, match=r"20,000 .* 29.8 GiB .* 8.0 GiB.: use a modular"):
         check_joint_size(20_000, torch.float64)
     check_joint_size(14_000, torch.float32)
     check_joint_size(20_000, torch.float64, max_bytes=2**35)

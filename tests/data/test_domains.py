@@ -73,13 +73,8 @@ def test_unfit_source_data_are_refused():
 
 
 def test_from_a_table():
-    space = SearchSpace(
-        [
-            FloatParameter("C", 0.0, 10.0),
-            CategoricalParameter("kernel", ("a", "b", "c")),
-            IntegerParameter("depth", 1, 5),
-        ]
-    )
+    letters = CategoricalParameter("kernel", ("a", "b", "c"))
+    space = SearchSpace([FloatParameter("C", 0.0, 10.0), letters, IntegerParameter("depth", 1, 5)])
     runs = pd.DataFrame(
         {"day": ["mon", "mon", "tue"], "C": [1.0, 2.0, 3.0], "kernel": ["a", "b", "c"]}
     )

@@ -89,19 +89,16 @@ def test_rows_that_occur_twice_are_warned_of_but_not_replicates(caplog):
 
 def test_task_names_that_differ_only_in_case_or_blanks_are_warned_of(caplog):
     read(table(dataset=["P 1", "P2", "p1", "P3", "P 1"]))
-    assert caplog.messages == [
-        "Task names differ only in case or blanks ('P 1' and 'p1'): write one name if the task is "
-        "one"
-    ]
+    (told,) = caplog.messages
+    assert "Task names differ only in case or blanks ('P 1' and 'p1'): write one name" in told
 
 
 def test_summary_rows_are_warned_of(caplog):
     read(table(dataset=["a", "Average", "Average", "mean dose", "a"]))
     assert not caplog.messages
     read(table(dataset=["a", "a", "a", "a", "Average"]))
-    assert caplog.messages == [
-        "Task 'Average' has one run, in row 4: if it is a summary of other rows, drop the row"
-    ]
+    told = "Task 'Average' has one run, in row 4: if it is a summary of other rows, drop the row"
+    assert caplog.messages == [told]
 
 
 def test_columns_with_two_levels_are_refused():
@@ -118,10 +115,8 @@ def test_failed_runs_get_the_worst_finite_outcome(caplog, goal, worst):
         datasets = read(frame, goal=goal, failed="worst")
     assert datasets["b"].Y[2].item() == worst
     assert len(datasets["b"].X) == 3
-    assert caplog.messages == [
-        "1 of 5 runs have no finite outcome 'accuracy': failed runs get the worst outcome "
-        "of their task"
-    ]
+    (told,) = caplog.messages
+    assert "1 of 5 runs have no finite outcome 'accuracy': failed runs get the worst" in told
 
 
 def test_logarithms_are_advised_where_the_best_losses_are_tiny(caplog):
@@ -149,9 +144,8 @@ def test_logarithms_have_relative_standard_errors(failed, kept):
     worst = [(1.0, 0.5)][: kept - 2]
     expected = sorted([(1.0, 0.1), (10.0, 0.5), *worst])
     found = zip(datasets["b"].Y.exp().flatten(), datasets["b"].Yvar.sqrt().flatten(), strict=True)
-    assert sorted((y.item(), error.item()) for y, error in found) == [
-        pytest.approx(pair) for pair in expected
-    ]
+    close = [pytest.approx(pair) for pair in expected]
+    assert sorted((y.item(), error.item()) for y, error in found) == close
 
 
 @pytest.mark.parametrize("cell", ["1,234", "12 or 13"])
@@ -206,9 +200,8 @@ def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
         data = read(frame, noise="sem")
     torch.testing.assert_close(data["b"].Yvar[:, 0], torch.tensor([0.01, 0.05, 0.09]).double())
     torch.testing.assert_close(data["a"].Yvar[:, 0], torch.tensor([0.01, 0.01]).double())
-    assert caplog.messages == [
-        "2 runs have no standard error in 'sem': they get the task's pooled standard error"
-    ]
+    told = "2 runs have no standard error in 'sem': they get the task's pooled standard error"
+    assert caplog.messages == [told]
 
 
 @pytest.mark.parametrize("error", [-0.1, 1e-200, 1e200])
@@ -234,9 +227,7 @@ def test_task_names_are_compared_as_text():
 
 def test_a_task_that_lacks_a_parameter_is_refused_or_filled():
     frame = table(C=[np.nan, 10.0, np.nan, 1.0, np.nan])
-    with pytest.raises(
-        InputDataError, match=r"'b' has no values of parameter 'C': .* missing=\{'C': \.\.\.\}"
-    ):
+    with pytest.raises(InputDataError, match=r"'b' has no values of parameter 'C': .* missing="):
         read(frame)
     datasets = read(frame, missing={"C": 100.0})
     assert datasets["b"].X[:, 2].tolist() == [1.0, 1.0, 1.0]
@@ -258,10 +249,8 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     frame = table(C=[1.0, 10.0, 100.0, 1000.0, 10.0])
     data = read(frame)
     assert data["a"].X.max().item() == pytest.approx(1.5)
-    assert caplog.messages == [
-        "1 runs lie outside of the search space, and their values are kept: check the ranges, or "
-        "give changed=True (task 'a' (1), from row 3 on)"
-    ]
+    (told,) = caplog.messages
+    assert "check the ranges, or give changed=True (task 'a' (1), from row 3 on)" in told
     caplog.clear()
     read(frame, changed=True)
     assert caplog.messages == []
@@ -278,10 +267,9 @@ def test_a_limit_without_a_logarithm_is_refused():
 def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]
-    assert caplog.messages == [
-        "1 runs are left out, because a value has no place in the search space: 'C' is -1.0 (1) "
-        "(task 'a' (1), from row 3 on)"
-    ]
+    (told,) = caplog.messages
+    assert told.startswith("1 runs are left out, because a value has no place")
+    assert told.endswith("'C' is -1.0 (1) (task 'a' (1), from row 3 on)")
 
 
 def test_a_renamed_column_is_found():
@@ -304,11 +292,7 @@ def test_a_renamed_column_is_found():
         ({"missing": ["C"]}, TypeError, "missing is .*: give a dict"),
         ({"rename": ["C"]}, TypeError, "rename is .*: give a dict"),
         ({"space": {"C": (0, 1)}}, ValueError, "'C' has the type None: use one of float, int"),
-        (
-            {"space": "space.json"},
-            TypeError,
-            "not 'space.json': .*SearchSpace.from_json for a file",
-        ),
+        ({"space": "space.json"}, TypeError, "not 'space.json': .*SearchSpace.from_json"),
         ({"frame": {"C": [1.0]}}, InputDataError, "is a dict: make a pandas"),
     ],
 )
@@ -375,13 +359,9 @@ def test_an_unknown_value_is_spread_so_that_sources_do_not_depend_on_it():
 
 
 def test_unknown_choices_and_conditional_parameters():
-    space = SearchSpace(
-        [
-            FloatParameter("x", 0.0, 1.0),
-            CategoricalParameter("kind", ("a", "b")),
-            IntegerParameter("depth", 1, 9, active_if={"kind": "b"}),
-        ]
-    )
+    nested = IntegerParameter("depth", 1, 9, active_if={"kind": "b"})
+    letters = CategoricalParameter("kind", ("a", "b"))
+    space = SearchSpace([FloatParameter("x", 0.0, 1.0), letters, nested])
     X = read(old_runs(), space, changed=True)["a"].X
     assert X[:, 1].unique().tolist() == [0.0, 1.0]
     assert len(X[X[:, 2] == 1, 3].unique()) > 2
@@ -437,20 +417,14 @@ def test_runs_without_a_place_take_their_standard_errors_with_them():
     frame = old_runs(wd=1e-3, kind=["b", *["a"] * 23], sem=np.linspace(0.1, 0.2, 24))
     space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "c"))])
     data = read(frame, space, changed=True, noise="sem")
-    torch.testing.assert_close(
-        data["a"].Yvar[:, 0], torch.from_numpy(frame["sem"].to_numpy()[2::2] ** 2)
-    )
+    torch.testing.assert_close(data["a"].Yvar[:, 0], torch.tensor(frame["sem"].values[2::2] ** 2))
 
 
 def test_renamed_columns():
     frame = old_runs(weight_decay=1e-3)
     data = read(frame, LINE, rename={"weight_decay": "wd"})
     assert data["a"].X[0, 1].item() == pytest.approx(0.6)
-    with pytest.raises(
-        InputDataError,
-        match=r"no column for parameter 'wd', but it has a column 'weight_decay'.*"
-        r"rename=\{'weight_decay': 'wd'\}",
-    ):
+    with pytest.raises(InputDataError, match=r"'wd', but it has a column 'weight_decay'.*rename="):
         read(frame, LINE, changed=True)
     assert read(frame, LINE, changed=True, missing={"wd": None})["a"].X[:, 1].std() > 0.2
 
@@ -458,15 +432,9 @@ def test_renamed_columns():
 @pytest.mark.parametrize(
     ("rename", "message"),
     [
-        (
-            {"weight_decai": "wd"},
-            "lacks \\(a similar column is 'weight_decay'\\): correct the old name",
-        ),
+        ({"weight_decai": "wd"}, r"a similar column is 'weight_decay'\): correct the"),
         ({"weight_decay": "x"}, "gives two columns the name 'x': drop one of them"),
-        (
-            {"weight_decay": "wd", "accuracy": "wd"},
-            "gives two columns the name 'wd': drop one of them",
-        ),
+        ({"weight_decay": "wd", "accuracy": "wd"}, "two columns the name 'wd': drop"),
     ],
 )
 def test_wrong_new_names_are_refused(rename, message):
@@ -476,16 +444,12 @@ def test_wrong_new_names_are_refused(rename, message):
 
 def test_two_columns_may_swap_their_names():
     frame = old_runs(wd=np.linspace(0.1, 1e-3, 24))
-    swapped = read(
-        frame.rename(columns={"x": "wd", "wd": "x"}), LINE, rename={"x": "wd", "wd": "x"}
-    )
-    torch.testing.assert_close(swapped["a"].X, read(frame, LINE)["a"].X)
+    turned = read(frame.rename(columns={"x": "wd", "wd": "x"}), LINE, rename={"x": "wd", "wd": "x"})
+    torch.testing.assert_close(turned["a"].X, read(frame, LINE)["a"].X)
 
 
 def test_errors_name_the_likely_column():
-    with pytest.raises(
-        InputDataError, match="no column 'acuracy' \\(a similar column is 'accuracy'"
-    ):
+    with pytest.raises(InputDataError, match=r"no column 'acuracy' .a similar column is 'accu"):
         from_dataframe(table(), SPACE, outcome="acuracy", task="dataset")
     with pytest.raises(InputDataError, match="none of the parameters x, wd"):
         read(old_runs().drop(columns="x"), LINE, changed=True)
@@ -512,14 +476,11 @@ def test_empty_cells_of_choices_are_counted(caplog):
     runs = pd.DataFrame({"task": list("aaabbb"), "kind": ["x", "y", None, None, None, None]})
     runs["loss"] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     few = runs.iloc[:3]
-    source = from_dataframe(
-        few, SearchSpace([CategoricalParameter("kind", ["x", "y"])]), "loss", "task", "min"
-    )
+    letters = SearchSpace([CategoricalParameter("kind", ["x", "y"])])
+    source = from_dataframe(few, letters, "loss", "task", "min")
     assert len(source["a"].X) == 2
-    assert caplog.messages == [
-        "1 runs are left out, because a value has no place in the search space: 'kind' is empty "
-        "(1) (task 'a' (1), from row 2 on)"
-    ]
+    (told,) = caplog.messages
+    assert "no place in the search space: 'kind' is empty (1) (task 'a' (1), from row 2" in told
     space = SearchSpace([CategoricalParameter("kind", ("x", "y", "none"))])
     source = from_dataframe(runs, space, "loss", "task", "min")
     assert source["b"].X.tolist() == [[0, 0, 1]] * 3
@@ -686,9 +647,7 @@ def test_names_of_columns_are_compared_as_text():
 
 @pytest.mark.parametrize("value", ["room", [80], float("nan"), {"a": 1}])
 def test_wrong_values_of_missing_name_the_argument(value):
-    with pytest.raises(
-        ValueError, match=r"missing= gives the parameter 'C' the invalid value .*: give a valid"
-    ):
+    with pytest.raises(ValueError, match=r"missing= gives the parameter 'C' the invalid .*: give"):
         read(table().drop(columns="C"), missing={"C": value})
 
 
@@ -703,10 +662,8 @@ def test_codes_of_missing_parameters_are_left_out(caplog):
     frame["C"] = frame["C"].astype(float)
     frame.loc[frame.index[1], "C"] = -999.0
     assert sum(len(data.X) for data in read(frame).values()) == len(frame) - 1
-    assert (
-        "1 runs are left out, because a value has no place in the search space: 'C' is -999.0"
-        in (caplog.text)
-    )
+    assert "1 runs are left out, because" in caplog.text
+    assert "no place in the search space: 'C' is -999.0" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,7 @@ def all_values(gps: ConditionedGPs, x: torch.Tensor) -> list[torch.Tensor]:
 
 
 @given(sizes, st.integers(1, 4), st.sampled_from(KERNELS), st.booleans(), st.integers(0, 3))
-def test_equals_the_formulas(
-    sizes: list[int], dim: int, kernel: str, shuffle: bool, extra_rows: int
-) -> None:
+def test_equals_formulas(sizes: list[int], dim: int, kernel: str, shuffle: bool, extra_rows: int):
     tasks = draw_tasks(sizes, dim, kernel)
     gps = condition(tasks, num_rows=max(sizes) + extra_rows, shuffle=shuffle)
     x1, x2 = points(4, dim), points(3, dim, seed=2)
@@ -117,9 +115,7 @@ def test_gradient_at_the_data(kernel: str) -> None:
 
 @settings(max_examples=30)
 @given(sizes, st.sampled_from([float("nan"), float("inf"), -1e30, 3.0]), st.booleans())
-def test_padding_is_inert_whatever_it_holds(
-    sizes: list[int], garbage: float, shuffle: bool
-) -> None:
+def test_padding_is_inert_whatever_it_holds(sizes: list[int], garbage: float, shuffle: bool):
     tasks, x = draw_tasks(sizes, 2), points(3, 2)
     clean = condition(tasks, num_rows=9, shuffle=shuffle)
     dirty = condition(tasks, num_rows=9, filling=garbage, shuffle=shuffle)
@@ -163,9 +159,7 @@ def test_nearly_singular_data_in_single_precision() -> None:
     # Close points on a line, next to no noise: single precision would lose everything.
     smooth = {"Y": torch.sin(4 * task.X[:, 0]), "noise": torch.full_like(task.noise, 1e-8)}
     tensors = vars(Task(**{**vars(task), **smooth}))
-    single = {
-        n: t.float().double() if isinstance(t, torch.Tensor) else t for n, t in tensors.items()
-    }
+    single = {n: t.float().double() if torch.is_tensor(t) else t for n, t in tensors.items()}
     gps = condition([Task(**single)]).float()
     mean, variance = gps.mean(task.X.float())[0], gps.variance(task.X.float())
     torch.testing.assert_close(mean, smooth["Y"].float(), atol=1e-4, rtol=0)
@@ -257,10 +251,8 @@ def test_sharing_changes_nothing_but_the_number_of_evaluations(
     assert evaluated == [number, 5, number, number]  # x, the others, and twice x + 1
     for left, right in zip(found, expected, strict=True):
         torch.testing.assert_close(left, right)
-        slopes = [
-            torch.autograd.grad(each.sum(), x, retain_graph=True)[0] for each in (left, right)
-        ]
-        torch.testing.assert_close(*slopes)
+        grads = [torch.autograd.grad(each.sum(), x, retain_graph=True)[0] for each in (left, right)]
+        torch.testing.assert_close(*grads)
     gps.mean(x)
     assert len(evaluated) == 5  # nothing is remembered
 

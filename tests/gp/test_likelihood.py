@@ -59,10 +59,8 @@ def test_values_and_gradients(kernel, data, masked, noise_shape):
     noise = torch.linspace(0.1, 0.4, 10).double().reshape(2, 5)[: noise_shape[0], : noise_shape[-1]]
     noise = noise[0].clone() if noise_shape == (1,) else noise.clone()
     noise.requires_grad_()
-    values = (
-        nll(mean, dense_covariance(kernel, X), Y, mask, noise),
-        nll(mean, kernel(X).to_dense(), Y, mask, noise),
-    )
+    dense = nll(mean, dense_covariance(kernel, X), Y, mask, noise)
+    values = (dense, nll(mean, kernel(X).to_dense(), Y, mask, noise))
     torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
     weight = torch.tensor([2.0, -0.7], dtype=torch.double)
     inputs = [mean, X, noise, *kernel.parameters()]

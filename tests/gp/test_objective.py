@@ -85,9 +85,7 @@ def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1
             prior.base_dist = Normal(prior.loc.double(), prior.scale.double())
     objective = TargetObjective.of(mll)
     assert objective is not None
-    fitted = {
-        name: part for name, part in TargetObjective.parts(mll.model).items() if part.is_fitted
-    }
+    fitted = {name: p for name, p in TargetObjective.parts(mll.model).items() if p.is_fitted}
     parameters, generator = [part.raw for part in fitted.values()], torch.Generator()
     generator.manual_seed(0)
     starts, expected, slopes = [], [], []
@@ -166,17 +164,15 @@ def test_frozen_parameters_count_and_stay(case: ModelCase) -> None:
         parameters[index].data.copy_(kept)
         fit_from_starts(mll, num_restarts=1, seed=0)
         assert torch.equal(parameters[index], kept)
-        assert not any(
-            torch.equal(p, q) for p, q in zip(parameters, frozen, strict=True) if p.requires_grad
-        )
+        pairs = zip(parameters, frozen, strict=True)
+        assert not any(torch.equal(p, q) for p, q in pairs if p.requires_grad)
 
 
 def test_members_may_share_what_is_frozen() -> None:
     X, Y = targets(2)
     likelihood = GaussianLikelihood(noise_constraint=_above(1e-4))
-    assert_equals_gpytorch(
-        likelihood_of(SCAML.build(X, Y, likelihood=likelihood.double().requires_grad_(False)))
-    )
+    frozen = likelihood.double().requires_grad_(False)
+    assert_equals_gpytorch(likelihood_of(SCAML.build(X, Y, likelihood=frozen)))
 
 
 # ------------------------------------------------------------------------------------ which models
@@ -254,12 +250,9 @@ def with_prior_of_weights() -> Any:
 
 def with_another_prior() -> Any:
     model = scaml()
-    model.residual_covar_module.register_prior(
-        "another_prior",
-        GammaPrior(2.0, 1.0).double().to(FAMILY.device),
-        lambda m: m.outputscale,
-        lambda m, v: None,
-    )
+    prior = GammaPrior(2.0, 1.0).double().to(FAMILY.device)
+    kernel = model.residual_covar_module
+    kernel.register_prior("another_prior", prior, lambda m: m.outputscale, lambda m, v: None)
     return model
 
 
@@ -512,9 +505,8 @@ def test_a_sum_of_the_users_kernels_is_all_residual() -> None:
 
 
 def test_a_value_at_a_bound_has_a_finite_parameter() -> None:
-    part = target_fit.Part(
-        GaussianLikelihood(noise_constraint=GreaterThan(1e-4)).noise_covar, "noise"
-    )
+    likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-4))
+    part = target_fit.Part(likelihood.noise_covar, "noise")
     part.write(torch.tensor([[1e-4]], dtype=torch.double))
     assert part.raw.isfinite().all()
 
@@ -550,10 +542,8 @@ def test_a_start_far_behind_one_that_has_converged_ends():
         value = torch.where(crawls, (1 - x[:, 0] / 50).exp(), value) + above
         return value, torch.where(crawls, -(1 - x[:, 0] / 50).exp() / 50, slope).unsqueeze(-1)
 
-    starts, bounds = (
-        torch.tensor([[1.0], [1.0], [1.0], [2.0]]).double(),
-        torch.tensor([[-2e3], [2e3]]),
-    )
+    starts = torch.tensor([[1.0], [1.0], [1.0], [2.0]]).double()
+    bounds = torch.tensor([[-2e3], [2e3]])
     ends = []
     for margin in (np.inf, 20.0):
         evaluated: list[list[int]] = []

@@ -13,6 +13,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
+from torch.testing import assert_close
 
 from botorch_transfer.gp.objective import fit_from_starts
 from tests.fits import log_posterior
@@ -33,9 +34,7 @@ def test_one_start_is_botorchs_fit() -> None:
     ours, theirs = build(*wavy()), build(*wavy())
     fit_from_starts(ours, num_restarts=0, seed=0)
     fit_gpytorch_mll_scipy(theirs)
-    torch.testing.assert_close(
-        log_posterior(ours.model), log_posterior(theirs.model), rtol=0, atol=1e-4
-    )
+    assert_close(log_posterior(ours.model), log_posterior(theirs.model), rtol=0, atol=1e-4)
 
 
 def test_the_best_of_several_optima_is_kept() -> None:
@@ -84,11 +83,8 @@ def break_down(monkeypatch: pytest.MonkeyPatch, when: Any, error: Exception) -> 
     return calls
 
 
-BREAKDOWNS = [
-    NotPSDError("broken"),
-    NanError("broken"),
-    torch.linalg.LinAlgError("linalg.cholesky: the input is not positive-definite"),
-]
+CHOLESKY = torch.linalg.LinAlgError("linalg.cholesky: the input is not positive-definite")
+BREAKDOWNS = [NotPSDError("broken"), NanError("broken"), CHOLESKY]
 
 
 @pytest.mark.parametrize("error", BREAKDOWNS)

@@ -40,9 +40,8 @@ def test_data_may_be_added() -> None:
         torch.testing.assert_close(fantasies(NEW).mean, whole(NEW).mean)
         covariance = fantasies(NEW).covariance_matrix
         torch.testing.assert_close(covariance, whole(NEW).covariance_matrix)
-    several = part.with_data(
-        X[3:].expand(2, 2, 2), Y[3:] + torch.ones(4, 2, 1), torch.full((2,), 0.1)
-    )
+    shift = torch.ones(4, 2, 1)
+    several = part.with_data(X[3:].expand(2, 2, 2), Y[3:] + shift, torch.full((2,), 0.1))
     assert several(NEW).mean.shape == (4, 2, 3)
     assert several(NEW).covariance_matrix.shape == (4, 2, 3, 3)
 

@@ -80,10 +80,8 @@ def test_likelihood_of_the_fit(model_class: type[HierarchicalGP], step: Step) ->
         gram = gram + below.covariance(target.X, target.X)
     expected = torch.distributions.MultivariateNormal(below.mean(target.X), gram)
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    log_prior = sum(
-        prior.log_prob(closure(module)).sum()
-        for _, module, prior, closure, _ in model.named_priors()
-    )
+    named = model.named_priors()
+    log_prior = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in named)
     value = mll(model(*model.train_inputs), model.train_targets) * 6 - log_prior
     torch.testing.assert_close(value, expected.log_prob(target.Y))
 
@@ -102,9 +100,7 @@ def _model(
 ) -> tuple[MeanHierarchicalGP, list[Task]]:
     levels, X = draw_tasks(sizes, 2), points(num_points, 2, seed=3)
     prior = prior_of(levels, "mean")
-    model = MeanHierarchicalGP(
-        X, (3 * X).sin().sum(-1, keepdim=True), prior, deviation_weight=weight
-    )
+    model = MeanHierarchicalGP(X, (3 * X).sin().sum(-1, True), prior, deviation_weight=weight)
     return model.eval(), levels
 
 

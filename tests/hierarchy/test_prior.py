@@ -94,9 +94,7 @@ def test_fit_of_each_level(
 ) -> None:
     sources: dict = ShiftedSines().sources()
     if known_noise:
-        sources = {
-            name: (X, Y, 0.5 + points(len(X), 1, seed=7)) for name, (X, Y) in sources.items()
-        }
+        sources = {n: (X, Y, 0.5 + points(len(X), 1, seed=7)) for n, (X, Y) in sources.items()}
     stack = SourceHierarchy.fit(sources, propagate, hyperparameters=hyperparameters, num_restarts=3)
     levels = levels_of(stack)
     first, others = hyperparameters or 2 * (SOURCE_HYPERPARAMETERS.without_priors(),)
@@ -127,11 +125,9 @@ def test_data_of_the_levels(outcome_scale: str) -> None:
     assert (stack.num_tasks, stack.dim) == (3, 2)
     torch.testing.assert_close(stack.outcomes(), everything.flatten())
     for level, (X, Y) in zip(levels_of(stack), sources.values(), strict=True):
-        mean, std = {
-            "per_task": (Y.mean(), Y.std()),
-            "pooled": (everything.mean(), everything.std()),
-            "raw": (0.0, 1.0),
-        }[outcome_scale]
+        own = (Y.mean(), Y.std())
+        both = (everything.mean(), everything.std())
+        mean, std = {"per_task": own, "pooled": both, "raw": (0.0, 1.0)}[outcome_scale]
         assert torch.equal(level.X, X)
         torch.testing.assert_close(level.Y, (Y.squeeze(-1) - mean) / std)
 

@@ -146,11 +146,8 @@ def test_held_out_tasks_are_in_the_units_of_the_source_tasks(scale):
     prior = PretrainedPrior.stationary(2).fit(data, hold_out=0.25, steps=1, outcome_scale=scale)
     pooled = torch.cat([Y for _, Y in data])
     X0, Y0 = data[int(split(4, 0.25, seed=0)[1])]
-    mean, std = {
-        "raw": (0.0, 1.0),
-        "per_task": (Y0.mean(), Y0.std()),
-        "pooled": (pooled.mean(), pooled.std()),
-    }[scale]
+    own = (Y0.mean(), Y0.std())
+    mean, std = {"raw": (0.0, 1.0), "per_task": own, "pooled": (pooled.mean(), pooled.std())}[scale]
     parts = PretrainedPrior.stationary(2).gp(torch.Size(), fit=False)
     scaled = ((Y0 - mean) / std).squeeze(-1)
     expected = float(nll(*parts(X0), scaled, noise=parts.noise))
@@ -183,9 +180,7 @@ def test_a_step_without_a_finite_loss_is_skipped(monkeypatch):
     monkeypatch.setattr(SourceLoss, "evaluate", sometimes)
     prior = fit()
     assert [loss != loss for loss in prior.learning_curve.loss] == 10 * [False, False, True]
-    assert all(
-        tensor.isfinite().all() for name, tensor in parameters(prior).items() if "bound" not in name
-    )
+    assert all(t.isfinite().all() for name, t in parameters(prior).items() if "bound" not in name)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])

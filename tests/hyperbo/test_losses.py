@@ -119,9 +119,8 @@ def inputs(n, d=2, seed=0):
 
 def assert_matching(group, tasks):
     """The rows of a group are the same inputs in all of its tasks."""
-    first, *others = (
-        tasks[task][rows] for task, rows in zip(group.tasks.tolist(), group.rows.mT, strict=True)
-    )
+    pairs = zip(group.tasks.tolist(), group.rows.mT, strict=True)
+    first, *others = (tasks[task][rows] for task, rows in pairs)
     for other in others:
         torch.testing.assert_close(first, other, atol=1e-8, rtol=0)
 

@@ -10,6 +10,7 @@ from botorch.exceptions.errors import UnsupportedError
 from botorch.sampling.normal import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
+from torch.testing import assert_close
 
 from botorch_transfer.gp.noise import AddedNoiseLikelihood
 from botorch_transfer.models import PretrainedGP
@@ -22,10 +23,8 @@ def naive_posterior(n, preset, noise=None):
     """Textbook conditioning in the prior's units, then back to the user's."""
     X, Y = FAMILY.target(n)
     source = prior(preset)
-    mean, std = (
-        source.outcome_mean,
-        source.outcome_spread * (source.num_points / (source.num_points - 1)) ** 0.5,
-    )
+    mean = source.outcome_mean
+    std = source.outcome_spread * (source.num_points / (source.num_points - 1)) ** 0.5
     own_noise = source.noise.expand(n) if noise is None else noise / std.square()
     K = source.covariance(torch.cat([X, TEST_X]))
     gain = torch.linalg.solve(K[:n, :n] + own_noise.diag_embed(), K[:n, n:]).mT
@@ -44,26 +43,23 @@ def test_posterior_is_the_conditioned_prior(preset, n, known):
     fit(model)
     mean, covariance, noise = naive_posterior(n, preset, Yvar)
     posterior = model.posterior(TEST_X)
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-6, atol=1e-6)
+    assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-6, atol=1e-6)
     found = posterior.distribution.covariance_matrix
-    torch.testing.assert_close(found, covariance, rtol=1e-6, atol=1e-6)
+    assert_close(found, covariance, rtol=1e-6, atol=1e-6)
     if known:
         return
     noisy = model.posterior(TEST_X, observation_noise=True)
-    torch.testing.assert_close(
-        noisy.variance.squeeze(-1), covariance.diagonal() + noise, rtol=1e-6, atol=1e-6
-    )
+    assert_close(noisy.variance.squeeze(-1), covariance.diagonal() + noise, rtol=1e-6, atol=1e-6)
 
 
 def test_known_noise_without_points():
     """The pre-trained noise stands in for that of the first observation."""
     X, Y = FAMILY.target(0)
     model = PretrainedGP(X, Y, prior(), train_Yvar=Y)
-    added = (
-        model.posterior(TEST_X, observation_noise=True).variance - model.posterior(TEST_X).variance
-    )
+    observed = model.posterior(TEST_X, observation_noise=True)
+    added = observed.variance - model.posterior(TEST_X).variance
     expected = prior().noise * model.outcome_transform.stdvs.square()
-    torch.testing.assert_close(added, expected.expand(5, 1))
+    assert_close(added, expected.expand(5, 1))
 
 
 def test_a_residual_kernel_is_fitted_and_the_rest_is_not():
@@ -71,7 +67,7 @@ def test_a_residual_kernel_is_fitted_and_the_rest_is_not():
     model = build(6, covar_module=residual)
     assert model.residual_covar_module is residual
     expected = residual(TEST_X).to_dense() + prior().covariance(TEST_X)
-    torch.testing.assert_close(model.covar_module(TEST_X).to_dense(), expected)
+    assert_close(model.covar_module(TEST_X).to_dense(), expected)
     pretrained = deepcopy(model.pretrained_covar_module.state_dict())
     before = residual.outputscale.clone()
     fit(model, num_restarts=0)
@@ -122,9 +118,7 @@ def test_finetuning_of_nothing_fits_the_rest():
     )
     before = [parameter.clone() for parameter in residual.parameters()]
     fit(model)
-    assert any(
-        not torch.equal(old, new) for old, new in zip(before, residual.parameters(), strict=True)
-    )
+    assert any(not torch.equal(a, b) for a, b in zip(before, residual.parameters(), strict=True))
 
 
 def test_penalty_is_a_gaussian_around_the_pretrained_values():
@@ -146,9 +140,7 @@ def test_members_of_a_batch_are_pulled_back_on_their_own():
     model = PretrainedGP(X, Y, prior(), finetune=True)
     model.mean_module.weight.data[1] += 2.0
     values = model._log_penalty()
-    torch.testing.assert_close(
-        values, torch.tensor([0.0, -0.5 * 4 * (2.0 / 0.3) ** 2, 0.0]).double()
-    )
+    assert_close(values, torch.tensor([0.0, -2 * (2.0 / 0.3) ** 2, 0.0]).double())
 
 
 def test_known_noise_has_no_penalty():
@@ -168,15 +160,14 @@ def test_unbiased_covariance(n, observation_noise):
     posterior = model.posterior(TEST_X, observation_noise=observation_noise)
     expected = biased.posterior(TEST_X, observation_noise=observation_noise)
     factor = NUM_TASKS / (NUM_TASKS - 1 - n)
-    torch.testing.assert_close(posterior.mean, expected.mean)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, factor * expected.distribution.covariance_matrix
-    )
+    assert_close(posterior.mean, expected.mean)
+    covariance = factor * expected.distribution.covariance_matrix
+    assert_close(posterior.distribution.covariance_matrix, covariance)
     if n == 0:
         return
     called = model(TEST_X)  # what entropy search looks at
     own = biased(TEST_X)
-    torch.testing.assert_close(called.covariance_matrix, factor * own.covariance_matrix)
+    assert_close(called.covariance_matrix, factor * own.covariance_matrix)
 
 
 def test_unbiased_with_known_noise():
@@ -185,7 +176,7 @@ def test_unbiased_with_known_noise():
     models = [PretrainedGP(X, Y, prior(), noise, unbiased=unbiased) for unbiased in (True, False)]
     left, right = (model.posterior(TEST_X, observation_noise=True) for model in models)
     factor = NUM_TASKS / (NUM_TASKS - 5)
-    torch.testing.assert_close(left.variance, factor * right.variance)
+    assert_close(left.variance, factor * right.variance)
 
 
 @pytest.mark.parametrize("n", [NUM_TASKS - 1, NUM_TASKS])
@@ -201,15 +192,11 @@ def test_unbiased_conditioning_counts_the_new_points():
     X = FAMILY.inputs(2, seed=41)
     model.posterior(X)
     conditioned = model.condition_on_observations(X, FAMILY.value(X))
-    all_X, all_Y = (
-        torch.cat([FAMILY.target(3)[0], X]),
-        torch.cat([FAMILY.target(3)[1], FAMILY.value(X)]),
-    )
+    all_X = torch.cat([FAMILY.target(3)[0], X])
+    all_Y = torch.cat([FAMILY.target(3)[1], FAMILY.value(X)])
     expected = PretrainedGP(all_X, all_Y, prior(), unbiased=True)
-    torch.testing.assert_close(conditioned.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
-    torch.testing.assert_close(
-        conditioned.posterior(TEST_X).variance, expected.posterior(TEST_X).variance
-    )
+    assert_close(conditioned.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
+    assert_close(conditioned.posterior(TEST_X).variance, expected.posterior(TEST_X).variance)
     fantasies = build(0, unbiased=True).fantasize(X, SobolQMCNormalSampler(torch.Size([2]), seed=1))
     assert fantasies.posterior(TEST_X).variance.shape == (2, 5, 1)
 
@@ -226,8 +213,8 @@ def test_leave_one_out_of_unbiased_predictions(known_noise):
             own_noise = None if noise is None else noise[rows]
             twin = PretrainedGP(X[rows], Y[rows], prior(), own_noise, unbiased=True)
             expected = twin.posterior(X[left_out][None], observation_noise=observation_noise)
-            torch.testing.assert_close(predictions.mean[left_out], expected.mean)
-            torch.testing.assert_close(predictions.variance[left_out], expected.variance)
+            assert_close(predictions.mean[left_out], expected.mean)
+            assert_close(predictions.variance[left_out], expected.variance)
     with pytest.raises(UnsupportedError, match=r"call loo_posterior\(\)"):
         loo_cv(model)
 
@@ -235,5 +222,5 @@ def test_leave_one_out_of_unbiased_predictions(known_noise):
 def test_added_noise_comes_on_top_of_the_priors():
     added = torch.tensor([0.0, 2.0, 0.0]).double()
     model, plain = build(3, likelihood=AddedNoiseLikelihood(added)), build(3)
-    torch.testing.assert_close(model.likelihood.noise, plain.likelihood.noise)
+    assert_close(model.likelihood.noise, plain.likelihood.noise)
     assert (model.likelihood.added > 0).tolist() == [False, True, False]

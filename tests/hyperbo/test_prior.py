@@ -6,6 +6,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
+from torch.testing import assert_close
 
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureMean, FeatureNetwork
 from botorch_transfer.models import PretrainedGP
@@ -44,20 +45,18 @@ def test_outcome_scales(scale):
         return
     together = outcomes if scale == "pooled" else torch.cat([outcomes, Y])
     expected = (Y - together.mean()) / together.std()
-    torch.testing.assert_close(transform(Y)[0], expected)
+    assert_close(transform(Y)[0], expected)
     transform = prior.default_outcome_transform(torch.Size())
-    torch.testing.assert_close(transform(Y[:0])[0], Y[:0])
-    torch.testing.assert_close(transform.means.squeeze(), outcomes.mean())
-    torch.testing.assert_close(transform.stdvs.squeeze(), outcomes.std())
+    assert_close(transform(Y[:0])[0], Y[:0])
+    assert_close(transform.means.squeeze(), outcomes.mean())
+    assert_close(transform.stdvs.squeeze(), outcomes.std())
 
 
 def test_single_precision_data_are_trained_on_in_double():
     sources = {name: (X.float(), Y.float()) for name, (X, Y) in FAMILY.sources().items()}
     prior = PRESETS["hyperbo"]().fit(sources, steps=15)
     assert prior.noise.dtype == torch.double
-    torch.testing.assert_close(
-        prior.mean(TEST_X), fit(PRESETS["hyperbo"]()).mean(TEST_X), atol=1e-3, rtol=0
-    )
+    assert_close(prior.mean(TEST_X), fit(PRESETS["hyperbo"]()).mean(TEST_X), atol=1e-3, rtol=0)
     assert prior.mean(TEST_X.float()).dtype == torch.float
 
 
@@ -65,7 +64,7 @@ def test_all_outcomes_equal():
     X = FAMILY.inputs(4)
     prior = PRESETS["hyperbo"]().fit([(X, torch.full((4, 1), 7.0).double())] * 2, steps=15)
     posterior = PretrainedGP(X[:0], X[:0, :1], prior).posterior(TEST_X)
-    torch.testing.assert_close(posterior.mean, torch.full((5, 1), 7.0).double(), atol=0.5, rtol=0)
+    assert_close(posterior.mean, torch.full((5, 1), 7.0).double(), atol=0.5, rtol=0)
 
 
 def test_unfit_data_are_refused():
@@ -161,9 +160,9 @@ def test_an_untrained_prior_is_the_gp_as_built():
         torch.zeros(0, 2).double(), torch.zeros(0, 1).double(), PretrainedPrior(mean, kernel, dim=2)
     )
     posterior = model.posterior(TEST_X)
-    torch.testing.assert_close(posterior.mean, torch.full((5, 1), 3.0).double())
+    assert_close(posterior.mean, torch.full((5, 1), 3.0).double())
     expected = kernel.double()(TEST_X).to_dense()
-    torch.testing.assert_close(posterior.distribution.covariance_matrix, expected)
+    assert_close(posterior.distribution.covariance_matrix, expected)
     assert not hasattr(model, "outcome_transform")
 
 
@@ -213,7 +212,7 @@ def test_ablr_s_kernel():
     prior = fit(PRESETS["ablr"]())
     z, kernel = prior.parts.covar_module.network(TEST_X), prior.parts.covar_module.base_kernel
     expected = kernel.outputscale * (kernel.base_kernel.offset + z @ z.T)
-    torch.testing.assert_close(prior.covariance(TEST_X), expected)
+    assert_close(prior.covariance(TEST_X), expected)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from torch.testing import assert_close
 
 from botorch_transfer.hyperprior.fit import BROAD_SHAPE, MAX_SHAPE, fit_gamma, fit_normal
 
@@ -17,9 +18,7 @@ def test_gamma_equals_scipys(shape, n, scale):
     sample = stats.gamma.rvs(shape, scale=scale, size=n, random_state=n)
     a, _, b = stats.gamma.fit(sample / scale, floc=0)
     found = fit_gamma(torch.from_numpy(sample))
-    torch.testing.assert_close(
-        found, torch.tensor([a, 1 / (b * scale)], dtype=torch.double), rtol=1e-6, atol=0
-    )
+    assert_close(found, torch.tensor([a, 1 / (b * scale)], dtype=torch.double), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("values", [[0.4], [0.4, 0.4], [0.4, 0.4 * (1 + 1e-9), 0.4]])
@@ -27,7 +26,7 @@ def test_degenerate_estimates_give_a_broad_gamma(values, caplog):
     with caplog.at_level(logging.WARNING):
         shape, rate = fit_gamma(torch.tensor(values, dtype=torch.double), "noise")
     assert shape == BROAD_SHAPE
-    torch.testing.assert_close(shape / rate, torch.tensor(0.4, dtype=torch.double))
+    assert_close(shape / rate, torch.tensor(0.4, dtype=torch.double))
     assert f"The {len(values)} estimate(s) of the noise are almost equal" in caplog.text
 
 
@@ -50,7 +49,7 @@ def test_normal_is_the_maximum_likelihood_one():
     sample = torch.tensor([1.0, 2.0, 6.0], dtype=torch.double)
     mean, std = fit_normal(sample, broad=1.0)
     expected = stats.norm.fit(sample.numpy())
-    torch.testing.assert_close(torch.stack([mean, std]), torch.tensor(expected).double())
+    assert_close(torch.stack([mean, std]), torch.tensor(expected).double())
 
 
 @pytest.mark.parametrize("values", [[3.0], [3.0, 3.0]])

@@ -116,16 +116,14 @@ def test_units_do_not_matter(units):
     domain = draw_domain([0.3, 0.6], sizes=(20, 15))
     moved = Domain([(data.X, data.Y * scale + offset) for data in domain.datasets])
     expected, found = fit([domain]), fit([moved])
-    close = {"rtol": 1e-3, "atol": 0}
-    torch.testing.assert_close(found.lengthscale, expected.lengthscale, **close)
-    torch.testing.assert_close(found.constant, expected.constant * scale + offset, **close)
+    near = {"rtol": 1e-3, "atol": 0}
+    torch.testing.assert_close(found.lengthscale, expected.lengthscale, **near)
+    torch.testing.assert_close(found.constant, expected.constant * scale + offset, **near)
     for name in ("outputscale", "noise"):
-        torch.testing.assert_close(
-            getattr(found, name) / scale**2, getattr(expected, name), **close
-        )
+        torch.testing.assert_close(getattr(found, name) / scale**2, getattr(expected, name), **near)
     num_points = 35
     torch.testing.assert_close(
-        found.log_likelihood, expected.log_likelihood - num_points * math.log(scale), **close
+        found.log_likelihood, expected.log_likelihood - num_points * math.log(scale), **near
     )
 
 

@@ -21,6 +21,7 @@ from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior, UniformPrior
 from scipy import stats
+from torch.testing import assert_close
 
 from botorch_transfer import FullyBayesianHyperpriorGP, Hyperprior
 from botorch_transfer.data import datasets, default_context
@@ -43,13 +44,9 @@ def test_members_are_gps(n, known_noise):
     assert isinstance(posterior, GaussianMixturePosterior)
     for index in range(8):
         expected = member(model, index, X, Y, Yvar).posterior(TEST_X)
-        torch.testing.assert_close(posterior.mean[index], expected.mean, rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(
-            posterior.distribution.covariance_matrix[index],
-            expected.distribution.covariance_matrix,
-            rtol=1e-5,
-            atol=1e-8,
-        )
+        assert_close(posterior.mean[index], expected.mean, rtol=1e-6, atol=1e-8)
+        covariance = posterior.distribution.covariance_matrix[index]
+        assert_close(covariance, expected.distribution.covariance_matrix, rtol=1e-5, atol=1e-8)
 
 
 def test_weights_are_the_likelihoods():
@@ -58,7 +55,7 @@ def test_weights_are_the_likelihoods():
     draws = hyperprior().sample(500, 2)
     weights = log_likelihoods(draws, X, Y.squeeze(-1), None, "matern52").softmax(dim=0)
     effective = 1 / weights.square().sum()
-    torch.testing.assert_close(model.effective_sample_size, effective)
+    assert_close(model.effective_sample_size, effective)
     constants = model.mean_module.constant
     counts = (constants.unsqueeze(-1) == draws.constant).sum(dim=0)
     assert counts.sum() == 100
@@ -97,9 +94,9 @@ def test_without_points_it_is_the_hyperprior():
     model = build(0, num_samples=4096, num_members=200)
     assert model.effective_sample_size == pytest.approx(4096)
     mixture = model.posterior(TEST_X).mixture_mean
-    torch.testing.assert_close(mixture, torch.full((4, 1), 0.5).double(), atol=0.2, rtol=0)
+    assert_close(mixture, torch.full((4, 1), 0.5).double(), atol=0.2, rtol=0)
     variance = model.posterior(TEST_X).mixture_variance
-    torch.testing.assert_close(variance, torch.full((4, 1), 2.0).double(), atol=0.4, rtol=0)
+    assert_close(variance, torch.full((4, 1), 2.0).double(), atol=0.4, rtol=0)
 
 
 def test_contexts_reach_the_members():
@@ -134,7 +131,7 @@ def test_a_state_brings_its_members():
     assert torch.equal(other.effective_sample_size, model.effective_sample_size)
     X, Y = data(3)
     expected = member(model, 2, X, Y).posterior(TEST_X)
-    torch.testing.assert_close(other.posterior(TEST_X).mean[2], expected.mean)
+    assert_close(other.posterior(TEST_X).mean[2], expected.mean)
 
 
 def test_seeds_decide():
@@ -156,8 +153,8 @@ def test_standardized_outcomes(outcome_scale):
     expected = standardized.posterior(TEST_X)
     found = model.posterior(TEST_X)
     scale, offset = 1000 * Y.std(), 1000 * Y.mean() + 7
-    torch.testing.assert_close(found.mean, expected.mean * scale + offset)
-    torch.testing.assert_close(found.variance, expected.variance * scale**2)
+    assert_close(found.mean, expected.mean * scale + offset)
+    assert_close(found.variance, expected.variance * scale**2)
 
 
 @pytest.mark.parametrize("task_feature", [None, 1])
@@ -173,8 +170,8 @@ def test_raw_inputs_have_the_weights_of_transformed_ones(task_feature):
     options = {"num_samples": 256, "num_members": 8}
     model = FullyBayesianHyperpriorGP(raw, Y, prior, task_feature=task_feature, **options)
     expected = FullyBayesianHyperpriorGP(X, Y, hyperprior(outcome_scale="per_task"), **options)
-    torch.testing.assert_close(model.effective_sample_size, expected.effective_sample_size)
-    torch.testing.assert_close(model.posterior(raw).mean, expected.posterior(X).mean)
+    assert_close(model.effective_sample_size, expected.effective_sample_size)
+    assert_close(model.posterior(raw).mean, expected.posterior(X).mean)
 
 
 def test_extreme_draws_do_no_harm():
@@ -231,10 +228,10 @@ def test_observation_noise(n, known_noise):
     latent, noisy = (model.posterior(TEST_X, observation_noise=flag) for flag in (False, True))
     added = (noisy.variance - latent.variance).squeeze(-1)
     expected = model.likelihood.noise.mean(dim=-1, keepdim=True).expand(8, 4)
-    torch.testing.assert_close(added, expected)
+    assert_close(added, expected)
     given = torch.full((4, 1), 0.7, dtype=torch.double)
     added = model.posterior(TEST_X, observation_noise=given).variance - latent.variance
-    torch.testing.assert_close(added, given.expand(8, 4, 1))
+    assert_close(added, given.expand(8, 4, 1))
 
 
 @pytest.mark.parametrize("n", [0, 4])
@@ -246,9 +243,9 @@ def test_acquisitions_average_over_members(n):
     normal = torch.distributions.Normal(0.0, 1.0)
     improvement = ProbabilityOfImprovement(model, Y.max())(X)
     expected = normal.cdf((mean - Y.max()) / std).mean(dim=-1)
-    torch.testing.assert_close(improvement, expected, rtol=1e-4, atol=1e-6)
+    assert_close(improvement, expected, rtol=1e-4, atol=1e-6)
     bound = UpperConfidenceBound(model, beta=9.0)(X)
-    torch.testing.assert_close(bound, (mean + 3 * std).mean(dim=-1))
+    assert_close(bound, (mean + 3 * std).mean(dim=-1))
     assert LogExpectedImprovement(model, Y.max())(X).isfinite().all()
 
 
@@ -271,12 +268,8 @@ def test_conditioning_equals_a_rebuilt_member(n, known_noise, batch_shape):
             Yvar = torch.cat([torch.full_like(Y, 0.2), noise[batch]])
         for index in (0, 7):
             expected = member(model, index, all_X, all_Y, Yvar).posterior(TEST_X)
-            torch.testing.assert_close(
-                posterior.mean[batch][index], expected.mean, rtol=1e-5, atol=1e-7
-            )
-            torch.testing.assert_close(
-                posterior.variance[batch][index], expected.variance, rtol=1e-4, atol=1e-7
-            )
+            assert_close(posterior.mean[batch][index], expected.mean, rtol=1e-5, atol=1e-7)
+            assert_close(posterior.variance[batch][index], expected.variance, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("of_members", [False, True])
@@ -291,7 +284,7 @@ def test_points_may_be_each_members_own(of_members):
         its_X = new_X[index] if of_members else new_X
         single = member(model, index, torch.cat([X, its_X]), torch.cat([Y, new_Y[index]]))
         expected = single.posterior(TEST_X)
-        torch.testing.assert_close(posterior.mean[index], expected.mean, rtol=1e-5, atol=1e-7)
+        assert_close(posterior.mean[index], expected.mean, rtol=1e-5, atol=1e-7)
 
 
 def test_outcomes_of_batches_may_be_each_members_own():
@@ -303,7 +296,7 @@ def test_outcomes_of_batches_may_be_each_members_own():
     assert posterior.mean.shape == (3, 8, 4, 1)
     for batch in range(3):
         alone = model.condition_on_observations(X[batch], Y[batch]).posterior(TEST_X)
-        torch.testing.assert_close(posterior.mean[batch], alone.mean)
+        assert_close(posterior.mean[batch], alone.mean)
 
 
 @pytest.mark.parametrize("known_noise", [False, True])
@@ -324,7 +317,7 @@ def test_knowledge_gradient_is_the_mean_over_members():
     X = torch.rand(2, 4, 2, dtype=torch.double)
     fantasies = model.fantasize(X[:, :1], sampler)
     mean = fantasies.posterior(X[:, 1:].movedim(1, 0).unsqueeze(-2)).mean
-    torch.testing.assert_close(gradient(X), mean.mean(dim=(0, 2, 3, 4)))
+    assert_close(gradient(X), mean.mean(dim=(0, 2, 3, 4)))
 
 
 @pytest.mark.parametrize("known_noise", [False, True])
@@ -334,18 +327,14 @@ def test_leave_one_out(known_noise):
     model = build(5, train_Yvar=Yvar)
     predictions = loo_cv(model).posterior
     assert predictions.mean.shape == (5, 8, 1, 1)
-    for left_out in range(5):
-        rows = torch.arange(5) != left_out
+    for out in range(5):
+        rows = torch.arange(5) != out
         noise = None if Yvar is None else Yvar[rows]
         single = member(model, 3, X[rows], Y[rows], noise)
-        expected = single.posterior(X[left_out : left_out + 1])
+        expected = single.posterior(X[out : out + 1])
         added = model.likelihood.noise[3].mean()
-        torch.testing.assert_close(
-            predictions.mean[left_out, 3], expected.mean, rtol=1e-5, atol=1e-6
-        )
-        torch.testing.assert_close(
-            predictions.variance[left_out, 3], expected.variance + added, rtol=1e-4, atol=1e-6
-        )
+        assert_close(predictions.mean[out, 3], expected.mean, rtol=1e-5, atol=1e-6)
+        assert_close(predictions.variance[out, 3], expected.variance + added, rtol=1e-4, atol=1e-6)
 
 
 def test_noise_of_as_many_points_as_members():
@@ -357,10 +346,10 @@ def test_noise_of_as_many_points_as_members():
     latent = model.posterior(X).variance
     added = model.posterior(X, observation_noise=noise).variance - latent
     expected = noise.unsqueeze(-3).expand_as(added)
-    torch.testing.assert_close(added, expected)
+    assert_close(added, expected)
     own = noise.unsqueeze(0).expand(members, members, 3, 1)  # each member's own
     added = model.posterior(X, observation_noise=own).variance - latent
-    torch.testing.assert_close(added, own)
+    assert_close(added, own)
 
 
 @pytest.mark.parametrize("n", [0, 7])
@@ -370,15 +359,15 @@ def test_points_one_by_one_are_those_of_all_together(n):
     single, joint = model.posterior(X), model.posterior(X.squeeze(1))
     for name in ("mean", "variance"):
         ours, twin = getattr(single, name)[..., 0, 0], getattr(joint, name)[..., 0].mT
-        torch.testing.assert_close(ours, twin, rtol=1e-6, atol=1e-6)
+        assert_close(ours, twin, rtol=1e-6, atol=1e-6)
         totals = [each.cos().sum() for each in (ours, twin)]
         slopes = [torch.autograd.grad(total, X, retain_graph=True)[0] for total in totals]
-        torch.testing.assert_close(*slopes, rtol=1e-6, atol=1e-6)
+        assert_close(*slopes, rtol=1e-6, atol=1e-6)
 
 
 def test_effective_sample_size():
     weights = torch.tensor([0.5, 0.25, 0.25]).double().log() + 700
-    torch.testing.assert_close(effective_sample_size(weights), torch.tensor(1 / 0.375).double())
+    assert_close(effective_sample_size(weights), torch.tensor(1 / 0.375).double())
     alone = torch.tensor([0.0, -torch.inf])
     assert effective_sample_size(alone) == 1
 

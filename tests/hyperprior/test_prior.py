@@ -101,9 +101,7 @@ def test_what_is_no_domain_is_refused():
         Hyperprior.fit([])
     with pytest.raises(InputDataError, match="put a single domain into a list"):
         Hyperprior.fit(draw_domain([0.3]))
-    with pytest.raises(
-        InputDataError, match=r"a domain for each search space by Domain\(source_data\)"
-    ):
+    with pytest.raises(InputDataError, match=r"a domain for each search space by Domain\("):
         Hyperprior.fit(list(draw_data([4]).values()))
     with pytest.raises(InputDataError, match="Two domains have the name 'lab'"):
         Hyperprior.fit([draw_domain([0.3], name="lab"), draw_domain([0.4], name="lab")])
@@ -145,9 +143,7 @@ def test_kinds_are_checked():
 
 
 def test_a_positive_constant_is_refused():
-    with pytest.raises(
-        ValueError, match="The constant mean needs a prior of real numbers: give a Normal"
-    ):
+    with pytest.raises(ValueError, match="The constant mean needs a prior of real numbers: give"):
         specified(constant=GammaPrior(2.0, 4.0))
 
 

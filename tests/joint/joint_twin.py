@@ -64,10 +64,8 @@ class JointTwin:
         """The joint kernel between points ``A`` of tasks ``i`` and points ``B`` of tasks ``j``."""
         total = torch.zeros(len(A), len(B), dtype=torch.double)
         for W, kernel in zip(coregionalization(self.model), self.model.covar_modules, strict=True):
-            base, scale = (
-                getattr(kernel, "base_kernel", kernel),
-                getattr(kernel, "outputscale", 1.0),
-            )
+            base = getattr(kernel, "base_kernel", kernel)
+            scale = getattr(kernel, "outputscale", 1.0)
             values = plain_kernel("rbf", A / base.lengthscale, B / base.lengthscale)
             total = total + W[i][:, j] * scale * values
         return total
@@ -107,9 +105,8 @@ class JointTwin:
         """``log p(y_t, y_s)`` of all standardized data."""
         X, tasks, Y, noise = self.data()
         K = self.covariance(X, tasks, X, tasks) + noise.diag()
-        return -0.5 * (
-            Y @ torch.linalg.solve(K, Y) + torch.logdet(K) + len(Y) * math.log(2 * math.pi)
-        )
+        quadratic = Y @ torch.linalg.solve(K, Y)
+        return -0.5 * (quadratic + torch.logdet(K) + len(Y) * math.log(2 * math.pi))
 
 
 def standardized(values: Sequence[Tensor]) -> list[Tensor]:

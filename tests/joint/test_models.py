@@ -7,6 +7,7 @@ import torch
 from botorch.models import MultiTaskGP, SingleTaskGP
 from gpytorch.kernels import IndexKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
+from torch.testing import assert_close
 
 from botorch_transfer import (
     IntrinsicCoregionalizationGP,
@@ -58,7 +59,7 @@ def test_kernels_start_apart():
     """Kernels that start equal would have equal gradients, and stay equal."""
     model = LinearCoregionalizationGP(*FAMILY.target(6), FAMILY.sources((8,)))
     starts = torch.cat([kernel.lengthscale for kernel in model.covar_modules])
-    torch.testing.assert_close(starts[:, 0], torch.tensor([0.25, 1.0], dtype=torch.double))
+    assert_close(starts[:, 0], torch.tensor([0.25, 1.0], dtype=torch.double))
     fit_model(model, num_restarts=0)
     first, second = model.task_covariances
     assert not torch.allclose(first, second, rtol=0.05)
@@ -92,15 +93,15 @@ def test_intrinsic_model_is_botorchs_seen_through_the_target():
     posterior = theirs.eval().posterior(TEST_X)
     scale, shift = model.outcome_transform.stdvs, model.outcome_transform.means
     ours = model.posterior(TEST_X)
-    torch.testing.assert_close(ours.mean, posterior.mean * scale + shift, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(ours.variance, posterior.variance * scale**2, rtol=1e-6, atol=1e-6)
+    assert_close(ours.mean, posterior.mean * scale + shift, rtol=1e-6, atol=1e-6)
+    assert_close(ours.variance, posterior.variance * scale**2, rtol=1e-6, atol=1e-6)
 
 
 def test_residual_kernel_is_the_targets():
     model = JointHierarchicalGP(*FAMILY.target(4), FAMILY.sources((8, 5)))
     assert model.residual_covar_module is model.covar_modules[-1]
     outputscale = model.residual_covar_module.outputscale
-    torch.testing.assert_close(outputscale, torch.full_like(outputscale, TYPICAL_RESIDUAL))
+    assert_close(outputscale, torch.full_like(outputscale, TYPICAL_RESIDUAL))
 
 
 def test_levels_that_add_nothing_are_one_task():
@@ -113,7 +114,7 @@ def test_levels_that_add_nothing_are_one_task():
     points = model.conditional.points
     K = kernels[0](points.X).to_dense() + model.conditional.noise.variances(points).diag()
     expected = kernels[0](TEST_X, points.X).to_dense() @ torch.linalg.solve(K, points.Y)
-    torch.testing.assert_close(model.mean_module(TEST_X), expected, rtol=1e-5, atol=1e-5)
+    assert_close(model.mean_module(TEST_X), expected, rtol=1e-5, atol=1e-5)
 
 
 def level(joint, task):
@@ -150,11 +151,9 @@ def test_is_the_sequential_model(n, sizes):
     sequential.likelihood.load_state_dict(joint.likelihood.state_dict())
     posterior, expected = (joint.posterior(TEST_X), sequential.posterior(TEST_X))
     mean = expected.mean * transform.stdvs + transform.means
-    torch.testing.assert_close(posterior.mean, mean, rtol=1e-6, atol=1e-6)
+    assert_close(posterior.mean, mean, rtol=1e-6, atol=1e-6)
     covariance = expected.distribution.covariance_matrix * transform.stdvs.square()
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance, rtol=1e-6, atol=1e-6
-    )
+    assert_close(posterior.distribution.covariance_matrix, covariance, rtol=1e-6, atol=1e-6)
 
 
 def build(**kwargs):
@@ -166,8 +165,8 @@ def test_normalization_is_a_rescaling_of_kernels():
     for kernel, weight in zip(normalized.covar_modules[:-1], normalized.weights, strict=True):
         kernel.outputscale = kernel.outputscale.detach() * (1 + weight.detach())
     posterior, expected = (normalized.posterior(TEST_X), model.posterior(TEST_X))
-    torch.testing.assert_close(posterior.mean, expected.mean)
-    torch.testing.assert_close(posterior.variance, expected.variance)
+    assert_close(posterior.mean, expected.mean)
+    assert_close(posterior.variance, expected.variance)
 
 
 def test_sources_without_weight_do_not_matter():
@@ -175,12 +174,8 @@ def test_sources_without_weight_do_not_matter():
     model.conditional.kernel.task_weights.weights = torch.tensor([1e-6, 1e-6])
     prior = model.mean_module(TEST_X)
     assert prior.abs().max() < 1e-4
-    torch.testing.assert_close(
-        model.covar_module(TEST_X).to_dense(),
-        model.residual_covar_module(TEST_X).to_dense(),
-        rtol=1e-3,
-        atol=1e-4,
-    )
+    residual = model.residual_covar_module(TEST_X).to_dense()
+    assert_close(model.covar_module(TEST_X).to_dense(), residual, rtol=1e-3, atol=1e-4)
 
 
 def test_a_source_of_noise_gets_less_weight():
@@ -235,9 +230,9 @@ def test_equals_the_modular_model(n, sizes, known_noise):
     own.load_state_dict(theirs.state_dict())
     modular.likelihood.load_state_dict(joint.likelihood.state_dict())
     posterior, expected = joint.posterior(TEST_X), modular.posterior(TEST_X)
-    torch.testing.assert_close(posterior.mean, expected.mean, rtol=1e-6, atol=1e-6)
+    assert_close(posterior.mean, expected.mean, rtol=1e-6, atol=1e-6)
     covariance, reference = (p.distribution.covariance_matrix for p in (posterior, expected))
-    torch.testing.assert_close(covariance, reference, rtol=1e-6, atol=1e-6)
+    assert_close(covariance, reference, rtol=1e-6, atol=1e-6)
 
 
 def test_starts_are_those_of_the_modular_model():
@@ -253,8 +248,6 @@ def test_starts_are_those_of_the_modular_model():
     ):
         assert torch.equal(one, other)
     source = joint.covar_modules[0]
-    torch.testing.assert_close(source.outputscale, torch.ones_like(source.outputscale))
-    torch.testing.assert_close(
-        source.base_kernel.lengthscale, torch.full((1, 2), 0.5, dtype=torch.double)
-    )
-    torch.testing.assert_close(joint.source_noise, torch.full((2,), 1e-3, dtype=torch.double))
+    assert_close(source.outputscale, torch.ones_like(source.outputscale))
+    assert_close(source.base_kernel.lengthscale, torch.full((1, 2), 0.5).double())
+    assert_close(joint.source_noise, torch.full((2,), 1e-3, dtype=torch.double))

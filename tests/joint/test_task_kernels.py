@@ -3,6 +3,7 @@ import unittest
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
+from torch.testing import assert_close
 
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.joint.kernels import (
@@ -38,7 +39,7 @@ class TestIntrinsicAsGPyTorchDoes(TaskKernelTestCase, unittest.TestCase):
 def test_start_is_nearly_one_function(num_tasks):
     factor = start_factor(num_tasks)
     expected = torch.ones(num_tasks, num_tasks) + INDEPENDENCE * torch.eye(num_tasks)
-    torch.testing.assert_close(factor @ factor.mT, expected)
+    assert_close(factor @ factor.mT, expected)
 
 
 @pytest.mark.parametrize("rank", [1, 2])
@@ -46,13 +47,13 @@ def test_start_of_low_rank_comes_close(rank):
     factor = start_factor(4, rank)
     assert factor.shape == (4, rank)
     assert torch.linalg.matrix_rank(factor @ factor.mT) == rank
-    torch.testing.assert_close(factor @ factor.mT, torch.ones(4, 4), atol=0.2, rtol=0)
+    assert_close(factor @ factor.mT, torch.ones(4, 4), atol=0.2, rtol=0)
 
 
 def test_linear_starts_with_unit_variance():
     kernel = LinearCoregionalizationKernel([RBFKernel() for _ in range(3)], 3)
     total = kernel.task_covariances().sum(dim=0)
-    torch.testing.assert_close(total.diagonal(), torch.full((3,), 1.0 + INDEPENDENCE))
+    assert_close(total.diagonal(), torch.full((3,), 1.0 + INDEPENDENCE))
 
 
 class TestAsGPyTorchDoes(TaskKernelTestCase, unittest.TestCase):
@@ -103,10 +104,10 @@ def test_covariances_of_weighted_sources():
             [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]],
         ]
     )
-    torch.testing.assert_close(build(WeightedSourceKernel).task_covariances(), expected)
+    assert_close(build(WeightedSourceKernel).task_covariances(), expected)
     scale = torch.tensor([1 / 1.5, 1 / 3, 1.0])[:, None, None]
     normalized = build(WeightedSourceKernel, normalize=True)
-    torch.testing.assert_close(normalized.task_covariances(), expected * scale)
+    assert_close(normalized.task_covariances(), expected * scale)
 
 
 def test_covariances_of_scaml():
@@ -117,7 +118,7 @@ def test_covariances_of_scaml():
             [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]],
         ]
     )
-    torch.testing.assert_close(build(ScaMLKernel).task_covariances(), expected)
+    assert_close(build(ScaMLKernel).task_covariances(), expected)
 
 
 def test_sources_are_independent():
@@ -129,6 +130,4 @@ def test_gradient_at_the_lower_bound_of_weights():
     kernel = build(WeightedSourceKernel)
     kernel.task_weights.weights = torch.tensor([1e-6, 1e-6])
     kernel.task_covariances().sum().backward()
-    torch.testing.assert_close(
-        kernel.task_weights.raw_weights.grad, torch.full((2,), 4.0), rtol=1e-4, atol=0
-    )
+    assert_close(kernel.task_weights.raw_weights.grad, torch.full((2,), 4.0), rtol=1e-4, atol=0)

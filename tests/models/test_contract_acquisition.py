@@ -175,9 +175,8 @@ ON_RAW_INPUTS: dict[str, Callable[..., AcquisitionFunction]] = {
 def test_values_on_raw_inputs(representative, name):
     """They are those of the same model in the unit cube."""
     X, Y = FAMILY.target(4)
-    raw_model = representative.build(
-        to_raw(X), Y, representative.raw_prior(), input_transform=raw_transform()
-    )
+    prior = representative.raw_prior()
+    raw_model = representative.build(to_raw(X), Y, prior, input_transform=raw_transform())
     points = FAMILY.inputs(3, 4 if name == "qKG" else 1, seed=5)
     values = []
     for model, to in ((raw_model, to_raw), (representative.target(4), lambda X: X)):

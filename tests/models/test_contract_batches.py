@@ -69,9 +69,8 @@ def test_batches_fit_as_their_members_do(case):
         after = load_member(model, case.build(X[index], Y[index]), index)
         values = [sum(map(log_posterior, parts(each))) for each in (before, after)]
         assert values[1] > values[0] or case.frozen
-        assert_same_posterior(
-            Member(model.posterior(TEST_X), index), after.posterior(TEST_X), rtol=1e-5
-        )
+        member = Member(model.posterior(TEST_X), index)
+        assert_same_posterior(member, after.posterior(TEST_X), rtol=1e-5)
 
 
 class Member:

@@ -106,26 +106,20 @@ def test_conditioning_on_raw_inputs(case):
 
 @pytest.mark.gaussian
 @variants(
-    "n, known_noise, batch_shape",
+    "n, known_noise, shape",
     everywhere=[(4, True, (2,))],
     representatives=[(0, False, ()), (0, False, (2,)), (1, True, ())],
 )
-def test_fantasies(case, n, known_noise, batch_shape):
+def test_fantasies(case, n, known_noise, shape):
     model = build(case, n, known_noise)
-    X = FAMILY.inputs(*batch_shape, 2, seed=41)
+    X = FAMILY.inputs(*shape, 2, seed=41)
     sampler = SobolQMCNormalSampler(torch.Size([3]), seed=5)
     fantasies = model.fantasize(X, sampler)
     drawn = fantasies.train_targets[..., n:].unsqueeze(-1)
-    noisy = SobolQMCNormalSampler(torch.Size([3]), seed=5)(
-        model.posterior(X, observation_noise=True)
-    )
+    draws = SobolQMCNormalSampler(torch.Size([3]), seed=5)
+    noisy = draws(model.posterior(X, observation_noise=True))
     torch.testing.assert_close(drawn, own_units(model, noisy).detach())
-    assert fantasies.posterior(TEST_X.expand(*batch_shape, 5, 2)).mean.shape == (
-        3,
-        *batch_shape,
-        5,
-        1,
-    )
+    assert fantasies.posterior(TEST_X.expand(*shape, 5, 2)).mean.shape == (3, *shape, 5, 1)
     assert_equals_rebuilt(case, model, fantasies, X, noisy.detach(), known_noise)
 
 

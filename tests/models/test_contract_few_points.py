@@ -101,9 +101,8 @@ def test_few_points(case, n, known_noise):
     model = fit(case.build(X, Y, train_Yvar=torch.full_like(Y, 0.1) if known_noise else None))
     assert_sound(model)
     with flat_acquisitions(case, n):
-        candidate, value = optimize_acqf(
-            UpperConfidenceBound(model, beta=9.0), bounds(), q=1, **BUDGET
-        )
+        bound = UpperConfidenceBound(model, beta=9.0)
+        candidate, value = optimize_acqf(bound, bounds(), q=1, **BUDGET)
     assert candidate.isfinite().all()
     assert value.isfinite()
 
@@ -216,6 +215,5 @@ def test_order_of_source_tasks(case):
 @where(lambda case: not case.in_turn and not case.sibling)
 def test_order_of_points(case):
     X, Y = FAMILY.target(5)
-    assert_same_posterior(
-        case.build(X.flip(0), Y.flip(0)).posterior(TEST_X), case.build(X, Y).posterior(TEST_X)
-    )
+    flipped = case.build(X.flip(0), Y.flip(0)).posterior(TEST_X)
+    assert_same_posterior(flipped, case.build(X, Y).posterior(TEST_X))

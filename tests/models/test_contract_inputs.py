@@ -111,10 +111,8 @@ def test_modules_of_a_wrong_type_are_refused(case, name, value, remedy):
 def test_from_a_supervised_dataset(case, n, known_noise):
     X, Y = FAMILY.target(n)
     noise = torch.full_like(Y, 0.2) if known_noise else None
-    arguments = case.model_class.construct_inputs(
-        dataset(X, Y, "target", noise), prior=case.prior()
-    )
-    model = case.model_class(**arguments, **case.options)
+    given = case.model_class.construct_inputs(dataset(X, Y, "target", noise), prior=case.prior())
+    model = case.model_class(**given, **case.options)
     expected = case.build(X, Y, train_Yvar=noise).posterior(TEST_X)
     assert_same_posterior(model.posterior(TEST_X), expected, rtol=1e-12)
 
@@ -343,9 +341,8 @@ def test_a_likelihood_of_the_users_own(case):
     model = case.target(4, likelihood=likelihood)
     for part in parts(model):  # the members of an average have copies
         torch.testing.assert_close(part.likelihood.noise, likelihood.noise)
-    added = (
-        model.posterior(TEST_X, observation_noise=True).variance - model.posterior(TEST_X).variance
-    )
+    noisy = model.posterior(TEST_X, observation_noise=True)
+    added = noisy.variance - model.posterior(TEST_X).variance
     torch.testing.assert_close(added, added[:1].expand_as(added))
 
 

@@ -58,10 +58,8 @@ def _partitioning(model):
 
 
 CONSTRAINTS = [lambda Z: OFFSET - Z[..., 2]]
-CONSTRAINED = {
-    "objective": IdentityMCMultiOutputObjective(outcomes=[0, 1]),
-    "constraints": CONSTRAINTS,
-}
+OBJECTIVE = IdentityMCMultiOutputObjective(outcomes=[0, 1])
+CONSTRAINED = {"objective": OBJECTIVE, "constraints": CONSTRAINTS}
 X_BASELINE = FAMILY.target(4)[0]
 FIRST = GenericMCObjective(lambda Z, X=None: Z[..., 0])
 EVERYTHING = {
@@ -107,9 +105,7 @@ def test_list_has_the_models_posteriors(models):
     joint = models.posterior(X)
     for index, model in enumerate(models.models):
         torch.testing.assert_close(joint.mean[..., index : index + 1], model.posterior(X).mean)
-        torch.testing.assert_close(
-            joint.variance[..., index : index + 1], model.posterior(X).variance
-        )
+        torch.testing.assert_close(joint.variance[..., [index]], model.posterior(X).variance)
 
 
 def test_fits_as_a_list(models):

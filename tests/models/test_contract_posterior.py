@@ -9,6 +9,7 @@ from botorch.acquisition.objective import (
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling.normal import SobolQMCNormalSampler
 from linear_operator.operators import DenseLinearOperator
+from torch.testing import assert_close
 
 from botorch_transfer.gp import strategy
 from tests.families import SCALE, ShiftedSines
@@ -46,8 +47,8 @@ def test_batches_are_independent_of_each_other(case, n):
     batched = model.posterior(X)
     for index in [(0, 0), (0, 2), (1, 1)]:
         single = model.posterior(X[index])
-        torch.testing.assert_close(batched.mean[index], single.mean)
-        torch.testing.assert_close(
+        assert_close(batched.mean[index], single.mean)
+        assert_close(
             batched.distribution.covariance_matrix[index], single.distribution.covariance_matrix
         )
 
@@ -62,15 +63,15 @@ def test_variances_of_many_points_need_no_joint_covariance(case, n, monkeypatch)
     monkeypatch.setattr(strategy, "MAX_JOINT_POINTS", 5)
     for X, expected in zip(inputs, wanted, strict=True):
         posterior = model.posterior(X)
-        torch.testing.assert_close(posterior.variance, expected.variance)
-        torch.testing.assert_close(posterior.mean, expected.mean)
+        assert_close(posterior.variance, expected.variance)
+        assert_close(posterior.mean, expected.mean)
         assert not isinstance(posterior.distribution.lazy_covariance_matrix, DenseLinearOperator)
         covariance = posterior.distribution.covariance_matrix
-        torch.testing.assert_close(covariance, expected.distribution.covariance_matrix, **close)
+        assert_close(covariance, expected.distribution.covariance_matrix, **close)
         monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 12)  # some rows at a time
         with torch.no_grad():
             covariance = model.posterior(X).distribution.covariance_matrix
-        torch.testing.assert_close(covariance, expected.distribution.covariance_matrix, **close)
+        assert_close(covariance, expected.distribution.covariance_matrix, **close)
 
 
 @pytest.mark.gaussian
@@ -81,8 +82,8 @@ def test_is_joint_over_q(case, n):
     X[3] = X[2] + 1e-3
     joint = model.posterior(X)
     alone = model.posterior(X.unsqueeze(-2))
-    torch.testing.assert_close(joint.mean, alone.mean.squeeze(-2))
-    torch.testing.assert_close(joint.variance, alone.variance.squeeze(-2))
+    assert_close(joint.mean, alone.mean.squeeze(-2))
+    assert_close(joint.variance, alone.variance.squeeze(-2))
     covariance = joint.distribution.covariance_matrix
     assert covariance[2, 3] / covariance[2, 2] > 0.99  # neighbours move together
     eigenvalues = torch.linalg.eigvalsh(covariance)
@@ -134,8 +135,8 @@ def test_the_same_question_has_the_same_answer(case, n):
     assert torch.equal(first.mean, second.mean)
     assert torch.equal(first.variance, second.variance)
     tracked = model.posterior(X.clone().requires_grad_())
-    torch.testing.assert_close(first.mean, tracked.mean.detach())
-    torch.testing.assert_close(first.variance, tracked.variance.detach())
+    assert_close(first.mean, tracked.mean.detach())
+    assert_close(first.variance, tracked.variance.detach())
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type")
@@ -146,10 +147,8 @@ def test_single_precision(case, n):
     posterior = model.posterior(single.inputs(2, 3))
     assert posterior.mean.dtype == posterior.variance.dtype == torch.float
     twin = case.target(n).posterior(double.inputs(2, 3))
-    torch.testing.assert_close(posterior.mean.double(), twin.mean, atol=0.03 * SCALE, rtol=0)
-    torch.testing.assert_close(
-        posterior.variance.double(), twin.variance, atol=0.03 * SCALE**2, rtol=0
-    )
+    assert_close(posterior.mean.double(), twin.mean, atol=0.03 * SCALE, rtol=0)
+    assert_close(posterior.variance.double(), twin.variance, atol=0.03 * SCALE**2, rtol=0)
 
 
 @pytest.mark.gaussian
@@ -162,7 +161,7 @@ def test_observation_noise(case, n):
     assert torch.equal(latent.mean, noisy.mean)
     added = noisy.variance - latent.variance
     expected = noise_in_users_units(model)
-    torch.testing.assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-8)
+    assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-8)
 
 
 def test_given_observation_noise(representative):
@@ -170,7 +169,7 @@ def test_given_observation_noise(representative):
     X = FAMILY.inputs(2, 3)
     noise = FAMILY.tensor(torch.rand(2, 3, 1))
     added = model.posterior(X, observation_noise=noise).variance - model.posterior(X).variance
-    torch.testing.assert_close(added, noise * outcome_scale(model) ** 2)
+    assert_close(added, noise * outcome_scale(model) ** 2)
 
 
 @pytest.mark.parametrize("n", [0, 5])
@@ -180,10 +179,10 @@ def test_posterior_transform(representative, n):
     plain = model.posterior(X)
     negative = ScalarizedPosteriorTransform(FAMILY.tensor([-2.0]), offset=1.0)
     transformed = model.posterior(X, posterior_transform=negative)
-    torch.testing.assert_close(transformed.mean, 1.0 - 2.0 * plain.mean)
-    torch.testing.assert_close(transformed.variance, 4.0 * plain.variance)
+    assert_close(transformed.mean, 1.0 - 2.0 * plain.mean)
+    assert_close(transformed.variance, 4.0 * plain.variance)
     mean = model.posterior(X, posterior_transform=ExpectationPosteriorTransform(n_w=3))
-    torch.testing.assert_close(mean.mean, plain.mean.mean(dim=-2, keepdim=True))
+    assert_close(mean.mean, plain.mean.mean(dim=-2, keepdim=True))
 
 
 @variants("n", everywhere=[5], representatives=[0])
@@ -208,12 +207,8 @@ def test_samples_have_the_posteriors_moments(representative):
     samples = posterior.rsample(torch.Size([20_000])).squeeze(-1)
     std = posterior.variance.max().sqrt()
     covariance = posterior.distribution.covariance_matrix
-    torch.testing.assert_close(
-        samples.mean(dim=0), posterior.mean.squeeze(-1), atol=0.05 * float(std), rtol=0
-    )
-    torch.testing.assert_close(
-        torch.cov(samples.mT), covariance, atol=0.05 * float(std) ** 2, rtol=0
-    )
+    assert_close(samples.mean(dim=0), posterior.mean.squeeze(-1), atol=0.05 * float(std), rtol=0)
+    assert_close(torch.cov(samples.mT), covariance, atol=0.05 * float(std) ** 2, rtol=0)
 
 
 @variants("n", everywhere=[4], representatives=[0], siblings=[4])
@@ -232,4 +227,4 @@ def test_lengthscales_of_a_batch(representative):
     single = representative.build(X[1], FAMILY.value(X[1]))
     assert batch.train().lengthscales().shape == (3, 2)
     assert batch.training  # the mode stays as it was
-    torch.testing.assert_close(batch.lengthscales()[1], single.lengthscales(), rtol=1e-4, atol=0)
+    assert_close(batch.lengthscales()[1], single.lengthscales(), rtol=1e-4, atol=0)

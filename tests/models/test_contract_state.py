@@ -10,6 +10,7 @@ from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds, l
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch.testing import assert_close
 
 from botorch_transfer import FullyBayesianHyperpriorGP, HyperpriorGP, PretrainedGP
 from tests.families import SCALE, ShiftedSines
@@ -74,10 +75,7 @@ def test_a_state_of_other_tasks_is_refused(case):
         ),
     )
     before = model.posterior(TEST_X)
-    with pytest.raises(
-        RuntimeError,
-        match=r"the task 'old .*load the state_dict into an object with the same tasks",
-    ):
+    with pytest.raises(RuntimeError, match=r"the task 'old .*load the state_dict into an"):
         model.load_state_dict(renamed.state_dict())
     assert_same_posterior(model.posterior(TEST_X), before)
     model.load_state_dict(dict(renamed.state_dict()))  # which knows of no names
@@ -197,7 +195,7 @@ def test_a_model_in_use_is_converted(representative):
     model.to(TEST_X)  # as acquisitions do at every evaluation
     assert parts(model)[0].prediction_strategy is remembered
     posterior = model.to(torch.float).posterior(TEST_X.float())
-    torch.testing.assert_close(posterior.mean.double(), expected.mean, atol=0.03 * SCALE, rtol=0)
+    assert_close(posterior.mean.double(), expected.mean, atol=0.03 * SCALE, rtol=0)
 
 
 @variants("n", everywhere=[4], representatives=[0])
@@ -212,7 +210,7 @@ def test_conversion_to_single_precision(case, n):
     posterior = single.posterior(TEST_X.float())
     assert posterior.mean.dtype == torch.float
     assert {p.dtype for p in single.parameters()} <= {torch.float}
-    torch.testing.assert_close(posterior.mean.double(), expected.mean, atol=0.03 * SCALE, rtol=0)
+    assert_close(posterior.mean.double(), expected.mean, atol=0.03 * SCALE, rtol=0)
     for name, tensor in before.items():
         own = prior.state_dict()[name]
         assert own.dtype == tensor.dtype, "moving a model moved the prior"
@@ -237,19 +235,12 @@ def test_batch_cross_validation(case, known_noise):
     )
     assert results.posterior.mean.shape == (5, 1, 1)
     for fold in range(5):
-        single = case.build(
-            folds.train_X[fold],
-            folds.train_Y[fold],
-            train_Yvar=None if noise is None else folds.train_Yvar[fold],
-        )
+        Yvar = None if noise is None else folds.train_Yvar[fold]
+        single = case.build(folds.train_X[fold], folds.train_Y[fold], train_Yvar=Yvar)
         load_member(results.model, single, fold)
         expected = single.posterior(folds.test_X[fold])
-        torch.testing.assert_close(
-            results.posterior.mean[fold], expected.mean, rtol=1e-6, atol=1e-6
-        )
-        torch.testing.assert_close(
-            results.posterior.variance[fold], expected.variance, rtol=1e-4, atol=1e-6
-        )
+        assert_close(results.posterior.mean[fold], expected.mean, rtol=1e-6, atol=1e-6)
+        assert_close(results.posterior.variance[fold], expected.variance, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.gaussian
@@ -270,8 +261,8 @@ def test_leave_one_out(case, n, known_noise):
         expected = in_users_units(model, latent)
         added = noise[left_out] if known_noise else noise_in_users_units(model)
         mean, variance = predictions.mean[left_out], predictions.variance[left_out]
-        torch.testing.assert_close(mean, expected.mean, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(variance, expected.variance + added, rtol=1e-4, atol=1e-7)
+        assert_close(mean, expected.mean, rtol=1e-5, atol=1e-6)
+        assert_close(variance, expected.variance + added, rtol=1e-4, atol=1e-7)
 
 
 def test_botorchs_leave_one_out_is_right_or_refused(case):
@@ -280,12 +271,10 @@ def test_botorchs_leave_one_out_is_right_or_refused(case):
     for mode in (model.train, model.eval):
         if case.exact:
             theirs = loo_cv(mode()).posterior
-            torch.testing.assert_close(theirs.mean, own.mean)
-            torch.testing.assert_close(theirs.variance, own.variance)
+            assert_close(theirs.mean, own.mean)
+            assert_close(theirs.variance, own.variance)
         else:
-            message = (
-                f"{case.name} is not one exact GP, .*do not apply: call loo_posterior\\(\\) instead"
-            )
+            message = f"{case.name} is not one exact GP, .*do not apply: call loo_posterior\\(\\)"
             with pytest.raises(UnsupportedError, match=message):
                 loo_cv(mode())
     assert torch.equal(own.mean, model.loo_posterior().mean)
@@ -295,8 +284,8 @@ def test_an_outcome_transform_of_the_users_own(representative):
     X, Y = FAMILY.target(5)
     model = representative.build(X, Y, outcome_transform=Standardize(1))
     assert isinstance(model.outcome_transform, Standardize)
-    torch.testing.assert_close(model.train_targets.mean(), torch.zeros_like(Y[0, 0]))
+    assert_close(model.train_targets.mean(), torch.zeros_like(Y[0, 0]))
     twin = representative.build(X, (Y - Y.mean()) / Y.std(), outcome_transform=None)
     copy_hyperparameters(model, twin)
     expected = twin.posterior(TEST_X).mean * Y.std() + Y.mean()
-    torch.testing.assert_close(model.posterior(TEST_X).mean, expected)
+    assert_close(model.posterior(TEST_X).mean, expected)

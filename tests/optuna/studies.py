@@ -31,9 +31,8 @@ def drawn_history(distributions: Mapping[str, BaseDistribution]) -> OptunaHistor
     """Two old studies of some distributions, whose outcome is the sum of ranks."""
     studies = []
     for seed, name in enumerate(["monday", "tuesday"]):
-        study = optuna.create_study(
-            study_name=name, sampler=optuna.samplers.RandomSampler(seed=seed)
-        )
+        draws = optuna.samplers.RandomSampler(seed=seed)
+        study = optuna.create_study(study_name=name, sampler=draws)
         for _ in range(5):
             trial = study.ask(dict(distributions))
             values = [d.to_internal_repr(trial.params[n]) for n, d in distributions.items()]

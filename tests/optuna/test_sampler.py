@@ -112,9 +112,7 @@ def test_reseed_rng_differs_in_each_worker():
     for worker in workers:
         worker.reseed_rng()
     study = optuna.create_study()
-    draws = [
-        w.sample_independent(study, study.ask(), "z", FloatDistribution(0, 1)) for w in workers
-    ]
+    draws = [w.sample_independent(study, study.ask(), "z", UNIT["x"]) for w in workers]
     assert draws[0] != draws[1]
     assert workers[0]._rng.integers(2**31) != workers[1]._rng.integers(2**31)
 
@@ -226,9 +224,7 @@ def test_relative_space_is_what_history_and_study_have():
     assert new.infer_relative_search_space(study, study.ask()) == {}
 
 
-def test_choices_that_changed_between_old_studies_wait_for_the_new_ones(
-    asked: list[dict[str, Any]],
-):
+def test_choices_that_changed_between_old_studies_wait_for_new_ones(asked: list[dict[str, Any]]):
     def make(choices: list[str]):
         return lambda t: t.suggest_float("x", 0, 1) + len(t.suggest_categorical("k", choices))
 
@@ -284,9 +280,8 @@ def test_a_condition_that_does_not_hold_is_dropped():
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_partial_fixed_sampler_leaves_children_out():
     old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
-    fixed = optuna.samplers.PartialFixedSampler(
-        {"optimizer": "sgd"}, TransferSampler(old, ScaMLGP, seed=0)
-    )
+    transfer = TransferSampler(old, ScaMLGP, seed=0)
+    fixed = optuna.samplers.PartialFixedSampler({"optimizer": "sgd"}, transfer)
     study = optuna.create_study(sampler=fixed)
     study.optimize(_mixed, n_trials=2)
     assert [trial.params["optimizer"] for trial in study.trials] == ["sgd", "sgd"]
@@ -316,9 +311,7 @@ def test_running_trials_are_pending(asked: list[dict[str, Any]]):
     assert asked[-1]["runs"]["value"].notna().all()
 
 
-def test_parameters_of_a_running_trial_are_known_before_they_are_suggested(
-    asked: list[dict[str, Any]],
-):
+def test_parameters_of_a_running_trial_are_known_before_suggested(asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=sampler(seed=0))
     early = study.ask()
     chosen = early.relative_params["x"]
@@ -328,9 +321,7 @@ def test_parameters_of_a_running_trial_are_known_before_they_are_suggested(
     assert asked[-1]["runs"]["x"].tolist() == [chosen, 0.75]
 
 
-def test_a_row_that_another_worker_has_taken_meanwhile_is_chosen_anew(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_row_that_another_worker_has_taken_is_chosen_anew(monkeypatch: pytest.MonkeyPatch):
     study = optuna.create_study(sampler=sampler(seed=0))
     taken: list[float] = []
 
@@ -405,9 +396,8 @@ def test_constraints_func_without_history(asked: list[dict[str, Any]]):
     assert study.trials[0].params["x"] < 0.4  # nobody knew
     assert [len(call["outcomes"]) for call in asked] == [1] + [2] * 3
     assert asked[-1]["sources"]["constraint_0"] is None
-    assert asked[-1]["runs"]["constraint_0"].tolist() == pytest.approx(
-        [0.45 - trial.params["x"] for trial in study.trials[:-1]]
-    )
+    margins = [0.45 - trial.params["x"] for trial in study.trials[:-1]]
+    assert asked[-1]["runs"]["constraint_0"].tolist() == pytest.approx(margins)
     assert study.best_params["x"] == pytest.approx(0.45, abs=0.05)
 
 
@@ -589,9 +579,7 @@ def test_wrong_tables_are_refused():
     with pytest.raises(ValueError, match="A table or a prior needs a search space: give it by"):
         TransferSampler(table())
     study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))
-    with pytest.raises(
-        InputDataError, match="no column 'value': name an existing column by outcome="
-    ):
+    with pytest.raises(InputDataError, match="no column 'value': name an existing column by"):
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
     with pytest.raises(ValueError, match="outcome= names 2 columns, and the study has 1"):
@@ -703,10 +691,8 @@ def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
     study = optuna.create_study(sampler=TransferSampler([old], seed=0))
     study.optimize(objective, n_trials=5)
     assert states(study) == [TrialState.COMPLETE] * 5
-    assert (
-        caplog.messages.count("Left out all old runs: they have none of the study's parameters")
-        == 1
-    )
+    told = "Left out all old runs: they have none of the study's parameters"
+    assert caplog.messages.count(told) == 1
 
 
 def test_studies_that_differ_in_kind():
@@ -782,9 +768,7 @@ def test_each_warning_of_values_comes_once_a_sampler(caplog: pytest.LogCaptureFi
 def test_a_parameter_with_the_name_of_a_column_is_refused():
     for name in ("value", "task"):
         study = optuna.create_study(sampler=TransferSampler(old_study(objective, "old"), seed=0))
-        study.add_trial(
-            create_trial(params={name: 0.5}, distributions={name: UNIT["x"]}, value=1.0)
-        )
+        study.add_trial(create_trial(params={name: 0.5}, distributions={name: UNIT["x"]}, value=1))
         with pytest.raises(ValueError, match=f"parameter '{name}' has the name of a column"):
             study.ask().suggest_float(name, 0, 1)
     space = {"status": UNIT["x"]}

@@ -140,9 +140,8 @@ def test_moments(n):
     posterior = combined(n).posterior(TEST_X)
     ratio = posterior.variance / combined(n, None).posterior(TEST_X).variance
     assert ((ratio - 1).abs() > 0.3).any()  # or the exact model's draws would do
-    assert_moments(
-        draw_matheron_paths(combined(n), NUM_COMBINED)(TEST_X), posterior, tolerance=0.15
-    )
+    paths = draw_matheron_paths(combined(n), NUM_COMBINED)
+    assert_moments(paths(TEST_X), posterior, tolerance=0.15)
 
 
 def test_moments_of_combined_prior_paths():

@@ -7,6 +7,7 @@ import torch
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from torch.testing import assert_close
 
 from botorch_transfer.gp.combine import TaskWeights
 from botorch_transfer.gp.paths import MIN_FEATURES, RescaledPath, SourcePath
@@ -44,11 +45,9 @@ def test_covariance_of_weighted_paths(kernel: str) -> None:
     squares = weights.weights.detach().double().square()
     expected = (squares[:, None, None] * gps.covariance(X)).sum(dim=0)
     scale = float(expected.diagonal().max())
-    torch.testing.assert_close(torch.cov(draws.mT), expected, rtol=0, atol=0.1 * scale)
+    assert_close(torch.cov(draws.mT), expected, rtol=0, atol=0.1 * scale)
     # The draws are deviations from the posterior means.
-    torch.testing.assert_close(
-        draws.mean(dim=0), torch.zeros(3).double(), rtol=0, atol=0.08 * scale**0.5
-    )
+    assert_close(draws.mean(dim=0), torch.zeros(3).double(), rtol=0, atol=0.08 * scale**0.5)
 
 
 @pytest.mark.parametrize("propagate", ["covariance", "mean"])
@@ -57,7 +56,7 @@ def test_covariance_of_a_hierarchys_paths(propagate) -> None:
     draws = SourcePath(gps, torch.ones(len(gps.alpha)), torch.Size([NUM_PATHS]), MIN_FEATURES)(X)
     expected = gps.covariance(X)[0]
     scale = float(expected.diagonal().max())
-    torch.testing.assert_close(torch.cov(draws.mT), expected, rtol=0, atol=0.1 * scale)
+    assert_close(torch.cov(draws.mT), expected, rtol=0, atol=0.1 * scale)
 
 
 def test_a_path_is_one_function() -> None:
@@ -65,7 +64,7 @@ def test_a_path_is_one_function() -> None:
     path = SourcePath(gps, torch.ones(len(gps.alpha)), torch.Size([3]), MIN_FEATURES)
     whole = path(X)
     assert torch.equal(path(X), whole)
-    torch.testing.assert_close(torch.cat([path(X[:2]), path(X[2:])], dim=-1), whole)
+    assert_close(torch.cat([path(X[:2]), path(X[2:])], dim=-1), whole)
 
 
 def test_inputs_may_differ_from_path_to_path() -> None:
@@ -73,7 +72,7 @@ def test_inputs_may_differ_from_path_to_path() -> None:
     path = SourcePath(gps, torch.ones(len(gps.alpha)), torch.Size([3]), MIN_FEATURES)
     each = path(X)
     for index in range(3):
-        torch.testing.assert_close(each[index], path(X[index])[index])
+        assert_close(each[index], path(X[index])[index])
 
 
 FAMILY = ShiftedSines()
@@ -126,9 +125,8 @@ def test_moments_of_paths(preset, options, n):
     model = pretrained_models.build(n, preset, **options)
     # The error of random features falls with the root of their number.
     sampler = partial(draw_kernel_feature_paths, num_features=2**11)
-    samples = draw_matheron_paths(model, torch.Size([1000]), prior_sampler=sampler)(
-        pretrained_models.TEST_X
-    )
+    paths = draw_matheron_paths(model, torch.Size([1000]), prior_sampler=sampler)
+    samples = paths(pretrained_models.TEST_X)
     assert_moments(samples, model.posterior(pretrained_models.TEST_X), tolerance=0.15)
 
 
@@ -138,7 +136,7 @@ def test_features_of_the_linear_kernel_are_exact():
     assert features.num_outputs == 3
     assert features(pretrained_models.TEST_X).shape == (5, 3)
     gram = features(pretrained_models.TEST_X) @ features(pretrained_models.TEST_X).mT
-    torch.testing.assert_close(gram, kernel(pretrained_models.TEST_X).to_dense())
+    assert_close(gram, kernel(pretrained_models.TEST_X).to_dense())
     with pytest.raises(NotImplementedError, match="power is 1"):
         linear_features(PolynomialKernel(power=2), num_inputs=2)
     with pytest.raises(NotImplementedError, match="and it has no active_dims"):
@@ -150,11 +148,9 @@ def test_features_of_the_linear_kernel_are_exact():
 def test_features_of_features(base):
     kernel = FeatureKernel(base.double(), FeatureNetwork(2, hidden=(4, 3)))
     torch.manual_seed(0)
-    features = gen_kernel_features(kernel, num_inputs=2, num_outputs=2**12)(
-        pretrained_models.TEST_X
-    )
+    drawn = gen_kernel_features(kernel, num_inputs=2, num_outputs=2**12)(pretrained_models.TEST_X)
     expected = kernel(pretrained_models.TEST_X).to_dense()
-    torch.testing.assert_close(features @ features.mT, expected, rtol=0, atol=0.1)
+    assert_close(drawn @ drawn.mT, expected, rtol=0, atol=0.1)
 
 
 @pytest.mark.parametrize("n", [0, 4])
@@ -170,4 +166,4 @@ def test_deviations_of_unbiased_draws(n):
     mean = models[0].posterior(pretrained_models.TEST_X).mean.squeeze(-1)
     factor = (NUM_TASKS / (NUM_TASKS - 1 - n)) ** 0.5
     exact, scaled = (path(pretrained_models.TEST_X) - mean for path in paths)
-    torch.testing.assert_close(scaled, factor * exact)
+    assert_close(scaled, factor * exact)

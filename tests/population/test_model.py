@@ -225,9 +225,7 @@ def test_noise_stays_within_its_bounds():
 
 def test_breakdowns_leave_the_scales_as_they_are(monkeypatch):
     before = PopulationGP(*target(0), PRIOR).scale
-    monkeypatch.setattr(
-        module, "cholesky_or_nan", lambda matrix: torch.full_like(matrix, torch.nan)
-    )
+    monkeypatch.setattr(module, "cholesky_or_nan", lambda K: torch.full_like(K, torch.nan))
     after = PopulationGP(*target(4), PRIOR).scale
     assert after.moments.isfinite().all()
     torch.testing.assert_close(after.level_variance, before.level_variance)

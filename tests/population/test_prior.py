@@ -4,6 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch.distributions import MultivariateNormal, Normal
+from torch.testing import assert_close
 
 from botorch_transfer import PopulationGP, SourcePopulation
 from botorch_transfer.population.prior import (
@@ -29,8 +30,8 @@ PRIOR = fit()
 
 
 def assert_same(first: SourcePopulation, second: SourcePopulation, **close) -> None:
-    torch.testing.assert_close(first.mean(X), second.mean(X), **close)
-    torch.testing.assert_close(first.variance(X), second.variance(X), **close)
+    assert_close(first.mean(X), second.mean(X), **close)
+    assert_close(first.variance(X), second.variance(X), **close)
     units = [
         [each.typical_scale, each.typical_level, each.scale_log_std, each.level_variance]
         for each in (first, second)
@@ -40,24 +41,24 @@ def assert_same(first: SourcePopulation, second: SourcePopulation, **close) -> N
 
 def test_posterior_of_what_the_tasks_share():
     mean, covariance = Sources.of(PRIOR).posterior(X, X)
-    torch.testing.assert_close(PRIOR.mean(X), mean)
-    torch.testing.assert_close(PRIOR.variance(X), covariance.diagonal())
-    torch.testing.assert_close(PRIOR.mean(X.reshape(5, 1, 1, 2)).reshape(5), mean)
+    assert_close(PRIOR.mean(X), mean)
+    assert_close(PRIOR.variance(X), covariance.diagonal())
+    assert_close(PRIOR.mean(X.reshape(5, 1, 1, 2)).reshape(5), mean)
 
 
 def test_outcomes_are_standardized_task_by_task():
     outcomes = torch.cat([Y.squeeze(-1) for _, Y, *_ in DATA.values()])
-    torch.testing.assert_close(PRIOR.outcomes(), outcomes)
+    assert_close(PRIOR.outcomes(), outcomes)
     for index, (_, Y, *_) in enumerate(DATA.values()):
         rows = PRIOR.observed.task == index
         expected = ((Y - Y.mean()) / Y.std()).squeeze(-1)
-        torch.testing.assert_close(PRIOR.observed.Y[rows], expected)
+        assert_close(PRIOR.observed.Y[rows], expected)
 
 
 def test_known_noise_is_used():
     _, Y, Yvar = DATA["task 1"]
     rows = PRIOR.observed.task == 1
-    torch.testing.assert_close(PRIOR.observed.noise[rows], (Yvar / Y.var()).squeeze(-1))
+    assert_close(PRIOR.observed.noise[rows], (Yvar / Y.var()).squeeze(-1))
     others = PRIOR.observed.noise[~rows].unique()
     assert len(others) == 2  # one a task
 
@@ -70,8 +71,8 @@ def test_scales_and_levels():
     assert PRIOR.level_variance == pytest.approx(expected.level_variance)
     transform = PRIOR.default_outcome_transform(torch.Size())
     Y = torch.tensor([[expected.level], [expected.level + expected.scale]]).double()
-    torch.testing.assert_close(transform(Y)[0].squeeze(-1), torch.tensor([0.0, 1.0]).double())
-    torch.testing.assert_close(transform(3 * Y[:0])[0], Y[:0])
+    assert_close(transform(Y)[0].squeeze(-1), torch.tensor([0.0, 1.0]).double())
+    assert_close(transform(3 * Y[:0])[0], Y[:0])
 
 
 def test_order_of_tasks_does_not_matter():
@@ -86,7 +87,7 @@ def test_all_points_count_beyond_max_inducing():
     assert len(prior.gps.points) == 30
     error = (prior.mean(X) - exact.mean(X)) / exact.variance(X).sqrt()
     assert error.abs().max() < 0.3
-    torch.testing.assert_close(prior.variance(X), exact.variance(X), rtol=0.2, atol=0)
+    assert_close(prior.variance(X), exact.variance(X), rtol=0.2, atol=0)
     assert prior.typical_scale == pytest.approx(Units.of(list(data.values())).scale)
 
 
@@ -150,12 +151,12 @@ def test_append_keeps_the_hyperparameters():
     for mine, theirs in zip(longer.hyperparameters, first.hyperparameters, strict=True):
         assert torch.equal(mine, theirs)
     assert longer.num_points.tolist() == [6, 3, 8]
-    torch.testing.assert_close(longer.observed.Y, PRIOR.observed.Y)
-    torch.testing.assert_close(longer.observed.noise[:9], first.observed.noise)
+    assert_close(longer.observed.Y, PRIOR.observed.Y)
+    assert_close(longer.observed.noise[:9], first.observed.noise)
     assert (longer.observed.noise[9:] == first.gps.own_noise).all()
     mean, covariance = Sources.of(longer).posterior(X, X)
-    torch.testing.assert_close(longer.mean(X), mean)
-    torch.testing.assert_close(longer.variance(X), covariance.diagonal())
+    assert_close(longer.mean(X), mean)
+    assert_close(longer.variance(X), covariance.diagonal())
     assert longer.typical_scale == pytest.approx(PRIOR.typical_scale)
 
 
@@ -163,9 +164,7 @@ def test_append_knows_noise_and_names():
     longer = PRIOR.append([DATA["task 1"], (X, X[:, :1])])
     assert longer.task_names[3:] == ("source task 0", "source task 1")
     rows = longer.observed.task == 3
-    torch.testing.assert_close(
-        longer.observed.noise[rows], PRIOR.observed.noise[PRIOR.observed.task == 1]
-    )
+    assert_close(longer.observed.noise[rows], PRIOR.observed.noise[PRIOR.observed.task == 1])
 
 
 def test_append_refuses_names_that_are_taken():
@@ -184,8 +183,8 @@ def test_select():
     assert chosen.task_names == ("task 2", "task 0")
     assert chosen.num_points.tolist() == [8, 6]
     mean, covariance = Sources.of(chosen).posterior(X, X)
-    torch.testing.assert_close(chosen.mean(X), mean)
-    torch.testing.assert_close(chosen.variance(X), covariance.diagonal())
+    assert_close(chosen.mean(X), mean)
+    assert_close(chosen.variance(X), covariance.diagonal())
     data = [DATA["task 2"], DATA["task 0"]]
     assert chosen.typical_scale == pytest.approx(Units.of(data).scale)
     assert chosen.level_variance == pytest.approx(Units.of(data).level_variance)
@@ -231,8 +230,8 @@ def plain_log_posterior(tasks: Observations, kernel: str, theta: torch.Tensor) -
     d, M = tasks.X.shape[-1], int(tasks.task.max()) + 1
     common, own, s_c, s_h, noise, of_tasks = theta.split([d, d, 1, 1, 1, M])
     found = PopulationObjective(tasks, kernel).read(theta)
-    torch.testing.assert_close(found.lengthscale, common.exp())
-    torch.testing.assert_close(found.own_outputscale, (2 * s_h[0]).exp())
+    assert_close(found.lengthscale, common.exp())
+    assert_close(found.own_outputscale, (2 * s_h[0]).exp())
     rows = torch.where(tasks.noise.isnan(), (noise + of_tasks).exp()[tasks.task], tasks.noise)
     sources = Sources(tasks.X, tasks.Y, tasks.task, rows + 1e-6, found, kernel)
     covariance = sources.covariance()
@@ -259,7 +258,7 @@ def test_objective_is_the_log_posterior(sizes, kernel):
     values, _ = PopulationObjective(tasks, kernel)(thetas, torch.arange(2))
     expected = torch.stack([-plain_log_posterior(tasks, kernel, theta) for theta in thetas])
     # Constants of the hyperpriors are left out.
-    torch.testing.assert_close(values.diff() * len(tasks.Y), expected.diff())
+    assert_close(values.diff() * len(tasks.Y), expected.diff())
 
 
 def test_fit_improves_on_its_start():
@@ -336,7 +335,7 @@ def test_thinning_takes_rows_from_the_worst_outcome_to_the_best():
     for index in (0, 1):
         Y, kept = tasks.Y[tasks.task == index].sort().values, thin.Y[thin.task == index]
         expected = Y[torch.linspace(0, len(Y) - 1, len(kept)).double().round().long()]
-        torch.testing.assert_close(kept.sort().values, expected)
+        assert_close(kept.sort().values, expected)
 
 
 def test_thinning_does_not_depend_on_the_order_of_tasks():

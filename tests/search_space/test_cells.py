@@ -85,10 +85,7 @@ def test_an_empty_cell_is_a_choice_where_many_are(caplog):
     with caplog.at_level("INFO"):
         parameter = guess_space(runs, ["loss"]).parameters[0]
     assert parameter == CategoricalParameter("additive", ("KF", "LiCl", "none"))
-    assert (
-        "'additive' is empty in 10 of 20 rows: these cells count as the choice 'none'"
-        in caplog.messages
-    )
+    assert "'additive' is empty in 10 of 20 rows: these cells count as the choice" in caplog.text
     X = SearchSpace([parameter]).encode(runs)
     assert X[:2].tolist() == [[0, 1, 0], [0, 0, 1]]
     few = pd.DataFrame({"additive": ["LiCl", "KF"] * 30 + [None], "loss": 0.1})
@@ -247,9 +244,7 @@ def test_thousands_in_files(tmp_path, caplog, text, numbers, said):
     path = tmp_path / "runs.csv"
     path.write_text(text)
     assert read_table(path)["x"].tolist() == numbers
-    assert [said is not None and said in message for message in caplog.messages] == [True] * bool(
-        said
-    )
+    assert [said is not None and said in text for text in caplog.messages] == [True] * bool(said)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +284,7 @@ def test_durations_are_no_numbers(caplog):
 def test_a_unit_in_one_table_only(bare, marked, warns, caplog):
     tables = {"history": pd.DataFrame({"x": bare}), "runs": pd.DataFrame({"x": marked})}
     check_same_units(tables, ["x"])
-    assert [("write the same unit in all tables" in text) for text in caplog.messages] == [
-        True
-    ] * warns
+    assert ["the same unit in all tables" in text for text in caplog.messages] == [True] * warns
 
 
 @pytest.mark.parametrize("title", ["Results\n", "Lab,X,,\n,,,\n", "# Lab X, 2024\n"])

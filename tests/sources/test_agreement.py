@@ -104,9 +104,8 @@ def test_relatives_agree_and_strangers_do_not():
         for phase in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
     ]
     assert not tasks_agree(fit(strangers).agreement)
-    turned = [
-        (X, sign * Y) for sign, (X, Y) in zip((1, -1, 1, -1, 1), relatives.values(), strict=True)
-    ]
+    signs = (1, -1, 1, -1, 1)
+    turned = [(X, sign * Y) for sign, (X, Y) in zip(signs, relatives.values(), strict=True)]
     at_odds = fit(turned).agreement
     assert not tasks_agree(at_odds)
     assert tasks_agree(at_odds, -torch.inf)

@@ -196,9 +196,8 @@ def test_append_to_models() -> None:
 def test_append_uses_the_priors_kernel_and_transform() -> None:
     transform = Normalize(2, bounds=torch.tensor([[-1.0, 0.0], [1.0, 3.0]]).double())
     first = fit({"a": DATA["task 0"]}, kernel="matern32", input_transform=transform)
-    whole = fit(
-        {"a": DATA["task 0"], "b": DATA["task 2"]}, kernel="matern32", input_transform=transform
-    )
+    two = {"a": DATA["task 0"], "b": DATA["task 2"]}
+    whole = fit(two, kernel="matern32", input_transform=transform)
     check_predictions(first.append({"b": DATA["task 2"]}, num_restarts=0), whole)
 
 

@@ -8,6 +8,7 @@ import torch
 from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
+from torch.testing import assert_close
 
 from botorch_transfer import (
     JointScaMLGP,
@@ -62,13 +63,10 @@ def test_posterior_equals_the_formula(num_tasks, dim, n, known_noise):
     scale, offset = transform.stdvs.squeeze(), transform.means.squeeze()
     posterior = model.posterior(X)
     close = {"rtol": 1e-6, "atol": 1e-6}
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean * scale + offset, **close)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covariance * scale**2, **close
-    )
-    torch.testing.assert_close(
-        model.posterior(X.unsqueeze(-2)).variance.flatten(), covariance.diag() * scale**2, **close
-    )
+    assert_close(posterior.mean.squeeze(-1), mean * scale + offset, **close)
+    assert_close(posterior.distribution.covariance_matrix, covariance * scale**2, **close)
+    variance = covariance.diag() * scale**2
+    assert_close(model.posterior(X.unsqueeze(-2)).variance.flatten(), variance, **close)
 
 
 @GRID
@@ -91,7 +89,7 @@ def test_derivatives_equal_the_formulas(num_tasks, dim, n):
         mean, covariance = twin_of(model).posterior(inputs)
         return mean * transform.stdvs.squeeze(), covariance * transform.stdvs.squeeze() ** 2
 
-    torch.testing.assert_close(gradient(fast), gradient(naive), rtol=1e-6, atol=1e-5)
+    assert_close(gradient(fast), gradient(naive), rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_tasks", [1, 2, 7])
@@ -120,13 +118,11 @@ def test_marginal_likelihood_equals_the_formulas(num_tasks, dim):
         model.likelihood.noise_covar.raw_noise,
     ]
     gradients = torch.autograd.grad(value, raw)
-    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
+    assert_close(value, expected, rtol=1e-6, atol=1e-6)
     # The weights are optimized as they are, the others as logarithms.
     factors = [1.0, *(leaf.detach() for name, leaf in leaves.items() if name != "weights")]
     for gradient, reference, factor in zip(gradients, expected_gradients, factors, strict=True):
-        torch.testing.assert_close(
-            gradient.flatten(), (reference * factor).flatten(), rtol=1e-6, atol=1e-6
-        )
+        assert_close(gradient.flatten(), (reference * factor).flatten(), rtol=1e-6, atol=1e-6)
 
 
 def test_objective_is_likelihood_plus_hyperpriors():
@@ -142,7 +138,7 @@ def test_objective_is_likelihood_plus_hyperpriors():
         + LogNormalPrior(-8.0, 2.0).log_prob(model.likelihood.noise).sum()
     ).to(**double)
     expected = (twin_of(model).log_likelihood() + log_prior) / 8
-    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
+    assert_close(value, expected, rtol=1e-6, atol=1e-6)
 
 
 # -------------------------------------------------------------------------------------- how it acts
@@ -218,7 +214,7 @@ def test_users_residual_kernel_is_used():
     expected = kernel(X).to_dense()
     for source, weight in zip(sources, model.weights, strict=True):
         expected = expected + weight**2 * source.covariance(X, X)
-    torch.testing.assert_close(model.covar_module(X).to_dense(), expected)
+    assert_close(model.covar_module(X).to_dense(), expected)
     assert model.residual_covar_module is kernel
 
 

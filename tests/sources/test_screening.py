@@ -8,6 +8,7 @@ import torch
 from botorch.models.transforms.input import Normalize
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch.testing import assert_close
 
 from botorch_transfer import ScaMLGP, SourceGPs
 from botorch_transfer.gp import likelihood
@@ -62,8 +63,8 @@ def assert_same(model, expected, exactly=False):
         (expected.posterior(TEST_X).distribution, expected(TEST_X)),
         strict=True,
     ):
-        torch.testing.assert_close(ours.mean, theirs.mean, **close)
-        torch.testing.assert_close(ours.covariance_matrix, theirs.covariance_matrix, **close)
+        assert_close(ours.mean, theirs.mean, **close)
+        assert_close(ours.covariance_matrix, theirs.covariance_matrix, **close)
 
 
 # ---------------------------------------------------------------------------------------- the rule
@@ -105,7 +106,7 @@ def test_all_tasks_at_once_and_in_chunks(monkeypatch):
     several = residual + torch.eye(4).double() * torch.tensor([0.0, 1.0, 2.0])[:, None, None]
     in_parts = average_log_density(errors, covariance, several)
     monkeypatch.undo()
-    torch.testing.assert_close(in_parts, average_log_density(errors, covariance, several))
+    assert_close(in_parts, average_log_density(errors, covariance, several))
 
 
 def test_the_choice_does_not_depend_on_the_order_of_tasks_not_even_with_ties():
@@ -193,8 +194,8 @@ def test_it_is_the_model_of_the_chosen_tasks(n, hyperparameters, monkeypatch):
     assert_same(model, expected)
     assert set(sizes) == {MOST}  # the others are not evaluated
     assert used(model) == tasks
-    torch.testing.assert_close(model.weights[tasks], expected.weights, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(
+    assert_close(model.weights[tasks], expected.weights, rtol=1e-4, atol=1e-6)
+    assert_close(
         ExactMarginalLogLikelihood(model.likelihood, model.train())(
             model(*model.train_inputs), model.train_targets
         ),
@@ -206,7 +207,7 @@ def test_it_is_the_model_of_the_chosen_tasks(n, hyperparameters, monkeypatch):
 
 def test_without_target_points_all_tasks_count():
     model = build(0)
-    torch.testing.assert_close(model.weights, torch.full_like(model.weights, 1 / len(SIZES)))
+    assert_close(model.weights, torch.full_like(model.weights, 1 / len(SIZES)))
     assert_same(fit(model), build(0, max_sources=None), exactly=True)
 
 
@@ -254,7 +255,7 @@ def test_fits_keep_weights_that_are_not_fitted():
     assert used(model) == [0, 5]
     model.task_weights.raw_weights.requires_grad_(False)
     fit(model)
-    torch.testing.assert_close(model.weights, weights)
+    assert_close(model.weights, weights)
 
 
 def test_a_state_carries_the_choice():
@@ -286,11 +287,9 @@ def test_the_models_of_a_batch_share_their_choice():
     for _ in range(2):
         for member, model in enumerate(alone):
             ours, theirs = batch.posterior(TEST_X), model.posterior(TEST_X)
-            torch.testing.assert_close(
-                batch.weights[member][tasks], model.weights, rtol=1e-2, atol=1e-2
-            )
-            torch.testing.assert_close(ours.mean[member], theirs.mean, rtol=1e-2, atol=1e-2)
-            torch.testing.assert_close(ours.variance[member], theirs.variance, rtol=2e-2, atol=1e-2)
+            assert_close(batch.weights[member][tasks], model.weights, rtol=1e-2, atol=1e-2)
+            assert_close(ours.mean[member], theirs.mean, rtol=1e-2, atol=1e-2)
+            assert_close(ours.variance[member], theirs.variance, rtol=2e-2, atol=1e-2)
         for model in (batch, *alone):
             fit(model)
             assert not model.training

@@ -109,10 +109,8 @@ def test_another_model_is_recommended_only_if_it_is_better_beyond_chance():
 
 
 def test_an_interrupted_backtest_goes_on(tmp_path, monkeypatch):
-    path, whole = (
-        tmp_path / "finished.csv",
-        backtest(SPACE, history(), "loss", "min", ["sorted"], progress=False),
-    )
+    path = tmp_path / "finished.csv"
+    whole = backtest(SPACE, history(), "loss", "min", ["sorted"], progress=False)
     replay, done = room._replay, []
 
     def interrupted(model, *given):
@@ -130,11 +128,9 @@ def test_an_interrupted_backtest_goes_on(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(found.table, whole.table)
     backtest(SPACE, history(), "loss", "min", ["sorted"], resume=path, progress=False)
     assert len(done) == 7
-    other = backtest(
-        SPACE, history(best=0.8), "loss", "min", ["sorted"], resume=path, progress=False
-    )
+    new = backtest(SPACE, history(best=0.8), "loss", "min", ["sorted"], resume=path, progress=False)
     assert len(done) == 13  # other data
-    assert not other.table.equals(found.table)
+    assert not new.table.equals(found.table)
 
 
 def test_large_histories_are_sampled_and_the_sentence_says_so(monkeypatch):

@@ -56,9 +56,8 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 # ------------------------------------------------------------------------------ bounds and errors
 
-LIGANDS = SearchSpace(
-    [FloatParameter("temp", 0, 100), CategoricalParameter("ligand", ("L1", "L2", "L3", "L4"))]
-)
+LIGAND = CategoricalParameter("ligand", ("L1", "L2", "L3", "L4"))
+LIGANDS = SearchSpace([FloatParameter("temp", 0, 100), LIGAND])
 TOP = {"L1": 40, "L2": 55, "L3": 97, "L4": 30}
 
 
@@ -119,13 +118,9 @@ def test_numbers_with_errors_have_a_known_noise():
     assert read_study(PLANE, given, noise="sem").sources["loss"]["0"].Yvar[0] == pytest.approx(0.04)
 
 
-SCORES = DataFrame(
-    {
-        "x": [0.2, 0.4, 0.5, 0.65, 0.8, 0.9],
-        "score": [6.51, 7.33, 6.94, 9.42, 3.91, 2.50],
-        "sem": [0.94, 0.55, 0.53, 0.91, 0.0, 0.0],
-    }
-)
+SEM = [0.94, 0.55, 0.53, 0.91, 0.0, 0.0]
+SCORE = [6.51, 7.33, 6.94, 9.42, 3.91, 2.50]
+SCORES = DataFrame({"x": [0.2, 0.4, 0.5, 0.65, 0.8, 0.9], "score": SCORE, "sem": SEM})
 OTHER_SCORES = SCORES.assign(task="b", x=SCORES["x"] - 0.01)
 
 
@@ -141,11 +136,9 @@ def test_a_standard_error_of_zero_is_inferred(of_old, of_runs, caplog):
     told = [message for message in caplog.messages if "have no standard error" in message]
     assert [int(message.split()[0]) for message in told] == [4, 2]
     tables = read_study(LINE, old, runs, "score", "max", noise="sem")
-    pooled = np.mean(np.square([0.94, 0.55, 0.53, 0.91]))
+    joint = np.mean(np.square([0.94, 0.55, 0.53, 0.91]))
     for Yvar in (tables.runs.Yvar, tables.sources["score"]["b"].Yvar):
-        assert Yvar[:, 0].tolist() == pytest.approx(
-            [0.8836, 0.3025, 0.2809, 0.8281, pooled, pooled]
-        )
+        assert Yvar[:, 0].tolist() == pytest.approx([0.8836, 0.3025, 0.2809, 0.8281, joint, joint])
 
 
 def test_without_any_standard_error_the_model_infers_the_noise():

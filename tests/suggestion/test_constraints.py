@@ -257,14 +257,9 @@ def test_few_of_many_are_found_together_with_a_sum():
     ],
 )
 def test_suggestions_leave_out_combinations(options):
-    space = SearchSpace(
-        [
-            CategoricalParameter("c", ("x", "y")),
-            FloatParameter("temp", 20, 90),
-            FloatParameter("m", 0, 1),
-            FloatParameter("w", 0, 1),
-        ]
-    )
+    letters = CategoricalParameter("c", ("x", "y"))
+    warm = FloatParameter("temp", 20, 90)
+    space = SearchSpace([letters, warm, FloatParameter("m", 0, 1), FloatParameter("w", 0, 1)])
     old = space.sample(20, seed=0)
     old = old.assign(loss=-old["temp"] / 90 - old["m"] - old["w"] + (old["c"] == "x"), task="a")
     texts = ["not (c == 'y' and temp > 50)", "at_most(1, m, w)", "not (temp > 80)"]

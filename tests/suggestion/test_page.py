@@ -95,9 +95,8 @@ def test_a_plain_gp_and_a_parameter_that_is_switched_off():
     Y = torch.arange(4.0, dtype=torch.double).unsqueeze(-1)
     for kind, pictures in (("svm", 2), ("none", 1)):
         row = rows[rows["kind"] == kind].iloc[:1]
-        (found,) = told(suggestion_page(suggestion(space, row, SingleTaskGP(X, Y), 1.0), None))[
-            "outcomes"
-        ]
+        page = suggestion_page(suggestion(space, row, SingleTaskGP(X, Y), 1.0), None)
+        (found,) = told(page)["outcomes"]
         assert len(found["slices"]) == pictures
         assert len(found["maps"]) == pictures - 1
         assert found["tasks"] == []
@@ -116,10 +115,8 @@ def test_verdicts_do_not_contradict_one_another(monkeypatch):
     X = torch.rand(4, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
     assert sentence == "Old runs do not help: they do not predict this study's outcomes."
-    assert [row["words"] for row in rows] == [
-        "yes, maybe by chance: most other old tasks do not help",
-        "no",
-    ]
+    verdicts = [row["words"] for row in rows]
+    assert verdicts == ["yes, maybe by chance: most other old tasks do not help", "no"]
 
 
 def test_the_verdict_agrees_with_the_verdicts_on_all_tasks(monkeypatch):
@@ -151,22 +148,12 @@ def states(runs, status="status", **options):
 
 
 def test_states_of_runs():
-    runs = pd.DataFrame(
-        {
-            "C": [1, 2, 3, 4, 5],
-            "loss": [0.1, None, float("inf"), None, 0.3],
-            "status": ["", None, "", "abandoned", "stopped"],
-        }
-    )
+    fates = ["", None, "", "abandoned", "stopped"]
+    losses = [0.1, None, float("inf"), None, 0.3]
+    runs = pd.DataFrame({"C": [1, 2, 3, 4, 5], "loss": losses, "status": fates})
     found, Y = states(runs)
     assert np.isfinite(Y[:, 0]).tolist() == [True, False, False, False, True]
-    assert [row[1] for row in found["rows"]] == [
-        "done",
-        "pending",
-        "failed",
-        "abandoned",
-        "stopped",
-    ]
+    assert [r[1] for r in found["rows"]] == ["done", "pending", "failed", "abandoned", "stopped"]
     assert found["columns"] == ["run", "state", "loss", "C"]
     percent, _ = states(pd.DataFrame({"C": [1], "loss": ["80 %"]}))
     assert percent["rows"] == [["1", "done", "80 %", "1"]]
@@ -184,11 +171,8 @@ OLD_CURVES = pd.concat(
 def test_a_row_a_step_is_one_run_with_its_state():
     runs = CURVES.copy()
     found, Y = states(runs, step="epoch")
-    assert [row[:2] for row in found["rows"]] == [
-        ["1", "done"],
-        ["2", "done"],
-        ["3", "stopped or running"],
-    ]
+    shown = [row[:2] for row in found["rows"]]
+    assert shown == [["1", "done"], ["2", "done"], ["3", "stopped or running"]]
     assert np.isfinite(Y).all()
     assert Y[:2, 0] == pytest.approx(runs["loss"].iloc[[7, 15]])
     assert found["places"] == [7, 15, 18]
@@ -277,9 +261,8 @@ def strange_page(tmp_path_factory):
     done = runs.iloc[[0, 1, 2, 5]]
     X, Y = space.encode(done), -torch.tensor(done[["loss"]].to_numpy())
     old = space.encode(space.sample(8, seed=1))
-    sources = SourceGPs.fit(
-        {f"{STRANGE} {i}": (old, old[:, -1:] * (i + 1)) for i in range(2)}, num_restarts=0
-    )
+    tasks = {f"{STRANGE} {i}": (old, old[:, -1:] * (i + 1)) for i in range(2)}
+    sources = SourceGPs.fit(tasks, num_restarts=0)
     model = models.ScaMLGP(X, Y, sources).eval()
     found = suggestion(space, runs.iloc[:1], model, -1.0, runs, sources)
     path = tmp_path_factory.mktemp("page") / "page.html"
@@ -307,9 +290,8 @@ def test_the_page_in_a_browser(strange_page):
         assert browser.run("document.querySelectorAll('main b').length") == 2  # row 1, best run
         labels = browser.run("[...document.querySelectorAll('.ytick')].map(t => t.textContent)")
         assert any(label.startswith('<b>"A"') for label in labels)
-        assert browser.run(
-            "[...document.querySelectorAll('.attention')].map(t => t.textContent)"
-        ) == ["failed", "pending"]
+        words = browser.run("[...document.querySelectorAll('.attention')].map(t => t.textContent)")
+        assert words == ["failed", "pending"]
         order = "[...document.querySelectorAll('tbody')[0].rows].map(r => r.cells[0].textContent)"
         before = browser.run(order)
         for _ in range(2):  # down, then up
@@ -350,13 +332,8 @@ def test_outcomes_without_a_model_and_models_without_their_own_predictions(monke
 
 # -------------------------------------------------------------------------- which parameters matter
 
-SPACE = SearchSpace(
-    [
-        FloatParameter("a", 0.0, 1.0),
-        FloatParameter("b", 0.0, 1.0),
-        CategoricalParameter("c", ("x", "y")),
-    ]
-)
+LETTERS = CategoricalParameter("c", ("x", "y"))
+SPACE = SearchSpace([FloatParameter("a", 0.0, 1.0), FloatParameter("b", 0.0, 1.0), LETTERS])
 
 
 class Known(SingleTaskGP):

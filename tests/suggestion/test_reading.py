@@ -46,9 +46,8 @@ def test_runs_are_done_failed_or_pending():
 def test_a_renamed_column_may_be_the_noise():
     history = HISTORY.assign(err=0.1)
     tables = read_study(SPACE, history, noise="sem", rename={"err": "sem"})
-    assert {
-        float(task.Yvar.mean().round(decimals=6)) for task in tables.sources["loss"].values()
-    } == {0.01}
+    tasks = tables.sources["loss"].values()
+    assert {float(task.Yvar.mean().round(decimals=6)) for task in tasks} == {0.01}
     assert "sem" not in history
 
 
@@ -85,35 +84,15 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is named twice"),
         ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
         ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
-        (
-            {"noise": "sem", "outcome": ["loss", "depth"]},
-            ValueError,
-            "noise is 'sem' for 2 outcomes",
-        ),
+        ({"noise": "sem", "outcome": ["loss", "depth"]}, ValueError, "noise is 'sem' for 2"),
         ({"missing": {"wd": 3}}, ValueError, "missing= names 'wd'"),
         ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "a column 'dept'"),
         ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
-        (
-            {"constraints": {"u": ">= 0"}, "log": ["u"]},
-            ValueError,
-            "'u' has the limit 0, which has no logarithm",
-        ),
-        (
-            {"runs": RUNS.assign(loss=[0.5, "12 or 13"])},
-            InputDataError,
-            "In the runs: The column 'loss' has .* in row 1",
-        ),
-        (
-            {"runs": RUNS.assign(loss=-1.0), "log": True},
-            InputDataError,
-            "In the runs: The column 'loss' has -1.0 in row 0",
-        ),
+        ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has the limit 0, which"),
+        ({"runs": RUNS.assign(loss=[0.5, "12 or 13"])}, InputDataError, "In the runs: .* in row"),
+        ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "In the runs: .* -1.0 in"),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
-        (
-            {"runs": RUNS.rename(columns={"loss": "Loss "})},
-            InputDataError,
-            "no column 'loss', but they have a column 'Loss '",
-        ),
+        ({"runs": RUNS.rename(columns={"loss": "Loss "})}, InputDataError, "a column 'Loss '"),
         (
             {"runs": RUNS.assign(sem=[0.1, -0.2]), "noise": "sem"},
             InputDataError,
@@ -294,9 +273,8 @@ def test_a_task_that_repeats_another_task_is_left_out(caplog, share):
     old = _old()
     copy = old[old["task"] == "task 1"].sample(frac=share, random_state=0).assign(task="copy")
     tables = read_study(SPACE, pd.concat([copy, old], ignore_index=True))
-    assert sorted(tables.sources["loss"]) == sorted(
-        ["task 0", "copy" if share == 1 else "task 1", "task 2"]
-    )
+    copied = "copy" if share == 1 else "task 1"
+    assert sorted(tables.sources["loss"]) == sorted(["task 0", copied, "task 2"])
     assert "has the same runs" in caplog.text
 
 
@@ -363,10 +341,8 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
     space = SearchSpace([FloatParameter("temperature", 20, 120), LR])
     old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
     read_study(space, old)
-    (line,) = [m for m in caplog.messages if "temperature" in m]
-    assert (
-        "Old runs have a column 'T' with values in its range: if both mean the same, give" in line
-    )
+    (log,) = [m for m in caplog.messages if "temperature" in m]
+    assert "Old runs have a column 'T' with values in its range: if both mean the same, give" in log
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):

@@ -25,13 +25,8 @@ from botorch_transfer.suggestion.search import maximize
 
 pytestmark = pytest.mark.usefixtures("_brief_search")
 
-SPACE = SearchSpace(
-    [
-        FloatParameter("temperature", 0, 100),
-        IntegerParameter("load", 1, 9),
-        CategoricalParameter("base", ("KOH", "NaOH", "Et3N")),
-    ]
-)
+BASE = CategoricalParameter("base", ("KOH", "NaOH", "Et3N"))
+SPACE = SearchSpace([FloatParameter("temperature", 0, 100), IntegerParameter("load", 1, 9), BASE])
 
 
 def loss(frame: pd.DataFrame) -> pd.Series:
@@ -325,9 +320,8 @@ def test_costs_decide_between_like_rows():
 
 def test_a_shared_parameter_stays_inactive():
     kind = CategoricalParameter("kind", ("a", "b"))
-    space = SearchSpace(
-        [kind, FloatParameter("x", 0, 1), FloatParameter("m", 0, 1, active_if={"kind": "b"})]
-    )
+    child = FloatParameter("m", 0, 1, active_if={"kind": "b"})
+    space = SearchSpace([kind, FloatParameter("x", 0, 1), child])
     for seed in range(4):
         rows = suggest(space, None, n=3, same_in_batch=["m"], seed=seed)
         assert rows["m"].nunique(dropna=False) == 1

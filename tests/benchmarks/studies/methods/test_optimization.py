@@ -15,9 +15,7 @@ def test_values_of_the_last_fit_stay_until_the_next():
     fitted = method.model(problem, X[:6], Y[:6])
     later = method.model(problem, X[:7], Y[:7])
     assert len(later.train_targets) == 7
-    assert torch.equal(
-        later.covar_module.lengthscale.detach(), fitted.covar_module.lengthscale.detach()
-    )
+    assert torch.equal(later.covar_module.lengthscale, fitted.covar_module.lengthscale)
     # Another run has nothing to do with it.
     for other, points in ((live(), X[:7]), (problem, X[1:8])):
         again = method.model(other, points, Y[: len(points)])
