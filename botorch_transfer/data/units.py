@@ -124,9 +124,10 @@ def wrong_outcomes(
     tables = [table for table in (history, runs) if table is not None and name in table.columns]
     found = [to_numeric(table[name], errors="coerce").dropna() for table in tables]
     least, largest = within or (-np.inf, np.inf)
-    span = largest - least
     for values, table in zip(found, tables, strict=True):
-        margin = BEYOND * (span if np.isfinite(span) else values.max() - values.min())
+        finite, span = values[np.isfinite(values)], largest - least
+        span = span if np.isfinite(span) else finite.max() - finite.min()
+        margin = BEYOND * np.nan_to_num(span)
         outside = values[~values.between(least - margin, largest + margin)]
         if len(outside):
             place = f"row {outside.index[0]} of {'the history' if table is history else 'the runs'}"

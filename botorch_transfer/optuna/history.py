@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -412,7 +413,7 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
     if (
         isinstance(history, tuple)
         and len(history) == 2
-        and isinstance(history[0], str | BaseStorage)
+        and isinstance(history[0], str | PathLike | BaseStorage)
     ):
         history = load(*history)
     studies = history if isinstance(history, list | tuple) else [history]
