@@ -105,8 +105,8 @@ def test_it_is_said(caplog):
     own = pd.DataFrame({"T": [30.0, 60.0], "n": [1, 2], "yield": [0.2, 0.4]})
     with brief_search():
         suggest(space, runs.assign(T=runs["T"] - 273), own, "yield", "max", model=ScaMLGP)
-    (told,) = caplog.messages
-    assert "'yield' has fractions in this study and percentages in old runs: multiply" in told
+    told = "Maybe another unit: 'yield' has fractions in this study and percentages in old runs: "
+    assert caplog.messages == [told + "multiply this study's values by 100"]
 
 
 def test_nothing_is_left_of_the_history():
