@@ -45,7 +45,7 @@ from botorch_transfer.gp.hyperpriors import (
     Hyperparameter,
     default_likelihood,
 )
-from botorch_transfer.gp.noise import AddedNoiseLikelihood, noise_variance
+from botorch_transfer.gp.likelihood import AddedNoiseLikelihood, noise_variance
 from botorch_transfer.gp.objective import fit_from_starts
 from botorch_transfer.gp.paths import (
     PriorGP,

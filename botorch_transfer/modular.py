@@ -31,7 +31,7 @@ from botorch_transfer.gp.hyperpriors import (
     residual_kernel,
     target_hyperparameters,
 )
-from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.input_transforms import warn_outside_unit_cube
 from botorch_transfer.model import TargetGP
 from botorch_transfer.outcome_transforms import resolve_transform

@@ -26,9 +26,8 @@ from torch import Tensor
 
 from botorch_transfer.data import SourceData, as_datasets, task_names
 from botorch_transfer.data.domains import transform_outcomes
-from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
 from botorch_transfer.gp.hyperpriors import TYPICAL_NOISE, TYPICAL_RESIDUAL
-from botorch_transfer.gp.posterior import ConditionedBatch
 from botorch_transfer.gp.state import DoubleState, savable, shallow_copy
 from botorch_transfer.gp.tasks import (
     OutcomeScale,

@@ -31,8 +31,8 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
 from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.likelihood import log_densities_of_slopes
-from botorch_transfer.gp.posterior import ConditionedBatch
 from botorch_transfer.gp.stationary import squared_distance
 from botorch_transfer.model import OnSources, TransferModel
 from botorch_transfer.outcome_transforms import usable_std

@@ -250,7 +250,7 @@ def test_members_of_an_average_have_no_joint_covariance_of_many_points_each(monk
     sizes = []
     getitem = strategy.LargeCovariance._getitem
     monkeypatch.setattr(strategy, "MAX_JOINT_POINTS", 5)
-    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 12)
+    monkeypatch.setattr("botorch_transfer.gp.conditioned.MAX_ELEMENTS", 12)
     monkeypatch.setattr(
         strategy.LargeCovariance,
         "_getitem",

@@ -37,7 +37,7 @@ from torch.nn import ModuleDict, ModuleList
 
 from botorch_transfer.arguments import check_options
 from botorch_transfer.gp.hyperpriors import UnseenNoiseLikelihood
-from botorch_transfer.gp.noise import DerivedNoise
+from botorch_transfer.gp.likelihood import DerivedNoise
 from botorch_transfer.gp.paths import ModelPath, in_users_units
 from botorch_transfer.gp.strategy import LargeCovariance, evaluated
 from botorch_transfer.model import OnSources, TargetGP, TransferModel, register_paths

@@ -66,7 +66,7 @@ from botorch_transfer.data.columns import check_columns
 from botorch_transfer.data.measurements import numbers
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.tables import read_history
-from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.model import TransferModel

@@ -24,10 +24,15 @@ from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Parameter
 
-from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.conditioned import (
+    Conditioned,
+    ConditionedBatch,
+    ConditionedGPs,
+    in_parts,
+    max_elements,
+)
 from botorch_transfer.gp.expansion import MAX_NUMBERS, Expansion, Part, PriorKernel
 from botorch_transfer.gp.paths import SourcePath
-from botorch_transfer.gp.posterior import Conditioned, ConditionedBatch, in_parts, max_elements
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
 
 # Lower bound of the weights. It is not zero, because Gamma hyperpriors have no gradient at zero.

@@ -35,7 +35,7 @@ from linear_operator import to_dense
 from torch import Tensor
 from torch.nn.functional import pad
 
-from botorch_transfer.gp.posterior import ConditionedBatch
+from botorch_transfer.gp.conditioned import ConditionedBatch
 from botorch_transfer.gp.stationary import (
     FixedPoints,
     Stationary,

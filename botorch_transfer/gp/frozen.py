@@ -18,8 +18,8 @@ import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.expansion import MAX_NUMBERS, Expansion
-from botorch_transfer.gp.posterior import in_parts
 
 #: On a CPU, the factor by which blocks of candidates are smaller, to fit the CPU cache.
 SMALL_CHUNKS = 8

@@ -31,7 +31,7 @@ from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, Prior, Unif
 from scipy.special import gammaincinv
 from torch import Tensor
 
-from botorch_transfer.gp.noise import DerivedNoise
+from botorch_transfer.gp.likelihood import DerivedNoise
 from botorch_transfer.gp.stationary import stationary_function
 
 _FAMILIES: dict[str, tuple[Callable[..., Prior], tuple[str, str]]] = {

@@ -58,8 +58,11 @@ from torch import Tensor
 
 from botorch_transfer.gp.combine import SourceWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.hyperpriors import LogPrior, UnseenNoiseLikelihood
-from botorch_transfer.gp.likelihood import stationary_nll_and_gradient
-from botorch_transfer.gp.noise import AddedNoiseLikelihood, added_variance
+from botorch_transfer.gp.likelihood import (
+    AddedNoiseLikelihood,
+    added_variance,
+    stationary_nll_and_gradient,
+)
 from botorch_transfer.gp.stationary import Stationary
 
 #: A start has converged if every derivative of the negative log posterior is below this value, in

@@ -33,9 +33,9 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
+from botorch_transfer.gp.conditioned import ConditionedBatch, times
 from botorch_transfer.gp.expansion import PriorKernel, terms_of
 from botorch_transfer.gp.frozen import FrozenPosterior
-from botorch_transfer.gp.posterior import ConditionedBatch, times
 
 #: Minimum number of random features of one kernel.
 MIN_FEATURES = 1024

@@ -39,9 +39,9 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from botorch_transfer.gp.combine import sharing_inputs
+from botorch_transfer.gp.conditioned import max_elements
 from botorch_transfer.gp.expansion import PriorKernel, evaluate, expand, terms_of
 from botorch_transfer.gp.frozen import FrozenPosterior, FurtherData
-from botorch_transfer.gp.posterior import max_elements
 
 #: The maximum number of points whose joint covariance is evaluated eagerly.
 MAX_JOINT_POINTS = 512

@@ -50,14 +50,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from botorch_transfer.data import SourceData, check_joint_size
-from botorch_transfer.gp.conditioned import ConditionedGPs
+from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs, inverse_cholesky
 from botorch_transfer.gp.fit import MAPOptions, MAPResult, fit_map
 from botorch_transfer.gp.hyperpriors import (
     RESIDUAL_HYPERPARAMETERS,
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
 )
-from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky
 from botorch_transfer.gp.state import Cache, savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import (

@@ -23,7 +23,7 @@ from torch import Tensor
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.hyperpriors import Hyperparameter
-from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.hyperbo.features import FeatureNetwork
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior

@@ -46,12 +46,12 @@ from torch import Tensor
 from torch.nn import ModuleList
 from torch.nn.functional import pad
 
+from botorch_transfer.gp.conditioned import Conditioned, name_task_in_errors
 from botorch_transfer.gp.expansion import PriorKernel
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.gp.likelihood import log_density, nll
 from botorch_transfer.gp.objective import ClosedFormObjective, Part, kernel_parts
 from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
-from botorch_transfer.gp.posterior import Conditioned, name_task_in_errors
 from botorch_transfer.gp.state import (
     Cache,
     NamedState,

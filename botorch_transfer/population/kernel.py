@@ -37,10 +37,15 @@ from torch.nn import Parameter
 
 from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
 from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
-from botorch_transfer.gp.distilled import InducingPoints, different_rows
+from botorch_transfer.gp.conditioned import (
+    ConditionedBatch,
+    InducingPoints,
+    different_rows,
+    inverse_cholesky,
+    name_task_in_errors,
+)
 from botorch_transfer.gp.expansion import Expansion, Part, PriorKernel, evaluate
 from botorch_transfer.gp.paths import MeanPath, ScaledPath
-from botorch_transfer.gp.posterior import ConditionedBatch, inverse_cholesky, name_task_in_errors
 from botorch_transfer.gp.state import collapse_batch, savable, select_batch
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.prior import Observations
@@ -114,8 +119,7 @@ def centred_between(
 class ConditionedPopulation(ConditionedBatch):
     r"""Posterior of the function that all source tasks share, given the data of all source tasks.
 
-    Build it by :meth:`from_data`. With many data, the posterior is approximated on inducing points,
-    see ``gp.distilled``.
+    Build it by :meth:`from_data`. With many data, the posterior is approximated on inducing points.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.

@@ -23,8 +23,7 @@ from botorch_transfer.gp.hyperpriors import (
     GPHyperparameters,
     Hyperparameter,
 )
-from botorch_transfer.gp.likelihood import cholesky_or_nan, log_density
-from botorch_transfer.gp.noise import added_variance
+from botorch_transfer.gp.likelihood import added_variance, cholesky_or_nan, log_density
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.modular import SourcePosteriorGP
 from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from botorch_transfer.data import SourceData
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.distilled import different_rows
+from botorch_transfer.gp.conditioned import different_rows
 from botorch_transfer.gp.likelihood import nll
 from botorch_transfer.gp.objective import CONVERGED, minimize_batched
 from botorch_transfer.gp.stationary import Stationary

@@ -31,9 +31,9 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.gp.combine import EnsembleWeights, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.hyperpriors import SOURCE_HYPERPARAMETERS, GPHyperparameters, own_mean
 from botorch_transfer.gp.paths import ScaledPath
-from botorch_transfer.gp.posterior import in_parts
 from botorch_transfer.gp.strategy import evaluated
 from botorch_transfer.gp.tasks import lexical_order
 from botorch_transfer.modular import SourcePosteriorGP

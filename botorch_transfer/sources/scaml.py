@@ -29,8 +29,7 @@ from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
 from botorch_transfer.gp.hyperpriors import HyperparameterChoice, weight_prior
-from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, log_densities_of_slopes
-from botorch_transfer.gp.noise import added_variance
+from botorch_transfer.gp.likelihood import CHUNK_ELEMENTS, added_variance, log_densities_of_slopes
 from botorch_transfer.gp.state import Cache
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import lexical_order, typical_rows

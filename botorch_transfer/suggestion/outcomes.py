@@ -40,7 +40,7 @@ from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
 from botorch_transfer.data.outcome import Outcome
 from botorch_transfer.data.tables import Runs
 from botorch_transfer.feasibility import Attempts, FeasibilityModel
-from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.outcome_transforms import ranks
 

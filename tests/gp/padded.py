@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from botorch_transfer.gp.conditioned import ConditionedGPs
-from botorch_transfer.gp.posterior import ConditionedBatch
+from botorch_transfer.gp.conditioned import ConditionedBatch, ConditionedGPs
 
 KERNELS = ("rbf", "matern12", "matern32", "matern52")
 

@@ -147,7 +147,7 @@ def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -
         return [value, variance, mean, without_graph, *gradients]
 
     whole = evaluate()
-    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 40)
+    monkeypatch.setattr("botorch_transfer.gp.conditioned.MAX_ELEMENTS", 40)
     kernel._covariance, kernel._whitened = Cache(), Cache()
     parts: list[int] = []
     covariance = type(kernel.gps).covariance
@@ -164,7 +164,7 @@ def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -
 def test_variances_of_many_points_need_no_covariances(monkeypatch) -> None:
     kernel, X = build(), points(30, 1, 2)
     expected = kernel(X).to_dense()
-    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 40)
+    monkeypatch.setattr("botorch_transfer.gp.conditioned.MAX_ELEMENTS", 40)
     monkeypatch.setattr(type(kernel.gps), "whiten", None)
     kernel._covariance = Cache()
     torch.testing.assert_close(kernel(X).to_dense(), expected)

@@ -63,7 +63,7 @@ def test_what_cannot_be_factorized_is_refused() -> None:
 
 
 def test_a_large_covariance_is_filled_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 12)
+    monkeypatch.setattr("botorch_transfer.gp.conditioned.MAX_ELEMENTS", 12)
     roots = torch.rand(2, 2, 7, 3, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     terms = [to_linear_operator(root @ root.mT) for root in roots]
     with torch.no_grad():

@@ -12,7 +12,7 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from torch.testing import assert_close
 
-from botorch_transfer.gp.noise import AddedNoiseLikelihood
+from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.models import PretrainedGP
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.fits import fit_model as fit

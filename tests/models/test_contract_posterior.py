@@ -68,7 +68,9 @@ def test_variances_of_many_points_need_no_joint_covariance(case, n, monkeypatch)
         assert not isinstance(posterior.distribution.lazy_covariance_matrix, DenseLinearOperator)
         covariance = posterior.distribution.covariance_matrix
         assert_close(covariance, expected.distribution.covariance_matrix, **close)
-        monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 12)  # some rows at a time
+        monkeypatch.setattr(
+            "botorch_transfer.gp.conditioned.MAX_ELEMENTS", 12
+        )  # some rows at a time
         with torch.no_grad():
             covariance = model.posterior(X).distribution.covariance_matrix
         assert_close(covariance, expected.distribution.covariance_matrix, **close)

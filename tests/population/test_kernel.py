@@ -8,7 +8,7 @@ from gpytorch.kernels import ScaleKernel
 from torch import Tensor
 
 from botorch_transfer.gp.combine import WeightedSumMean
-from botorch_transfer.gp.distilled import different_rows
+from botorch_transfer.gp.conditioned import different_rows
 from botorch_transfer.gp.stationary import stationary_function
 from botorch_transfer.population import kernel as kernel_of_population
 from botorch_transfer.population.kernel import (

@@ -206,7 +206,7 @@ def test_many_points_are_drawn_for_in_parts(monkeypatch):
     X, Y = FAMILY.target(6)
     Y = Y + 3 * torch.sin(20 * X[:, :1])
     whole = RankWeightedGP(X, Y, PRIOR).weights
-    monkeypatch.setattr("botorch_transfer.gp.posterior.MAX_ELEMENTS", 36 * 50)
+    monkeypatch.setattr("botorch_transfer.gp.conditioned.MAX_ELEMENTS", 36 * 50)
     torch.testing.assert_close(RankWeightedGP(X, Y, PRIOR).weights, whole)
 
 
