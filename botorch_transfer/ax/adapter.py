@@ -63,8 +63,7 @@ from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.tables import predicted_ends
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.data.columns import check_columns
-from botorch_transfer.data.measurements import numbers
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome, numbers
 from botorch_transfer.data.tables import read_history
 from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.hierarchy.prior import SourceHierarchy

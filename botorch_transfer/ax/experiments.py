@@ -22,7 +22,7 @@ from ax.exceptions.core import UserInputError
 from pandas import DataFrame
 
 from botorch_transfer.curves.prior import Curve
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome
 
 
 def experiment_of(target: Client | Experiment) -> Experiment:

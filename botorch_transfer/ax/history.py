@@ -31,8 +31,7 @@ from botorch_transfer import search_space as own
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.data.columns import renamed
-from botorch_transfer.data.measurements import measured, numbers
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome, measured, numbers
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.search_space.cells import plain, rows_of_tasks
 from botorch_transfer.search_space.space import check_table

@@ -27,13 +27,14 @@ from botorch_transfer.data.columns import check_columns, likely_column, renamed
 from botorch_transfer.data.datasets import evenly_spaced, with_outcomes
 from botorch_transfer.data.measurements import (
     FATE,
+    Goal,
+    Outcome,
     error_column,
     logarithms,
     measured,
     numbers,
     variance_column,
 )
-from botorch_transfer.data.outcome import Goal, Outcome
 from botorch_transfer.data.units import wrong_units
 from botorch_transfer.outcome_transforms import (
     EXTREME,

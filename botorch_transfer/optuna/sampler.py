@@ -26,8 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pandas import DataFrame
 
 from botorch_transfer.curves import CurvePrior
-from botorch_transfer.data.measurements import numbers, variance_column
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome, numbers, variance_column
 from botorch_transfer.memo import Memo
 from botorch_transfer.optuna.history import (
     FINISHED,

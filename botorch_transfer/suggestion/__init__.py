@@ -1,6 +1,6 @@
 """Suggestions of the next rows to try, from tables of old runs and of this study's runs."""
 
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome
 from botorch_transfer.suggestion.backtest import Backtest, backtest
 from botorch_transfer.suggestion.next_rows import (
     Suggestion,

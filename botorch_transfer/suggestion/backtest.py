@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from tqdm.auto import tqdm
 
-from botorch_transfer.data.outcome import Goal, Outcome
+from botorch_transfer.data.measurements import Goal, Outcome
 from botorch_transfer.data.tables import Runs, limit_task
 from botorch_transfer.memo import content_key
 from botorch_transfer.population.prior import SourcePopulation

@@ -37,7 +37,7 @@ from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improv
 from botorch_transfer.arguments import constructor_arguments
 from botorch_transfer.average.base import PlainGP
 from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome
 from botorch_transfer.data.tables import Runs
 from botorch_transfer.feasibility import Attempts, FeasibilityModel
 from botorch_transfer.gp.likelihood import AddedNoiseLikelihood

@@ -35,8 +35,7 @@ from torch import Tensor
 
 from botorch_transfer.curves.tables import OwnCurves
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.data.measurements import FATE, NEUTRAL, measured, numbers
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import FATE, NEUTRAL, Outcome, measured, numbers
 from botorch_transfer.data.tables import Runs, has_failed
 from botorch_transfer.model import TransferModel
 from botorch_transfer.plotting import Line, leave_one_out, parameter_line

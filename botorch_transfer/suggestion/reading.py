@@ -24,8 +24,7 @@ from torch import Tensor
 
 from botorch_transfer.curves.tables import CurveColumns, OwnCurves, one_row_a_run
 from botorch_transfer.data.columns import check_columns, renamed
-from botorch_transfer.data.measurements import measured, numbers
-from botorch_transfer.data.outcome import Goal, Outcome
+from botorch_transfer.data.measurements import Goal, Outcome, measured, numbers
 from botorch_transfer.data.tables import (
     NO_DATA,
     Runs,

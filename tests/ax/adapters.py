@@ -19,7 +19,7 @@ from botorch_transfer.ax import TransferGenerators
 from botorch_transfer.ax.adapter import TransferAdapter
 from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome
 from tests.ax.conftest import FAST, Space
 
 

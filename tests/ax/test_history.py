@@ -10,7 +10,7 @@ from ax.storage.json_store.decoder import object_from_json
 from ax.storage.json_store.encoder import object_to_json
 
 from botorch_transfer.ax.history import TASK, TransferHistory
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome
 
 LOSS = Outcome("loss", -1.0)
 

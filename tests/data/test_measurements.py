@@ -10,8 +10,7 @@ import pytest
 from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
-from botorch_transfer.data.measurements import FATE, codes, error_column, measured, numbers
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import FATE, Outcome, codes, error_column, measured, numbers
 
 NAN = float("nan")
 

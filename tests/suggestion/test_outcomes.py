@@ -10,7 +10,7 @@ from botorch.models import MultiTaskGP, SingleTaskGP
 from botorch.models.model import Model
 
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, models, suggest
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome
 from botorch_transfer.suggestion import read_study
 from botorch_transfer.suggestion.outcomes import learn_failures, make_acquisition, named_model
 

@@ -17,7 +17,7 @@ from botorch_transfer import (
     from_dataframe,
     suggest,
 )
-from botorch_transfer.data.outcome import Outcome
+from botorch_transfer.data.measurements import Outcome
 from botorch_transfer.memo import Memo
 from botorch_transfer.suggestion import read_outcomes, read_study, reading
 from botorch_transfer.suggestion.next_rows import predict_rows
