@@ -27,8 +27,7 @@ from optuna.trial import TrialState
 from benchmarks.markdown import markdown_table
 from benchmarks.old_runs import without_data_set
 from benchmarks.optuna_study import ask, finished_trial
-from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.prior import WIDTH_90, Curve
+from botorch_transfer.curves import WIDTH_90, Curve, CurvePrior
 from botorch_transfer.datasets import load_learning_curves, tuning_search_space
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.optuna import TransferPruner, TransferSampler

@@ -19,7 +19,7 @@ from linear_operator.operators import DiagLinearOperator
 from pandas import DataFrame, Series
 from torch import Tensor
 
-from botorch_transfer.curves.prior import WIDTH_90, CurvePrior, full_length
+from botorch_transfer.curves import WIDTH_90, CurvePrior, full_length
 from botorch_transfer.model import TransferModel, predicted_moments
 from botorch_transfer.search_space import FloatParameter, Parameter, SearchSpace
 

@@ -59,8 +59,7 @@ from botorch_transfer.ax.history import (
     own_space,
     user_errors,
 )
-from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.tables import predicted_ends
+from botorch_transfer.curves import CurvePrior, predicted_ends
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.data.columns import check_columns
 from botorch_transfer.data.measurements import Outcome, numbers

@@ -21,7 +21,7 @@ from ax.core.types import ComparisonOp
 from ax.exceptions.core import UserInputError
 from pandas import DataFrame
 
-from botorch_transfer.curves.prior import Curve
+from botorch_transfer.curves import Curve
 from botorch_transfer.data.measurements import Outcome
 
 

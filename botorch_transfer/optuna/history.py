@@ -26,9 +26,7 @@ from optuna.study import Study, StudyDirection, get_all_study_names, load_study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pandas import DataFrame, to_numeric
 
-from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.prior import Curve
-from botorch_transfer.curves.tables import predicted_ends
+from botorch_transfer.curves import Curve, CurvePrior, predicted_ends
 from botorch_transfer.data.columns import likely_column, renamed
 from botorch_transfer.data.measurements import variance_column
 from botorch_transfer.prior import TransferPrior

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import Tensor
 
-from botorch_transfer.curves.tables import OwnCurves
+from botorch_transfer.curves import OwnCurves
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.data.measurements import FATE, NEUTRAL, Outcome, measured, numbers
 from botorch_transfer.data.tables import Runs, has_failed

@@ -22,7 +22,7 @@ from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, concat, to_numeric
 from torch import Tensor
 
-from botorch_transfer.curves.tables import CurveColumns, OwnCurves, one_row_a_run
+from botorch_transfer.curves import CurveColumns, OwnCurves, one_row_a_run
 from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.measurements import Goal, Outcome, measured, numbers
 from botorch_transfer.data.tables import (

@@ -16,8 +16,7 @@ from pandas import DataFrame, concat
 
 from botorch_transfer.ax import TransferEarlyStoppingStrategy, transfer_generation_strategy
 from botorch_transfer.ax.experiments import curves_of, experiment_of
-from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.tables import predicted_ends
+from botorch_transfer.curves import CurvePrior, predicted_ends
 from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
 from tests.curves.test_prior import task

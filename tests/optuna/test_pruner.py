@@ -12,8 +12,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 from pandas import DataFrame, concat
 
-from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves.tables import variance_column
+from botorch_transfer.curves import CurvePrior, variance_column
 from botorch_transfer.optuna import TransferPruner, TransferSampler, history_from_optuna
 from botorch_transfer.optuna.history import curves_of, history_of, rows_of
 from tests.curves.test_prior import task

@@ -10,7 +10,7 @@ from pandas import DataFrame, concat, read_csv
 
 from botorch_transfer import FloatParameter, SearchSpace, suggest
 from botorch_transfer.__main__ import main
-from botorch_transfer.curves.prior import read_curves
+from botorch_transfer.curves import read_curves
 from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.suggestion import read_study, suggest_rows

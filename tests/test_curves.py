@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from pandas import DataFrame, concat
 from scipy.special import ndtr
 
-from botorch_transfer.curves import CurvePrior
-from botorch_transfer.curves import prior as prior_room
-from botorch_transfer.curves.prior import Curve, full_length, read_curves
+from botorch_transfer import curves as curves_room
+from botorch_transfer.curves import Curve, CurvePrior, full_length, read_curves
 
 
 def task(name: str, seed: int, runs: int = 12, length: int = 20, unit: float = 1.0) -> DataFrame:
@@ -191,7 +190,7 @@ def test_a_run_near_its_end_goes_on(share, is_hopeless) -> None:
 def test_a_decision_uses_the_best_and_the_last_complete_runs(monkeypatch) -> None:
     curves, seen, before = read_curves(NEW, "loss", "epoch", run="run"), [], CurvePrior.forecast
     done = [curve._replace(stopped=False) for curve in curves]
-    monkeypatch.setattr(prior_room, "MAX_COMPLETE", 3)
+    monkeypatch.setattr(curves_room, "MAX_COMPLETE", 3)
     monkeypatch.setattr(CurvePrior, "forecast", lambda p, c: seen.extend(c) or before(p, c))
     PRIOR.is_hopeless(curves[0]._replace(stopped=None), done[1:])
     best = max(done[1:], key=lambda curve: curve.values[-1])
