@@ -1,34 +1,247 @@
 r"""PopulationGP: the target as a new task of a hierarchical GP over the source tasks.
 
-The source tasks determine the common function, and the typical distance of a task from it. Only the
-scale (a factor) and the level (a constant) of a new task are unknown. The model averages over
-scales and levels, and fits nothing to the target, so it cannot overfit. The posterior of the common
-function is in ``population.kernel``, and the fit to the source tasks in ``population.prior``.
+The source tasks determine the common function, and the typical distance of a task from it, see
+``population.prior``. Only the scale (a factor) and the level (a constant) of a new task are
+unknown. The model averages over scales and levels, and fits nothing to the target, so it cannot
+overfit. The posterior mean of the common function, times the expected scale, is the prior mean of
+the target. The target's kernel includes the uncertainty of scale and level.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
+from botorch.sampling.pathwise.paths import PathDict
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
+from gpytorch.module import Module
 from torch import Tensor
+from torch.nn import Parameter
 
-from botorch_transfer.gp.combine import WeightedSumMean
+from botorch_transfer._botorch import draw_kernel_feature_paths_fallback
+from botorch_transfer.gp.combine import SourceMean, WeightedSumKernel, WeightedSumMean
+from botorch_transfer.gp.expansion import Expansion, Part, PriorKernel, evaluate
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
     GPHyperparameters,
     Hyperparameter,
 )
 from botorch_transfer.gp.likelihood import added_variance, cholesky_or_nan, log_density
+from botorch_transfer.gp.paths import MeanPath, ScaledPath
+from botorch_transfer.gp.state import collapse_batch, select_batch
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.population.kernel import PopulationKernel, PopulationMean, TargetScale
-from botorch_transfer.population.prior import SourcePopulation
+from botorch_transfer.population.prior import (
+    ConditionedPopulation,
+    SourcePopulation,
+    centred_between,
+)
 from botorch_transfer.prior import ConditionedPrior
+
+
+class TargetScale(Module):
+    r"""Moments of the target's random scale ``b`` and random level.
+
+    The target's function is a constant level plus ``b`` times a function that resembles the source
+    tasks. The moments are computed, not fitted. A PyTorch parameter without gradient stores the
+    moments, so that copies of the hyperparameters include the moments.
+
+    Args:
+        batch_shape: The batch shape of the target model.
+
+    Example:
+        >>> TargetScale().mean
+        tensor(1.)
+    """
+
+    moments: Parameter
+
+    def __init__(self, batch_shape: torch.Size = torch.Size()) -> None:  # noqa: B008
+        super().__init__()
+        start = torch.tensor([1.0, 0.0, 1.0, 1.0]).expand(*batch_shape, 4).clone()
+        self.register_parameter("moments", Parameter(start, requires_grad=False))
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of the scale ``b``, a ``batch_shape`` tensor."""
+        return self.moments[..., 0]
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of the scale ``b``, a ``batch_shape`` tensor."""
+        return self.moments[..., 1]
+
+    @property
+    def mean_square(self) -> Tensor:
+        """The mean of the squared scale ``b²``, a ``batch_shape`` tensor."""
+        return self.moments[..., 2]
+
+    @property
+    def level_variance(self) -> Tensor:
+        """The variance of the target's level, a ``batch_shape`` tensor."""
+        return self.moments[..., 3]
+
+    def set(self, *moments: Tensor) -> None:
+        """Sets the moments of the scale (mean, variance, mean square) and the level's variance."""
+        self.moments.data = torch.stack(torch.broadcast_tensors(*moments), dim=-1).to(self.moments)
+
+    def __getitem__(self, index: Any) -> TargetScale:
+        """Indexes the batch dimensions."""
+        return select_batch(self, index)
+
+
+class PopulationMean(SourceMean):
+    """Prior mean ``E[b] μ(x)`` of the target. The target's level has mean zero.
+
+    Args:
+        common: The posterior mean ``μ`` of the function that all source tasks share.
+        scale: The moments of the target's scale ``b``.
+    """
+
+    def __init__(self, common: WeightedSumMean, scale: TargetScale) -> None:
+        super().__init__()
+        self.common, self.scale = common, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Evaluates the mean.
+
+        Args:
+            x: A ``batch_shape x n x d`` tensor of inputs.
+
+        Returns:
+            A ``batch_shape x n`` tensor.
+        """
+        return self.scale.mean.unsqueeze(-1) * self.common(x)
+
+    def parts(self, x: Tensor) -> Tensor:
+        """Evaluates the contribution of each source task's outcomes to the mean."""
+        gps = cast(ConditionedPopulation, self.common.gps)
+        return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
+
+
+class PopulationKernel(PriorKernel):
+    r"""Prior kernel of the target, whose scale ``b`` and level ``a`` are uncertain.
+
+    The target's function is ``a + b (c(x) + h(x))`` with independent ``a``, ``b``, ``c`` and ``h``.
+    The common function ``c`` has the posterior mean ``μ`` and covariance ``Σ``. The target's own
+    function ``h`` has mean zero and the covariance ``k``. The kernel is
+
+    .. code-block:: text
+
+        E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
+
+    Args:
+        residual: The kernel of the target's own function, before the function's mean over the
+            reference points is subtracted.
+        common: The posterior mean ``μ`` of the common function. Its ``gps`` also evaluate ``Σ``.
+        scale: The moments of scale and level.
+    """
+
+    def __init__(self, residual: Kernel, common: WeightedSumMean, scale: TargetScale) -> None:
+        super().__init__(batch_shape=scale.moments.shape[:-1])
+        self.residual, self.common, self.scale = residual, common, scale
+        self.common_covariance = WeightedSumKernel(common.gps)
+
+    def __getitem__(self, index: Any) -> PopulationKernel:
+        """Indexes the batch dimensions."""
+        if not len(self.batch_shape):
+            return self
+        return PopulationKernel(self.residual[index], self.common, self.scale[index])
+
+    def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
+        """Evaluates the covariance of the target's function without its random scale and level.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return the values at ``(x1_i, x2_i)`` only.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        reference = cast(ConditionedPopulation, self.common.gps).reference.to(x1)
+        own = centred_between(partial(evaluate, self.residual), x1, x2, reference, diag)
+        return own + self.common_covariance.forward(x1, x2, diag=diag)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Evaluates the kernel.
+
+        Args:
+            x1: A ``batch_shape x n1 x d`` tensor of inputs.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs.
+            diag: Whether to return ``k(x1_i, x2_i)`` only.
+            **params: Ignored.
+
+        Returns:
+            A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        """
+        batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
+        # Inputs that are equal along a batch are evaluated only once.
+        same = x1 is x2
+        if not x2.requires_grad:
+            x2 = collapse_batch(x2)
+        x1 = x2 if same else x1
+        mean1 = self.common(x1)
+        mean2 = mean1 if same else self.common(x2)
+        products = mean1 * mean2 if diag else mean1.unsqueeze(-1) * mean2.unsqueeze(-2)
+        of_scale = self.scale.mean_square, self.scale.variance, self.scale.level_variance
+        square, variance, level = (part[(..., *[None] * (2 - diag))] for part in of_scale)
+        values = square * self.unscaled(x1, x2, diag) + variance * products + level
+        return values.expand(*batch_shape, *values.shape[-1:] if diag else values.shape[-2:])
+
+    def draw(
+        self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
+    ) -> PathDict:
+        """Draws functions with this covariance and mean zero, see :meth:`.PriorKernel.draw`."""
+        scale, gps = self.scale, cast(ConditionedPopulation, self.common.gps)
+        factor, variances = scale.mean_square.sqrt(), (scale.variance, scale.level_variance)
+        z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()
+        # The random deviations of scale and level: two normal numbers for each function.
+        slope, level = (number * v.sqrt() for number, v in zip(z, variances, strict=True))
+        kwargs |= {"sample_shape": sample_shape, "num_features": num_features}
+        own = draw_kernel_feature_paths_fallback(
+            num_inputs=gps.dim, mean_module=None, covar_module=self.residual, **kwargs
+        )
+        own_mean = own(gps.reference.to(factor)).mean(dim=-1)
+        common = self.common_covariance.draw(sample_shape, batch_shape, num_features)
+        paths = {
+            "mean": ScaledPath(MeanPath(self.common), slope, level),
+            "residual": ScaledPath(own, factor, -factor * own_mean),
+            "sources": ScaledPath(common, factor),
+        }
+        return PathDict(paths, sum)  # type: ignore[arg-type]
+
+    def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
+        """Expands the target's prior in kernel values at ``T``, see :meth:`.PriorKernel.expand`."""
+        residual, gps = Stationary.of(self.residual), cast(ConditionedPopulation, self.common.gps)
+        is_ours = isinstance(mean, PopulationMean) and mean.common is self.common
+        if residual is None or rest.parts or not is_ours:
+            return None
+        scale = self.scale
+        mean_square = scale.mean_square.double()
+        common = Part.of_sources(
+            gps, scale.mean.double().reshape(1), T, squares=mean_square.reshape(1)
+        )
+        reference = gps.reference.to(T)
+        share = 1 / len(reference)
+        own = Part.of_kernel(residual, T, reference)
+        of_mean = residual.between(T, reference).mean(dim=-1)
+        variance = residual.between(reference, reference).mean()
+        columns, level = mean_square * own.columns, scale.level_variance
+        columns[:, len(T) :, 1] = -2 * share * mean_square
+        columns[:, len(T) :, 2:] = -share * mean_square
+        own = replace(own, columns=columns, factor=mean_square.reshape(1))
+        total = mean_square * (gps.outputscale[0] + residual.scale + variance) + level
+        cross = mean_square * (variance - of_mean) + level
+        constants = torch.cat([torch.stack([gps.prior_mean[0], total]), cross])
+        return Expansion([common, own], constants)
+
+
+# ---------------------------------------------------------------------------------------- the model
 
 #: Number of positive scales to average over, and the maximum distance of a log scale from the mean
 #: log scale, in standard deviations.

@@ -1,8 +1,22 @@
-r"""The hierarchical GP over the source tasks, as a prior.
+r"""One hierarchical GP over all source tasks, as a prior: its posterior and its fit.
 
 It is the prior of :class:`~.models.PopulationGP`: one GP for all source tasks, given the data of
-all tasks, and the distribution of the tasks' scales and levels. The posterior is in
-``population.kernel``.
+all tasks, and the distribution of the tasks' scales and levels. The outcomes of task ``m`` are
+``a_m + c(x) + h_m(x)`` plus noise. The *level* ``a_m`` is a constant, and all tasks share the
+*common function* ``c``. The task's *own function* ``h_m`` has mean zero over the *reference
+points*:
+
+.. code-block:: text
+
+    a_m ~ N(0, v_a)     c ~ GP(0, s_c k_c)     h_m = g_m - mean of g_m,  g_m ~ GP(0, s_h k_h)
+
+The rows of all source tasks are stacked. The covariance of two rows from different tasks is the
+covariance of ``c``. The covariance of two rows from the same task also includes level, own function
+and noise.
+
+The reference points are at most 64 of the inputs of all source tasks. If the mean were not
+subtracted, smooth own functions would be almost arbitrary constants. After three smooth tasks, the
+level of the target would then be uncertain by ten times the range of their outcomes.
 
 All tasks share the GP's hyperparameters, so the hyperparameters are fitted to the data of all tasks
 at once. The logarithms of the hyperparameters are optimized, with normal hyperpriors:
@@ -23,32 +37,314 @@ The hyperpriors apply to outcomes that are standardized task by task, and were c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from botorch.models.transforms.input import InputTransform
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_transfer.data import SourceData
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.conditioned import different_rows
+from botorch_transfer.gp.conditioned import (
+    ConditionedBatch,
+    InducingPoints,
+    different_rows,
+    inverse_cholesky,
+    name_task_in_errors,
+)
 from botorch_transfer.gp.likelihood import nll
 from botorch_transfer.gp.objective import CONVERGED, minimize_batched
+from botorch_transfer.gp.state import savable
 from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.gp.tasks import lexical_order, scaled_tasks, typical_rows
 from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize
-from botorch_transfer.population.kernel import (
-    LEVEL_VARIANCE,
-    MAX_REFERENCE,
-    ConditionedPopulation,
-    PopulationHyperparameters,
-    centred,
-)
 from botorch_transfer.prior import ConditionedPrior, Observations
 from botorch_transfer.progress import announce
+
+#: Maximum number of reference points, over which the mean of a task's own function is zero.
+MAX_REFERENCE = 64
+
+
+#: Variance of the tasks' levels (constant offsets), in units of standardized outcomes.
+LEVEL_VARIANCE = 0.09
+
+
+class PopulationHyperparameters(NamedTuple):
+    """Hyperparameters of a GP: each task is a function common to all tasks plus its own function.
+
+    Args:
+        lengthscale: A ``d`` tensor: the lengthscales of the common function.
+        own_lengthscale: A ``d`` tensor: the lengthscales of the tasks' own functions.
+        outputscale: The signal variance of the common function, a tensor without dimensions.
+        own_outputscale: The signal variance of the tasks' own functions.
+        noise: The noise variance of the target.
+        task_noise: An ``M`` tensor: the noise variance of each source task.
+    """
+
+    lengthscale: Tensor
+    own_lengthscale: Tensor
+    outputscale: Tensor
+    own_outputscale: Tensor
+    noise: Tensor
+    task_noise: Tensor
+
+
+def centred(covariance: Tensor, rows: Tensor) -> Tensor:
+    """Computes the covariance of a random function minus its mean over some of the inputs.
+
+    Args:
+        covariance: The ``N x N`` covariance matrix of the random function at ``N`` inputs.
+        rows: The indices of the inputs over which the function's mean is taken.
+
+    Returns:
+        The ``N x N`` covariance matrix of the function minus its mean.
+    """
+    with_mean = covariance[:, rows].mean(dim=-1)
+    return covariance - with_mean.unsqueeze(-1) - with_mean + with_mean[rows].mean()
+
+
+def centred_between(
+    kernel: Callable[..., Tensor], x1: Tensor, x2: Tensor, reference: Tensor, diag: bool = False
+) -> Tensor:
+    """Evaluates the covariance of a random function minus its mean over reference points.
+
+    Args:
+        kernel: Evaluates the covariance of the function, as :meth:`.Stationary.between` does.
+        x1: A ``... x n1 x d`` tensor of inputs.
+        x2: A ``... x n2 x d`` tensor of inputs.
+        reference: An ``R x d`` tensor: the inputs over which the function's mean is taken.
+        diag: Whether to return the values at ``(x1_i, x2_i)`` only.
+
+    Returns:
+        A ``... x n1 x n2`` tensor, or ``... x n`` if ``diag``.
+    """
+    mean1 = kernel(x1, reference).mean(dim=-1)
+    mean2 = mean1 if x1 is x2 else kernel(x2, reference).mean(dim=-1)
+    of_mean = kernel(reference, reference).mean(dim=(-2, -1)).unsqueeze(-1)
+    if diag:
+        return kernel(x1, x2, diag) - mean1 - mean2 + of_mean
+    return kernel(x1, x2) - (mean1.unsqueeze(-1) + mean2.unsqueeze(-2) - of_mean.unsqueeze(-1))
+
+
+@savable
+class ConditionedPopulation(ConditionedBatch):
+    r"""Posterior of the function that all source tasks share, given the data of all source tasks.
+
+    Build it by :meth:`from_data`. With many data, the posterior is approximated on inducing points.
+
+    Args:
+        points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
+        parts: An ``M x N`` tensor: each task's contribution to the coefficients of the mean.
+        inverse_root: A ``1 x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
+            or the corresponding factor for inducing points.
+        reference: An ``R x d`` tensor: the reference points, over which a task's own function has
+            mean zero.
+        own_lengthscale: A ``d`` tensor: the lengthscales of the tasks' own functions.
+        own_outputscale: A tensor without dimensions: the signal variance of the tasks' own
+            functions.
+        own_noise: A tensor without dimensions: the noise variance of the target.
+        lengthscale: A ``1 x d`` tensor: the lengthscales of the common function.
+        outputscale: A tensor with one element: the signal variance of the common function.
+        kernel: The stationary kernel's name.
+        task_names: The tasks' names, for messages and the ``state_dict``.
+
+    Example:
+        >>> X, ones = torch.rand(10, 2, dtype=torch.double), torch.ones(10, dtype=torch.double)
+        >>> data = Observations(X, X.sum(-1), ones / 9, torch.arange(10) // 5)
+        >>> found = PopulationHyperparameters(ones[:2], ones[:2], *ones[:3], ones[:2])
+        >>> population = ConditionedPopulation.from_data(data, found, "rbf", ["a", "b"])
+        >>> population.mean(torch.rand(5, 2, dtype=torch.double)).shape
+        torch.Size([1, 5])
+    """
+
+    parts: Tensor
+    own_lengthscale: Tensor
+    own_outputscale: Tensor
+    own_noise: Tensor
+    reference: Tensor
+
+    def __init__(
+        self,
+        points: Tensor,
+        parts: Tensor,
+        inverse_root: Tensor,
+        reference: Tensor,
+        own_lengthscale: Tensor,
+        own_outputscale: Tensor,
+        own_noise: Tensor,
+        lengthscale: Tensor,
+        outputscale: Tensor,
+        kernel: str = "matern52",
+        task_names: Sequence[str] | None = None,
+    ) -> None:
+        names = task_names or [str(task) for task in range(len(parts))]
+        super().__init__(lengthscale, outputscale, kernel, names)
+        parts, prior_mean = parts.contiguous(), torch.zeros_like(outputscale)
+        self.register(points=points, parts=parts, reference=reference, prior_mean=prior_mean)
+        self.register(alpha=parts.sum(dim=0, keepdim=True), inverse_root=inverse_root)
+        self.register(own_lengthscale=own_lengthscale, own_outputscale=own_outputscale)
+        self.register(own_noise=own_noise)
+
+    @classmethod
+    @torch.no_grad()
+    def from_data(
+        cls,
+        data: Observations,
+        found: PopulationHyperparameters,
+        kernel: str,
+        names: Sequence[str],
+        max_inducing: int | None = None,
+    ) -> Self:
+        """Conditions the common function on the data of all source tasks.
+
+        Args:
+            data: The data, standardized task by task.
+            found: The hyperparameters.
+            kernel: The stationary kernel's name.
+            names: The tasks' names.
+            max_inducing: The maximum number of inducing points. If the data have more rows, the
+                posterior is approximated on inducing points. ``None`` for the exact posterior.
+
+        Returns:
+            The posterior.
+
+        Raises:
+            InputDataError: If the covariance matrix of the data is not positive definite.
+        """
+        X, Y, noise, task = data.X, data.Y, data.noise, data.task
+        reference = X[different_rows(X, MAX_REFERENCE)]
+        own_function = Stationary(kernel, found.own_lengthscale, found.own_outputscale)
+        common = Stationary(kernel, found.lengthscale.unsqueeze(0), found.outputscale)
+        own = _OwnPart(own_function, reference)
+        sizes = torch.bincount(task, minlength=len(names)).tolist()
+        tasks = task.argsort(stable=True).split(sizes)
+        if len(X) <= (max_inducing or len(X)):
+            covariance = common.between(X, X) + noise.diag()
+            for rows in tasks:
+                covariance[rows.unsqueeze(-1), rows] += own.covariance(X[rows], X[rows])
+            inverse_root = inverse_cholesky(
+                covariance.unsqueeze(0), lambda _, row: names[int(task[row])]
+            )
+            alpha = inverse_root[0].mT @ (inverse_root[0] @ Y)
+            points, parts = X, torch.stack([alpha * (task == i) for i in range(len(names))])
+        else:
+            inducing = InducingPoints.chosen(common, X, cast(int, max_inducing), noise)
+            number = len(inducing.points)
+            precision, weighted = X.new_zeros(number, number), X.new_zeros(number, 1)
+            for index, rows in enumerate(tasks):
+                with name_task_in_errors(names[index]):
+                    block = own.block(common, X[rows], Y[rows], noise[rows])
+                columns = inducing.whiten(block.X).mT
+                precision += columns.mT @ block.solve(columns)
+                weighted += columns.mT @ block.told
+            points, alpha, inverse_root = inducing.condense(precision, weighted)
+            inverse_root, parts = inverse_root.unsqueeze(0), points.new_empty(len(tasks), number)
+            for index, rows in enumerate(tasks):
+                # Computed again, because the blocks of all tasks would take too much memory.
+                block = own.block(common, X[rows], Y[rows], noise[rows])
+                cross = common.between(points, block.X)
+                told = cross @ (block.told - block.solve(cross.mT @ alpha))
+                parts[index] = torch.cholesky_solve(told, inducing.root).squeeze(-1)
+        own_parts = found.own_lengthscale, found.own_outputscale, found.noise
+        shared = common.lengthscale, common.scale.reshape(1)
+        return cls(points, parts, inverse_root, reference, *own_parts, *shared, kernel, names)
+
+    @torch.no_grad()
+    def distilled(self) -> Self:
+        """Approximates the posterior on inducing points, at most half as many as ``points``."""
+        kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
+        inducing = InducingPoints.between(kernel, self.points)
+        means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
+        found = inducing.project(means, self.covariance(inducing.points)[0])
+        changed = {"points": found.points, "parts": found.alpha.mT}
+        tensors = {**self.tensors(), **changed, "inverse_root": found.inverse_root.unsqueeze(0)}
+        return type(self)(**tensors, kernel=self.kernel, task_names=self.task_names)
+
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Evaluates the common function's prior covariances between inputs and ``points``.
+
+        Args:
+            x: A ``P x d`` tensor of inputs.
+
+        Returns:
+            A ``1 x P x N`` tensor.
+        """
+        return self.stationary.between(x, self.points)
+
+
+#: Maximum number of rows of a task; more rows are condensed to the task's own inducing points.
+MAX_ROWS_OF_TASK = 1500
+
+_MAX_OWN_INDUCING = 512
+
+
+class _Block(NamedTuple):
+    """Outcomes ``y`` of one task, as the sum of the common function ``c(X)`` and a residual.
+
+    The residual is Gaussian with the covariance ``R``.
+
+    Args:
+        X: An ``n x d`` tensor of inputs.
+        solve: Function that computes ``R⁻¹ C`` for an ``n x k`` matrix ``C``.
+        told: The ``n x 1`` tensor ``R⁻¹ y``.
+    """
+
+    X: Tensor
+    solve: Callable[[Tensor], Tensor]
+    told: Tensor
+
+
+class _OwnPart(NamedTuple):
+    """Residual of a task after subtraction of the common function: level, own function and noise.
+
+    Args:
+        function: The kernel of own functions, before their mean is subtracted.
+        reference: An ``R x d`` tensor: the inputs over which own functions have mean zero.
+    """
+
+    function: Stationary
+    reference: Tensor
+
+    def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Evaluates the ``n1 x n2`` covariance of level plus own function at inputs of one task."""
+        return centred_between(self.function.between, x1, x2, self.reference) + LEVEL_VARIANCE
+
+    def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
+        """Summarizes the data of one task as observations of the common function plus a residual.
+
+        More than ``MAX_ROWS_OF_TASK`` rows are first condensed to inducing inputs. The condensed
+        data are a precision matrix ``Λ`` of the task's function values and the vector ``Λ y``. The
+        covariance of the residual is then ``R = G + Λ⁻¹``, with the covariance ``G`` of level plus
+        own function at the inducing inputs. Rows between inducing inputs then do not count as
+        independent observations of the common function.
+        """
+        if len(X) <= MAX_ROWS_OF_TASK:
+            root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
+            told = torch.cholesky_solve(Y.unsqueeze(-1), root)
+            return _Block(X, lambda columns: torch.cholesky_solve(columns, root), told)
+        Z = InducingPoints.chosen(self.function, X, _MAX_OWN_INDUCING, noise).points
+        G = self.covariance(Z, Z)
+        root = psd_safe_cholesky(common.between(Z, Z) + G)
+        between = common.between(Z, X) + self.covariance(Z, X)
+        whitened = torch.linalg.solve_triangular(root, between, upper=False)
+        weighted = whitened / noise
+        to_values = torch.linalg.solve_triangular(root, torch.eye(len(Z)).to(Z), upper=False).mT
+        precision = to_values @ (weighted @ whitened.mT) @ to_values.mT
+        mixing = torch.linalg.lu_factor(torch.eye(len(Z)).to(Z) + G @ precision)
+
+        def mixed(told: Tensor) -> Tensor:
+            # Computes ``(G + Λ⁻¹)⁻¹ C`` from ``Λ C``, even if ``Λ`` is singular.
+            return told - precision @ torch.linalg.lu_solve(*mixing, G @ told)
+
+        told = mixed(to_values @ (weighted @ Y.unsqueeze(-1)))
+        return _Block(Z, lambda columns: mixed(precision @ columns), told)
+
+
+# ---------------------------------------------------------------------------------------------- fit
 
 #: The lengthscale of an input that is constant in all data, in widths of the unit cube.
 _UNKNOWN_LENGTHSCALE = 1 / 3

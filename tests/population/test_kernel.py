@@ -10,14 +10,12 @@ from torch import Tensor
 from botorch_transfer.gp.combine import WeightedSumMean
 from botorch_transfer.gp.conditioned import different_rows
 from botorch_transfer.gp.stationary import stationary_function
-from botorch_transfer.population import kernel as kernel_of_population
-from botorch_transfer.population.kernel import (
+from botorch_transfer.population import prior as prior_of_population
+from botorch_transfer.population.model import PopulationKernel, PopulationMean, TargetScale
+from botorch_transfer.population.prior import (
     MAX_REFERENCE,
     ConditionedPopulation,
     PopulationHyperparameters,
-    PopulationKernel,
-    PopulationMean,
-    TargetScale,
     centred,
 )
 from botorch_transfer.prior import Observations
@@ -85,7 +83,7 @@ def repeated(**changed: Any) -> ConditionedPopulation:
 
 @pytest.mark.parametrize("most_rows", [100, 1])
 def test_inducing_points_lose_nothing_where_inputs_repeat(most_rows, monkeypatch):
-    monkeypatch.setattr(kernel_of_population, "MAX_ROWS_OF_TASK", most_rows)
+    monkeypatch.setattr(prior_of_population, "MAX_ROWS_OF_TASK", most_rows)
     exact, A = repeated(), points(4, 2, seed=7)
     gps = repeated(max_inducing=16)
     assert exact.points.shape == (17, 2)
@@ -101,7 +99,7 @@ def test_inducing_points_lose_nothing_where_inputs_repeat(most_rows, monkeypatch
 
 @pytest.mark.parametrize("most_rows", [100, 1])
 def test_inducing_points_are_those_of_the_sparse_posterior(most_rows, monkeypatch):
-    monkeypatch.setattr(kernel_of_population, "MAX_ROWS_OF_TASK", most_rows)
+    monkeypatch.setattr(prior_of_population, "MAX_ROWS_OF_TASK", most_rows)
     gps, A = population((9, 8, 7), max_inducing=10), points(4, 2, seed=7).requires_grad_()
     twin, Z, B = twin_of((9, 8, 7)), gps.points, points(3, 2, seed=8)
     assert len(Z) == 10
