@@ -30,8 +30,8 @@ from benchmarks.optuna_study import ask, finished_trial
 from botorch_transfer.curves import WIDTH_90, Curve, CurvePrior
 from botorch_transfer.datasets import load_learning_curves, tuning_search_space
 from botorch_transfer.models import ScaMLGP
+from botorch_transfer.old_studies import value_of
 from botorch_transfer.optuna import TransferPruner, TransferSampler
-from botorch_transfer.optuna.history import value_of
 from botorch_transfer.search_space import SearchSpace
 
 #: The five tasks of `stopping`. The rules of `TransferPruner` were chosen on other tasks.

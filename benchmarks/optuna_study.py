@@ -32,8 +32,8 @@ from benchmarks.studies.metrics import average, complete, normalized, regrets
 from benchmarks.studies.run import isolated, revision
 from benchmarks.studies.statistics import LEVEL, ratios, resampled_means
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
+from botorch_transfer.old_studies import distribution_of, value_of
 from botorch_transfer.optuna import TransferSampler
-from botorch_transfer.optuna.history import distribution_of, value_of
 from botorch_transfer.search_space.parameters import ActiveIf
 
 # Pairs of a search space (the classifier to tune) and a task.

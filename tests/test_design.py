@@ -31,6 +31,10 @@ NOT_BELOW = {
     "feasibility": {"gp", "saving", "prior", *SHARED, *METHODS, *ABOVE},
     "suggestion": {"ax", "optuna"},
     "plotting": {"suggestion", "ax", "optuna"},
+    "ax_experiments": {"old_studies", *USING},
+    "old_studies": USING,
+    "ax": {"suggestion", "optuna"},
+    "optuna": {"ax"},
 }
 #: Concrete classes that have subclasses; no further ones.
 CONCRETE_BASES = {
@@ -84,8 +88,8 @@ def imports(tree: ast.Module) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node not in for_types:
             package, *rest = (node.module or "").split(".")
-            if package == "botorch_transfer" and rest:
-                yield rest[0]
+            if package == "botorch_transfer":
+                yield from rest[:1] or (alias.name for alias in node.names)
 
 
 def test_every_class_is_abstract_or_final() -> None:

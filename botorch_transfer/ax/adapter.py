@@ -48,15 +48,14 @@ from gpytorch.settings import min_fixed_noise
 from pandas import DataFrame, to_numeric
 from torch import Tensor
 
+from botorch_transfer import ax_experiments as experiments
 from botorch_transfer import search_space as own
 from botorch_transfer.average.guarded import GuardedTransferGP
 from botorch_transfer.average.transfer import MEMBERS, TransferGP
-from botorch_transfer.ax import experiments
 from botorch_transfer.ax.history import (
     TASK,
     TransferHistory,
     moments_of,
-    own_space,
     user_errors,
 )
 from botorch_transfer.curves import CurvePrior, predicted_ends
@@ -325,7 +324,7 @@ class TransferAdapter(TorchAdapter):
         given = repr(self.model_space), list(self.transforms), (mean, std), str(self.device)
 
         def encode() -> dict[str, SourceData]:
-            known, noise = own_space(self.model_space), f"{metric}_sem"
+            known, noise = experiments.own_space(self.model_space), f"{metric}_sem"
             runs = history.runs_in(self.model_space, goal, fixed, missing)
             with user_errors():
                 taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]

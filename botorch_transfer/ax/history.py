@@ -15,20 +15,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from ax.api.client import Client
-from ax.core import ChoiceParameter, Experiment, SearchSpace
+from ax.core import Experiment, SearchSpace
 from ax.core.auxiliary_source import AuxiliarySource
-from ax.core.parameter import FixedParameter, RangeParameter
 from ax.core.trial_status import STATUSES_EXPECTING_DATA
 from ax.exceptions.core import UserInputError
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer import search_space as own
-from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax_experiments import experiment_of, own_space
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.data.columns import renamed
 from botorch_transfer.data.measurements import Outcome, measured, numbers
@@ -422,40 +421,6 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
 
 
 _recorded = Memo(size=32)
-
-
-def own_space(search_space: SearchSpace) -> own.SearchSpace:
-    """Converts Ax's search space to a search space of this package.
-
-    Args:
-        search_space: Ax's search space.
-
-    Returns:
-        The search space without derived parameters. A parent precedes its dependent parameters. A
-        fixed parameter becomes a categorical parameter with one value.
-    """
-    found: list[own.Parameter] = []
-    waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
-    while waiting:
-        name, condition = waiting.pop(0)
-        p = search_space.parameters[name]
-        if p.is_hierarchical:
-            for value, dependents in p.dependents.items():
-                waiting += [(each, {name: value}) for each in dependents]
-        if isinstance(p, FixedParameter):
-            found.append(own.CategoricalParameter(name, [p.value], condition))
-        elif isinstance(p, ChoiceParameter) and p.is_ordered and p.is_numeric:
-            levels = sorted(cast(list[float], p.values))
-            found.append(own.OrdinalParameter(name, levels, p.log_scale, condition))
-        elif isinstance(p, ChoiceParameter):
-            found.append(own.CategoricalParameter(name, p.values, condition))
-        elif isinstance(p, RangeParameter) and p.python_type is int:
-            ends = int(p.lower), int(p.upper)
-            found.append(own.IntegerParameter(name, *ends, p.log_scale, condition))
-        elif isinstance(p, RangeParameter):
-            scale: Literal["1-x"] | bool = "1-x" if p.logit_scale else p.log_scale
-            found.append(own.FloatParameter(name, p.lower, p.upper, scale, condition))
-    return own.SearchSpace(found)
 
 
 def _same(choice: Any, value: Any) -> bool:

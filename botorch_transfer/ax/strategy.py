@@ -38,8 +38,8 @@ from botorch_transfer import models, report
 from botorch_transfer.average.transfer import TransferGP
 from botorch_transfer.ax.acquisition import TransferAcquisition
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
-from botorch_transfer.ax.experiments import curves_of
 from botorch_transfer.ax.history import TensorHistory, TransferHistory, user_errors
+from botorch_transfer.ax_experiments import curves_of
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.data.columns import renamed
 from botorch_transfer.model import TransferModel
@@ -214,7 +214,7 @@ def _read(
     paths = str | PathLike
     if any("optuna" in type(p).__module__ or isinstance(p, paths) for p in (history, *parts)):
         # The first objective of the studies corresponds to the experiment's first objective.
-        from botorch_transfer.optuna import history as studies
+        from botorch_transfer import old_studies as studies
 
         read = studies.read_studies(history, rename)
         if not isinstance(read, studies.OptunaHistory):  # no trial has finished

@@ -12,7 +12,7 @@ from pandas import DataFrame
 
 from botorch_transfer.curves import Curve, CurvePrior, read_curves
 from botorch_transfer.memo import Memo
-from botorch_transfer.optuna.history import TASK, OptunaHistory, curves_of, read_studies, sign_of
+from botorch_transfer.old_studies import TASK, OptunaHistory, curves_of, read_studies, sign_of
 from botorch_transfer.search_space.space import check_arguments
 
 

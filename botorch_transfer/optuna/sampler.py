@@ -28,7 +28,7 @@ from pandas import DataFrame
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.data.measurements import Outcome, numbers, variance_column
 from botorch_transfer.memo import Memo
-from botorch_transfer.optuna.history import (
+from botorch_transfer.old_studies import (
     FINISHED,
     STATUS,
     TASK,

@@ -17,8 +17,8 @@ from botorch.utils.datasets import SupervisedDataset
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import TransferGenerators
 from botorch_transfer.ax.adapter import TransferAdapter
-from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax_experiments import experiment_of
 from botorch_transfer.data.measurements import Outcome
 from tests.ax.conftest import FAST, Space
 

@@ -22,7 +22,7 @@ from ax.core.data import Data
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import transfer_generation_strategy
-from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax_experiments import experiment_of
 from botorch_transfer.memo import content_key
 from tests.brief import brief_optimization
 from tests.devices import DEVICE

@@ -7,7 +7,7 @@ from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.core.experiment import Experiment
 
-from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax_experiments import experiment_of
 from tests.ax.conftest import Space, attach_completed, plain_loss, plain_space
 
 C, GAMMA = plain_space()

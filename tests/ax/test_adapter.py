@@ -20,8 +20,8 @@ from botorch.models import SingleTaskGP
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax.adapter import TransferAdapter, TransferDataset
-from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax_experiments import experiment_of
 from tests.ax.adapters import adapter_of, datasets_of, encoded_runs, generated
 from tests.ax.conftest import bowls, corner_space, mixed_loss, mixed_space
 from tests.ax.old_experiments import GAMMA, C, old_experiment

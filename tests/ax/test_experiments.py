@@ -9,7 +9,7 @@ from ax.core.optimization_config import MultiObjectiveOptimizationConfig
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.experiments import (
+from botorch_transfer.ax_experiments import (
     arms_by_fate,
     directions,
     experiment_of,

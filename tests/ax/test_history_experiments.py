@@ -7,8 +7,8 @@ from ax.core.auxiliary_source import AuxiliarySource
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
 
-from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import LEAST_ERROR, TASK, TransferHistory, moments_of
+from botorch_transfer.ax_experiments import experiment_of
 from tests.ax.adapters import encoded
 from tests.ax.conftest import plain_loss, plain_space
 from tests.ax.old_experiments import COST, GAMMA, SHRINK, WIDE, C, old_experiment

@@ -15,11 +15,11 @@ from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_R
 from pandas import DataFrame, concat
 
 from botorch_transfer.ax import TransferEarlyStoppingStrategy, transfer_generation_strategy
-from botorch_transfer.ax.experiments import curves_of, experiment_of
+from botorch_transfer.ax_experiments import curves_of, experiment_of
 from botorch_transfer.curves import CurvePrior, predicted_ends
 from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.models import ScaMLGP
-from tests.curves.test_prior import task
+from tests.test_curves import task
 
 LENGTH = 20
 OLD = concat([task(f"task {i}", i, length=LENGTH) for i in range(3)])

@@ -13,7 +13,7 @@ pytest.importorskip("sqlalchemy")
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.ax import transfer_generation_strategy
-from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax_experiments import experiment_of
 from tests.ax.conftest import BRIEFEST, plain_space
 from tests.ax.stored_experiment import go_on, load, sqlite
 from tests.brief import brief_optimization

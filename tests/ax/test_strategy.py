@@ -20,7 +20,7 @@ from botorch_transfer import (
     SourceGPs,
 )
 from botorch_transfer.ax import transfer_generation_strategy
-from botorch_transfer.ax.experiments import experiment_of
+from botorch_transfer.ax_experiments import experiment_of
 from botorch_transfer.memo import clear_memos
 from tests.ax.adapters import encoded_runs
 from tests.ax.conftest import mixed_loss, mixed_space, plain_loss, plain_space

@@ -10,8 +10,8 @@ from ax.adapter.data_utils import ExperimentData
 from ax.api.client import Client
 
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
-from botorch_transfer.ax.experiments import experiment_of
 from botorch_transfer.ax.history import TransferHistory
+from botorch_transfer.ax_experiments import experiment_of
 
 Columns = dict[str, list[float]]
 #: Old outcomes with the mean 10 and the standard deviation 2.

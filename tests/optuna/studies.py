@@ -10,8 +10,8 @@ from optuna.trial import TrialState
 from pandas import DataFrame
 
 from botorch_transfer import ScaMLGP
+from botorch_transfer.old_studies import history_of
 from botorch_transfer.optuna import OptunaHistory, TransferSampler
-from botorch_transfer.optuna.history import history_of
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -15,7 +15,7 @@ from botorch_transfer import (
     OrdinalParameter,
     SearchSpace,
 )
-from botorch_transfer.optuna.history import (
+from botorch_transfer.old_studies import (
     distribution_of,
     has_value,
     merged,

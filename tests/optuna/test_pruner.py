@@ -13,9 +13,9 @@ from optuna.trial import TrialState, create_trial
 from pandas import DataFrame, concat
 
 from botorch_transfer.curves import CurvePrior, variance_column
+from botorch_transfer.old_studies import curves_of, history_of, rows_of
 from botorch_transfer.optuna import TransferPruner, TransferSampler, history_from_optuna
-from botorch_transfer.optuna.history import curves_of, history_of, rows_of
-from tests.curves.test_prior import task
+from tests.test_curves import task
 
 UNIT = {"x": FloatDistribution(0, 1)}
 LENGTH = 20

@@ -1,4 +1,4 @@
-"""Reads Ax experiments: metrics with directions, failed and pending trials, learning curves.
+"""Reads Ax experiments: search space, metrics with directions, trials, learning curves.
 
 :func:`arms_by_fate` sorts arms by their fate: failed, abandoned, succeeded or pending.
 :func:`restricted_to` selects the objectives that are optimized before the first outcome. The
@@ -9,18 +9,20 @@ functions use private attributes of Ax: ``_experiment`` of ``Client``, and ``_pa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ax.api.client import Client
-from ax.core import Arm, Experiment, Objective, ObservationFeatures, SearchSpace
+from ax.core import Arm, ChoiceParameter, Experiment, Objective, ObservationFeatures, SearchSpace
 from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
+from ax.core.parameter import FixedParameter, RangeParameter
 from ax.core.trial_status import TrialStatus
 from ax.core.types import ComparisonOp
 from ax.exceptions.core import UserInputError
 from pandas import DataFrame
 
+from botorch_transfer import search_space as own
 from botorch_transfer.curves import Curve
 from botorch_transfer.data.measurements import Outcome
 
@@ -28,6 +30,40 @@ from botorch_transfer.data.measurements import Outcome
 def experiment_of(target: Client | Experiment) -> Experiment:
     """Returns the experiment of an Ax client. An experiment is returned unchanged."""
     return target._experiment if isinstance(target, Client) else target
+
+
+def own_space(search_space: SearchSpace) -> own.SearchSpace:
+    """Converts Ax's search space to a search space of this package.
+
+    Args:
+        search_space: Ax's search space.
+
+    Returns:
+        The search space without derived parameters. A parent precedes its dependent parameters. A
+        fixed parameter becomes a categorical parameter with one value.
+    """
+    found: list[own.Parameter] = []
+    waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
+    while waiting:
+        name, condition = waiting.pop(0)
+        p = search_space.parameters[name]
+        if p.is_hierarchical:
+            for value, dependents in p.dependents.items():
+                waiting += [(each, {name: value}) for each in dependents]
+        if isinstance(p, FixedParameter):
+            found.append(own.CategoricalParameter(name, [p.value], condition))
+        elif isinstance(p, ChoiceParameter) and p.is_ordered and p.is_numeric:
+            levels = sorted(cast(list[float], p.values))
+            found.append(own.OrdinalParameter(name, levels, p.log_scale, condition))
+        elif isinstance(p, ChoiceParameter):
+            found.append(own.CategoricalParameter(name, p.values, condition))
+        elif isinstance(p, RangeParameter) and p.python_type is int:
+            ends = int(p.lower), int(p.upper)
+            found.append(own.IntegerParameter(name, *ends, p.log_scale, condition))
+        elif isinstance(p, RangeParameter):
+            scale: Literal["1-x"] | bool = "1-x" if p.logit_scale else p.log_scale
+            found.append(own.FloatParameter(name, p.lower, p.upper, scale, condition))
+    return own.SearchSpace(found)
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
@@ -148,9 +184,9 @@ def curves_of(experiment: Experiment, metric: str, sign: float) -> dict[int, Cur
         return {}
     rows = data.full_df[data.full_df["metric_signature"] == metric].dropna(subset=[MAP_KEY])
     curves, by_trial = dict[int, Curve](), rows.sort_values(MAP_KEY).groupby("trial_index")
-    for index, own in cast(Iterable[tuple[int, DataFrame]], by_trial):
+    for index, part in cast(Iterable[tuple[int, DataFrame]], by_trial):
         is_complete = experiment.trials[index].status == TrialStatus.COMPLETED
-        steps, values = (own[name].to_numpy(dtype=float) for name in (MAP_KEY, "mean"))
+        steps, values = (part[name].to_numpy(dtype=float) for name in (MAP_KEY, "mean"))
         curves[index] = Curve(steps, sign * values, not is_complete, row=index)
     return curves
 

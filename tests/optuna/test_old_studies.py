@@ -14,8 +14,8 @@ from botorch_transfer import (
     OrdinalParameter,
     suggest,
 )
+from botorch_transfer.old_studies import history_of, merged, read_studies
 from botorch_transfer.optuna import TransferSampler, history_from_optuna
-from botorch_transfer.optuna.history import history_of, merged, read_studies
 from tests.optuna.studies import UNIT, old_study
 
 

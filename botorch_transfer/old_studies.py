@@ -1,4 +1,4 @@
-"""Converts Optuna studies to a table of runs with a search space.
+"""Reads Optuna studies and Ax experiments as a table of runs with a search space.
 
 :func:`rows_of` computes the outcomes and the state of each trial, in old studies and in the current
 study. :func:`parameter_of` converts Optuna's distributions to parameters of this package.
@@ -13,6 +13,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
+
+try:
+    import optuna  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "botorch_transfer.optuna needs Optuna: install it by pip install "
+        "'botorch_transfer[optuna]'."
+    ) from error
 
 import numpy as np
 from optuna.distributions import (
@@ -346,8 +354,7 @@ def _finished(study: Any) -> _Finished:
 
 def _of_ax(client: Any) -> _Finished:
     """Converts each arm of an Ax experiment's finished trials to an Optuna trial."""
-    from botorch_transfer.ax.experiments import curves_of, directions, experiment_of
-    from botorch_transfer.ax.history import own_space
+    from botorch_transfer.ax_experiments import curves_of, directions, experiment_of, own_space
 
     experiment = experiment_of(client)
     if not (goals := directions(experiment.optimization_config)):
