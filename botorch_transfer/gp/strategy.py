@@ -252,11 +252,11 @@ class Strategy:
         The closed form is used if :meth:`with_data` added points. Models with source GPs also use
         it if ``X`` requires a gradient. It is not used if it would take too much memory.
         """
-        posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
-        # Without source GPs, the general formula is as fast.
-        has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
-        if posterior is None and optimized and has_sources:
-            posterior = self.frozen
+        posterior = self.given
+        if posterior is None and X.requires_grad and settings.detach_test_caches.on():
+            # Without source GPs, the general formula is as fast.
+            has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
+            posterior = self.frozen if has_sources else None
         if posterior is None or posterior.is_too_large(X):
             return None
         mean, covariance = posterior.joint(X, self._further)

@@ -773,7 +773,7 @@ class SourcePopulation(ConditionedPrior):
         """
         relative = (self.outcome_mean.double() - self.typical_level) / self.typical_scale
         squares = _PSEUDO_TASKS * _LEVEL_STD**2 + float(relative.square().sum())
-        return squares / (_PSEUDO_TASKS + self.num_tasks)
+        return squares / (_PSEUDO_TASKS + len(relative))
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
         """Builds the standardization of a target's outcomes by the sources' mean and scale.

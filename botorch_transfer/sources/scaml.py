@@ -151,7 +151,7 @@ class ScaMLGP(SourcePosteriorGP):
 
     @property
     def _has_too_many_sources(self) -> bool:
-        return self._max_sources < self.prior.num_tasks
+        return self._max_sources < self.task_weights.num_tasks
 
     def _before_fit(self) -> None:
         if self.task_weights.raw_weights.requires_grad:
