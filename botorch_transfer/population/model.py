@@ -57,8 +57,8 @@ class PopulationGP(SourcePosteriorGP):
     is zero. Level ``a`` and scale ``b`` have the distribution of the sources' levels and scales,
     with two exceptions of small probability: the target may be good where the sources are bad,
     ``b < 0``, or the target's level may be far from the sources' levels. The posterior of the scale
-    is discrete, with nine positive and nine negative values. The moments of this posterior make the
-    target one exact GP:
+    is discrete, with nine positive and nine negative values. One exact GP with the following mean
+    and covariance approximates the target:
 
     .. code-block:: text
 

@@ -102,7 +102,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         (
             {"history": HISTORY.assign(depth="2 h"), "runs": RUNS.assign(depth="2 min")},
             InputDataError,
-            "'depth' is in 'h' in the history and in 'min' in the runs: convert one of them",
+            "'depth' has the unit 'h' in the history, but 'min' in the runs: convert one of them",
         ),
         (
             {"history": HISTORY.assign(depth="2 °C"), "fixed": {"depth": "2 °F"}},
