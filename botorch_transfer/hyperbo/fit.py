@@ -560,8 +560,8 @@ class SourceLoss:
 
         Args:
             parts: The GP.
-            step: The number of a step of Adam. The loss then uses only this step's sub-sample of points.
-                By default, the loss uses all points.
+            step: The number of a step of Adam. The loss then uses only the sub-sample of points of
+                this step. By default, the loss uses all points.
 
         Returns:
             The loss, a scalar tensor.
