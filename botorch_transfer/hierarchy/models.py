@@ -171,8 +171,8 @@ class MeanHierarchicalGP(HierarchicalGP):
             not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
-        deviation_weight: The positive factor ``a`` of the combined standard deviations; ``None``
-            uses the standard deviation of the residual GP.
+        deviation_weight: The positive factor ``a`` in ``β``. By default, predictions have the
+            standard deviation of the residual GP.
 
     Raises:
         ValueError: If the hierarchy has another value of ``propagate``, the input transform does
@@ -231,7 +231,7 @@ class MeanHierarchicalGP(HierarchicalGP):
 
 
 class BoostedHierarchicalGP(HierarchicalGP):
-    r"""BHGP [Tighineanu2022hierarchical]_: the mean of MHGP, with the sources' uncertainty added.
+    r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean, and a covariance with source uncertainty.
 
     Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. At every level,
     the covariance also includes the uncertainty of the level below that remains after this level's
@@ -242,9 +242,9 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
         C_t(x, x') = P(x, x') + Cov[f(x) - A(x) f(X)],   f ~ GP(0, C)
 
-    Use it for a hierarchy with many points in each level: it is the cheapest model whose
-    uncertainty includes the sources' uncertainty. Its variance is never less than the variance of
-    MHGP.
+    Use BHGP for a hierarchy with many points in each level: BHGP is the cheapest model whose
+    uncertainty includes the sources' uncertainty. The variance of BHGP is never less than the
+    variance of MHGP.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
@@ -297,4 +297,4 @@ class BoostedHierarchicalGP(HierarchicalGP):
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
-        return path  # the prior's covariance includes the last source task, and so do its draws
+        return path  # the prior covariance, and thus each draw, includes the last source task
