@@ -56,7 +56,7 @@ class TransferPrior(Saved, ABC):
 
     Use a prior to pre-train once and build several models on it. A prior is a module without
     parameters to fit. It can be moved by ``.to()``, copied and pickled, and it has a
-    ``state_dict``. It is saved to one file as the arguments of its constructor. A model holds a
+    ``state_dict``. A file of a prior contains the arguments of its constructor. A model holds a
     view of the prior, so changes to the model affect neither the prior nor other models.
 
     Args:
@@ -306,7 +306,7 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Computes statistics of the source data, which a prior without source data keeps.
+        """Computes statistics of the source data. A prior without source data keeps the statistics.
 
         A subclass adds ``differences``: the mean squared distance of each source task from the
         other source tasks, if the tasks can be compared.
@@ -510,10 +510,10 @@ class ConditionedPrior(TransferPrior):
         """Returns the prior without the source data.
 
         The posteriors are approximated with inducing points, which are means of pairs of old
-        inputs. If a task has at least two points, the result contains none of them. The result
-        contains each task's mean and standard deviation, which reveal the outcomes of a task with
-        two points. The posteriors are still close to the outcomes. Anyone who has or guesses an old
-        input can predict its outcome.
+        inputs. If a task has at least two points, the result contains none of these points. The
+        result contains each task's mean and standard deviation, which reveal the outcomes of a task
+        with two points. The posteriors are still close to the outcomes. Anyone who has or guesses
+        an old input can predict its outcome.
 
         Models use the result like any other prior. Methods that need the outcomes again, such as
         ``append``, raise an error.

@@ -225,8 +225,8 @@ def shares(steps: Values, full: float, first: float, gap: float) -> Values:
     Args:
         steps: The steps.
         full: The full length, in steps.
-        first: The first step of the task. If it is zero or negative, all steps are shifted so that
-            it becomes ``gap``.
+        first: The first step of the task. If the first step is zero or negative, all steps are
+            shifted so that the first step becomes ``gap``.
         gap: The distance between two steps.
 
     Returns:
@@ -256,8 +256,8 @@ class Forecast(NamedTuple):
 class CurvePrior(Saved):
     """Model of final outcomes given partial learning curves, learned from old tasks.
 
-    Use it to predict the outcome of a run that was stopped early, or is still running. A saved file
-    contains no outcomes.
+    Use the prior to predict the outcome of a run that was stopped early, or is still running. A
+    saved file contains no outcomes.
 
     Args:
         config: The names of columns and the goal, as in :meth:`fit`.
@@ -478,8 +478,8 @@ def _smoothed(at: Values, values: Values, t: Values) -> Values:
         t: The shares at which the average is computed.
 
     Returns:
-        The mean of the last values up to each share in ``t``. If all values are later, the first
-        value.
+        For each share in ``t``, the mean of the last values up to this share. If all values come
+        later, the first value.
     """
     best = values.max()
     # Clips huge values of a run that nearly diverged, because they would make the sums imprecise.
@@ -550,7 +550,7 @@ def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, 
 
     Returns:
         A ``... x 3`` array of ones, standardized values and standardized improvements; a ``...``
-        array of outcomes that are predicted without the regression; and a ``...`` array of factors
+        array of outcomes to which the regression adds a correction; and a ``...`` array of factors
         on the noise variance.
     """
     u, d = (points[..., 0] - center) / scale, points[..., 1] / scale
@@ -567,8 +567,8 @@ def _sums(
     Args:
         study: The curves of the task.
         unit: The location and scale of the task's final outcomes.
-        learned: The regression from the round before. Runs with a large residual get smaller
-            weights, as with Student-t errors.
+        learned: The parameters of the previous round. Runs with a large residual in this round get
+            smaller weights, as with Student-t errors.
 
     Returns:
         For each knot, the sums of ``xxᵀ``, ``xy`` and ``y²`` over complete runs with regressors

@@ -24,8 +24,9 @@ class CurveColumns(NamedTuple):
 
     Args:
         step: The column of the step.
-        run: The columns whose values are the same in all rows of a run; tables may lack some.
-        status: The column with the state of a run; tables may lack it.
+        run: The columns whose values are the same in all rows of a run. A table may lack some of
+            these columns.
+        status: The column with the state of a run. A table may lack this column.
     """
 
     step: str

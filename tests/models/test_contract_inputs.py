@@ -492,7 +492,7 @@ def test_outcomes_without_a_logarithm_are_named(case):
     with pytest.raises(InputDataError, match="Task 'task 1' has the outcome 0, for which Log"):
         build(X, Y, sources)
     late = ChainedOutcomeTransform(scale=Standardize(1), log=Log())
-    with pytest.raises(ValueError, match="Put Log, Bilog and Power first in a chain"):
+    with pytest.raises(ValueError, match="are also applied to the old runs: put them first"):
         case.build(X, Y, outcome_transform=late)
 
 
