@@ -203,7 +203,7 @@ class FeasibilityModel(torch.nn.Module):
         self.register_buffer("_weights", root.mT @ (root @ (nu / tau.clamp_min(1e-10) - mean)))
 
     def log_probability(self, X: Tensor) -> Tensor:
-        """Computes the log probability that each run succeeds, differentiable in the inputs.
+        """Computes the log probability of success of each run, differentiable in the inputs.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs.

@@ -331,8 +331,9 @@ def resolve_transform(
     elif given is not None and steps is not None and own != list(steps):
         ours, theirs = (", ".join(step[0] for step in each) or "none" for each in (own, steps))
         raise ValueError(
-            f"The element-wise steps of outcome_transform= are {ours}, but the prior has the steps "
-            f"{theirs}: give the old runs, or a prior from fit_once(outcome_transform=...)."
+            f"outcome_transform= has the element-wise steps {ours}, but the prior has the steps "
+            f"{theirs}: give the old runs instead of the prior, or a prior from "
+            "fit_once(outcome_transform=...)."
         )
     apply_steps("train_Y", own, Y)
     if given is None or scale is not None:

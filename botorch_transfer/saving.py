@@ -208,7 +208,7 @@ class Saved(NamedState):
 
 
 def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, Any]) -> None:
-    """Writes a prior; an existing file is replaced once the new file is complete.
+    """Writes a prior to a file. An existing file is replaced once the new file is complete.
 
     Args:
         path: The file.

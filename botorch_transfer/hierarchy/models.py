@@ -203,7 +203,7 @@ class MeanHierarchicalGP(HierarchicalGP):
         hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
         if deviation_weight is not None and not deviation_weight > 0:
-            raise ValueError(f"deviation_weight must be positive, not {deviation_weight}.")
+            raise ValueError(f"deviation_weight={deviation_weight} must be positive.")
         modules = (likelihood, covar_module, outcome_transform, input_transform)
         options = (task_feature, hyperparameters)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)

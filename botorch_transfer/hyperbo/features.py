@@ -58,7 +58,7 @@ class FeatureNetwork(Module):
     def __init__(self, dim: int, hidden: Sequence[int] = (32, 32), seed: int = 0) -> None:
         super().__init__()
         if len(hidden) == 0 or min(hidden) < 1:
-            raise ValueError(f"hidden={tuple(hidden)} must contain one or more positive widths.")
+            raise ValueError(f"hidden={tuple(hidden)}: give one or more widths, each at least 1.")
         generator = torch.Generator().manual_seed(seed)
         widths = [dim, *hidden]
         self.weights, self.biases = ParameterList(), ParameterList()

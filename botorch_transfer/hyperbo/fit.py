@@ -343,7 +343,8 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
     shared = np.flatnonzero(patterns.sum(axis=-1) > 1).tolist()
     if not shared:
         raise InputDataError(
-            "No two source tasks share an input, which the EKL needs: use objective='nll'."
+            "No two source tasks share an input, but the EKL needs shared inputs: use "
+            "objective='nll'."
         )
     points_of = {k: np.flatnonzero(pattern_of == k).tolist() for k in shared}
     return sorted((np.flatnonzero(patterns[k]).tolist(), points_of[k]) for k in shared)
@@ -711,7 +712,7 @@ class GradientFit:
         """Does nothing, because each object is used for a single run."""
 
     def __call__(self, fvals: Tensor) -> bool:
-        """Records the loss before a step, and evaluates the validation loss at regular steps.
+        """Records the loss before each step, and regularly evaluates the validation loss.
 
         Args:
             fvals: The loss before the step.

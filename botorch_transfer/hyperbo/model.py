@@ -165,19 +165,16 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """Returns the factor that multiplies the posterior covariance of ``num_points`` points.
+        """Returns the factor on the posterior covariance of a model with ``num_points`` points.
 
         The factor makes the covariance an unbiased estimate. It is one if ``unbiased`` is not set.
-
-        Args:
-            num_points: The number of target points in the data.
         """
         if not self.unbiased:
             return 1.0
         num_tasks = self.prior.num_tasks
         if num_tasks <= num_points + 1:
             raise ValueError(
-                f"An unbiased covariance given {num_points} target points needs more than "
+                f"With {num_points} target points, an unbiased covariance needs more than "
                 f"{num_points + 1} source tasks, but the prior has {num_tasks} source tasks: leave "
                 "out unbiased=True."
             )

@@ -304,7 +304,7 @@ class PretrainedPrior(TransferPrior):
         if datasets[0].X.shape[-1] != self.dim:
             raise InputDataError(
                 f"The source tasks have {datasets[0].X.shape[-1]} inputs, but the prior was built "
-                f"for {self.dim}: build a prior for the source tasks' number of inputs."
+                f"for {self.dim} inputs: build a prior with the source tasks' number of inputs."
             )
         transform = frozen_input_transform(input_transform, datasets)
         if chosen.tolerance is None and datasets[0].X.dtype == torch.float32:

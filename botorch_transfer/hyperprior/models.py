@@ -76,7 +76,7 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 
     Args:
         prior: A univariate Gamma or uniform hyperprior.
-        least: The starting value and both bounds are raised to ``least`` if they are smaller.
+        least: The minimum. A smaller starting value or bound is replaced by ``least``.
 
     Returns:
         The hyperprior, the starting value (the hyperprior's mean) and the bounds.

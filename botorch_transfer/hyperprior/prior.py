@@ -244,7 +244,8 @@ class Hyperprior(TransferPrior):
                 )
         if describe_prior(constant)[0] == "gamma":
             raise ValueError(
-                "The constant mean needs a prior of real numbers: give a Normal or uniform prior."
+                "The hyperprior of the constant mean must allow negative values: give a "
+                "NormalPrior or a UniformPrior."
             )
         priors = {"constant": constant, **positive}
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
@@ -265,7 +266,10 @@ class Hyperprior(TransferPrior):
 
     @property
     def estimates(self) -> DomainEstimates | None:
-        """GP hyperparameters that were estimated for each domain; ``None`` without domains."""
+        """GP hyperparameters that were estimated for each domain.
+
+        ``None`` if the hyperprior was not learned from domains.
+        """
         if not self.task_names:
             return None
         buffers = dict(self.named_buffers(recurse=False))
@@ -276,8 +280,8 @@ class Hyperprior(TransferPrior):
     def priors(self) -> dict[str, Prior]:
         """GPyTorch priors by name: ``"constant"``, ``"outputscale"``, ``"noise"``.
 
-        If the hyperprior has no network, the prior of each ``"lengthscale"`` is included. Each
-        access builds new priors.
+        Without a network, the result also contains ``"lengthscale"``, the prior of each
+        lengthscale. Each access builds new priors.
         """
         parts = {name: getattr(self, f"{name}_parameters") for name in self.families}
         return {name: make_prior(self.families[name], part) for name, part in parts.items()}

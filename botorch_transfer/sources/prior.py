@@ -238,7 +238,7 @@ class SourceGPs(ConditionedPrior):
         return type(self)(gps, units, None, log_posterior, chosen)
 
     def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posterior means and variances together, which is faster than separately.
+        """Evaluates posterior means and variances together, which is faster than in two calls.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
