@@ -270,7 +270,7 @@ class GuardedTransferGP(AveragedGP):
         parameters: dict[str, Tensor] = dict(self.named_parameters())
         with parameter_rollback_ctx(parameters), prior_mode(True), gpt_posterior_settings():
             for name, start in self._starts.items():
-                if parameters[name].requires_grad:  # the user may have fixed it since then
+                if parameters[name].requires_grad:  # the user may have fixed the parameter
                     parameters[name].data.copy_(start)
             priors = [self.predict_by_member(X, member) for member in self.members.values()]
             return prior_evidence(Y, priors[0], priors[1], self.plain._noise_variance())

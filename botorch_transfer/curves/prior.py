@@ -662,7 +662,7 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
         factor = (at / WIDTH_90).clip(0.5, 10.0) ** 2
     # A single old task may be the new study itself. Its residuals must not count twice.
     learned = {"unit": usual, **learned, "trust": np.array(TRUST if errors else 1e9)}
-    for name in ("task_variance", "noise"):  # neither may grow along the curve
+    for name in ("task_variance", "noise"):  # neither variance may grow along the curve
         scaled = (learned[name].T * factor)[..., ::-1]
         learned[name] = np.maximum.accumulate(scaled, axis=-1)[..., ::-1].T.copy()
     return learned
@@ -685,6 +685,6 @@ def _moments(
     """
     (center, scale), (x, level, factor) = unit, _features(points, *unit)
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
-    variance = variance + (level - x[..., 1]) ** 2  # for values beyond the bounds
+    variance = variance + (level - x[..., 1]) ** 2  # zero for values within the bounds
     mean: Values = center + scale * (level + np.sum(x * w, axis=-1))
     return mean, np.asarray(scale**2 * variance)

@@ -125,7 +125,7 @@ def _with_ends(
     replaced = {outcome.name: Series(cells, table.index).infer_objects()}
     table = table.assign(**replaced, **{variance_column(outcome.name): variance})
     fate = table[FATE].to_numpy(dtype=object, copy=True)
-    stopped = rows[[curve.stopped is True for curve in curves]]  # may have a predicted outcome
+    stopped = rows[[curve.stopped is True for curve in curves]]  # may get a predicted outcome
     fate[stopped[fate[stopped] == "ended"]] = ""
     table[FATE] = fate
     return table, set(rows[~np.isnan(ends)].tolist())

@@ -145,7 +145,7 @@ class SequentialHierarchicalGP(HierarchicalGP):
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
-        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        # The operator `+` would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps))
         return WeightedSumMean(prior.gps), kernel
 

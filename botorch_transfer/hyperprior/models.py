@@ -334,7 +334,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             raise ValueError("num_samples= and num_members= must be positive.")
         hyperprior = resolve_prior(Hyperprior, prior, input_transform, outcome_transform)
         dim = train_X.shape[-1] - (task_feature is not None)
-        # Drawn in the hyperprior's precision, so that the draws do not depend on the data's
+        # Samples are drawn in the hyperprior's precision, so that they do not depend on the data's
         # precision.
         draws = hyperprior.sample(num_samples, dim, context, seed).to(train_X)
         hyperprior = hyperprior.to(train_X)

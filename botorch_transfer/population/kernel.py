@@ -231,7 +231,7 @@ class ConditionedPopulation(ConditionedBatch):
             points, alpha, inverse_root = inducing.condense(precision, weighted)
             inverse_root, parts = inverse_root.unsqueeze(0), points.new_empty(len(tasks), number)
             for index, rows in enumerate(tasks):
-                # Computed again, because the blocks of all tasks would take too much memory.
+                # Each block is computed again, because storing all blocks takes too much memory.
                 block = own.block(common, X[rows], Y[rows], noise[rows])
                 cross = common.between(points, block.X)
                 told = cross @ (block.told - block.solve(cross.mT @ alpha))

@@ -192,7 +192,7 @@ class PopulationGP(SourcePosteriorGP):
             log density is the lowest finite number.
         """
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
-        X = self.transform_inputs(X) if self.training else X  # transformed in evaluation mode
+        X = self.transform_inputs(X) if self.training else X  # already transformed in eval mode
         mean = self.mean_module.common(X).double().unsqueeze(-2)
         scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
         if self._infers_noise and not cast(Any, self.likelihood).noise_covar.is_set:

@@ -117,7 +117,7 @@ class EnsembleGP(SourcePosteriorGP):
         The constructor and each fit call this method. Call this method yourself after you change
         hyperparameters.
         """
-        (X,) = self.train_inputs  # in evaluation mode, these are already transformed
+        (X,) = self.train_inputs  # already transformed in evaluation mode
         X = self.transform_inputs(X) if self.training else X
         self.ensemble_weights.set(self._shares(X, self.train_targets))
 

@@ -116,7 +116,7 @@ class ScaMLGP(SourcePosteriorGP):
         most = min(self._max_sources, prior.num_tasks)
         hyperprior = weight_prior(self._hyperparameters, int(most))
         weights = TaskWeights(prior.num_tasks, batch_shape, hyperprior)
-        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        # The operator `+` would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
         return WeightedSumMean(prior.gps, weights), kernel
 
@@ -133,7 +133,7 @@ class ScaMLGP(SourcePosteriorGP):
         (X,), Y = self.train_inputs, self.train_targets
         if not self._has_too_many_sources or Y.numel() == 0:
             return
-        X = self.transform_inputs(X) if self.training else X  # transformed in evaluation mode
+        X = self.transform_inputs(X) if self.training else X  # already transformed in eval mode
         # Uses the residual's starting values, so that the selection depends on the data only.
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
