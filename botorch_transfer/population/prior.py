@@ -1,9 +1,9 @@
 r"""One hierarchical GP over all source tasks, as a prior: its posterior and its fit.
 
-It is the prior of :class:`~.models.PopulationGP`: one GP for all source tasks, given the data of
-all tasks, and the distribution of the tasks' scales and levels. The outcomes of task ``m`` are
-``a_m + c(x) + h_m(x)`` plus noise. The *level* ``a_m`` is a constant, and all tasks share the
-*common function* ``c``. The task's *own function* ``h_m`` has mean zero over the *reference
+The prior of :class:`~.models.PopulationGP` consists of one GP for all source tasks, conditioned on
+the data of all tasks, and of the distribution of the tasks' scales and levels. The outcomes of task
+``m`` are ``a_m + c(x) + h_m(x)`` plus noise. The *level* ``a_m`` is a constant, and all tasks share
+the *common function* ``c``. The task's *own function* ``h_m`` has mean zero over the *reference
 points*:
 
 .. code-block:: text
@@ -16,20 +16,20 @@ and noise.
 
 The reference points are at most 64 of the inputs of all source tasks. If the mean were not
 subtracted, smooth own functions would be almost arbitrary constants. After three smooth tasks, the
-level of the target would then be uncertain by ten times the range of their outcomes.
+level of the target would then be uncertain by ten times the range of the tasks' outcomes.
 
 All tasks share the GP's hyperparameters, so the hyperparameters are fitted to the data of all tasks
 at once. The logarithms of the hyperparameters are optimized, with normal hyperpriors:
 
 .. code-block:: text
 
-    log ℓ_c         ~ N(√2 + ½ log d, 3)      lengthscales of the common function
-    log ℓ_h / ℓ_c   ~ N(0, .7²)               lengthscales of a task's own function
-    log s_c         ~ N(log .8, 1)            standard deviation of the common function
-    log s_h         ~ N(log .7, 1)            standard deviation of a task's own function
-    log s_h / s_c   ~ N(.3, .3² M / 2)        similarity of the M tasks; vague for one or two
-    log σ²          ~ N(log .01, 1.5²)        noise variance
-    log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
+    log ℓ_c           ~ N(√2 + ½ log d, 3)    lengthscales of the common function
+    log (ℓ_h / ℓ_c)   ~ N(0, .7²)             lengthscales of a task's own function
+    log s_c           ~ N(log .8, 1)          standard deviation of the common function
+    log s_h           ~ N(log .7, 1)          standard deviation of a task's own function
+    log (s_h / s_c)   ~ N(.3, .3² M / 2)      ratio of both, for M tasks (M = 2 for a single task)
+    log σ²            ~ N(log .01, 1.5²)      noise variance
+    log (σ_m² / σ²)   ~ N(0, .7²)             a task's own noise variance
 
 The hyperpriors apply to outcomes that are standardized task by task, and were chosen by experiment.
 """
@@ -74,7 +74,9 @@ LEVEL_VARIANCE = 0.09
 
 
 class PopulationHyperparameters(NamedTuple):
-    """Hyperparameters of a GP: each task is a function common to all tasks plus its own function.
+    """Hyperparameters of the GP in which each task is a common function plus its own function.
+
+    All tasks share the common function.
 
     Args:
         lengthscale: A ``d`` tensor: the lengthscales of the common function.
@@ -94,14 +96,16 @@ class PopulationHyperparameters(NamedTuple):
 
 
 def centred(covariance: Tensor, rows: Tensor) -> Tensor:
-    """Computes the covariance of a random function minus its mean over some of the inputs.
+    """Computes the covariance of ``f(x) - mean of f``, for a random function ``f``.
+
+    The mean is taken over some of the inputs.
 
     Args:
-        covariance: The ``N x N`` covariance matrix of the random function at ``N`` inputs.
-        rows: The indices of the inputs over which the function's mean is taken.
+        covariance: The ``N x N`` covariance matrix of ``f`` at ``N`` inputs.
+        rows: The indices of the inputs over which the mean is taken.
 
     Returns:
-        The ``N x N`` covariance matrix of the function minus its mean.
+        The ``N x N`` covariance matrix of ``f(x) - mean of f``.
     """
     with_mean = covariance[:, rows].mean(dim=-1)
     return covariance - with_mean.unsqueeze(-1) - with_mean + with_mean[rows].mean()
@@ -110,13 +114,15 @@ def centred(covariance: Tensor, rows: Tensor) -> Tensor:
 def centred_between(
     kernel: Callable[..., Tensor], x1: Tensor, x2: Tensor, reference: Tensor, diag: bool = False
 ) -> Tensor:
-    """Evaluates the covariance of a random function minus its mean over reference points.
+    """Evaluates the covariance of ``f(x) - mean of f``, for a random function ``f``.
+
+    The mean is taken over reference points.
 
     Args:
-        kernel: Evaluates the covariance of the function, as :meth:`.Stationary.between` does.
+        kernel: Evaluates the covariance of ``f``, as :meth:`.Stationary.between` does.
         x1: A ``... x n1 x d`` tensor of inputs.
         x2: A ``... x n2 x d`` tensor of inputs.
-        reference: An ``R x d`` tensor: the inputs over which the function's mean is taken.
+        reference: An ``R x d`` tensor: the inputs over which the mean of ``f`` is taken.
         diag: Whether to return the values at ``(x1_i, x2_i)`` only.
 
     Returns:
@@ -244,7 +250,7 @@ class ConditionedPopulation(ConditionedBatch):
             points, alpha, inverse_root = inducing.condense(precision, weighted)
             inverse_root, parts = inverse_root.unsqueeze(0), points.new_empty(len(tasks), number)
             for index, rows in enumerate(tasks):
-                # Computed again, because the blocks of all tasks would take too much memory.
+                # Each block is computed again, because storing all blocks takes too much memory.
                 block = own.block(common, X[rows], Y[rows], noise[rows])
                 cross = common.between(points, block.X)
                 told = cross @ (block.told - block.solve(cross.mT @ alpha))
@@ -255,7 +261,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates the posterior on inducing points, at most half as many as ``points``."""
+        """Approximates the posterior with at most half as many inducing points as ``points``."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -310,7 +316,7 @@ class _OwnPart(NamedTuple):
     reference: Tensor
 
     def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the ``n1 x n2`` covariance of level plus own function at inputs of one task."""
+        """Evaluates the ``n1 x n2`` covariance of level plus own function, within one task."""
         return centred_between(self.function.between, x1, x2, self.reference) + LEVEL_VARIANCE
 
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
@@ -371,8 +377,8 @@ class PopulationOptions:
 
     Args:
         max_iter: The maximum number of L-BFGS-B iterations.
-        fit_points: The maximum number of points of all tasks together to which hyperparameters are
-            fitted. Each task contributes the same share of its points, from its worst to its best
+        fit_points: The hyperparameters are fitted to at most this number of points of all tasks
+            together. Each task contributes the same share of its points, from its worst to its best
             outcome, but at least five points. If five points of each task exceed the maximum, some
             tasks are left out.
         max_inducing: The maximum number of inducing points. The GP is conditioned on all points;
@@ -392,7 +398,7 @@ class PopulationOptions:
 
     def __post_init__(self) -> None:
         if self.max_iter < 1 or self.fit_points < 1 or self.max_inducing < 1:
-            raise ValueError("max_iter, fit_points and max_inducing must be positive.")
+            raise ValueError("max_iter=, fit_points= and max_inducing= must be positive.")
 
 
 def thinned(tasks: Observations, max_points: int) -> Observations:
@@ -554,7 +560,7 @@ def fit_population(
         options: The options of the fit.
 
     Returns:
-        The hyperparameters, and the log posterior of the fitted points up to a constant.
+        The hyperparameters, and their log posterior density up to a constant.
     """
     sample = thinned(tasks, options.fit_points)
     # Only the tasks in the sample get their own noise variance.
@@ -776,7 +782,7 @@ class SourcePopulation(ConditionedPrior):
         return squares / (_PSEUDO_TASKS + len(relative))
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
-        """Builds the standardization of a target's outcomes by the sources' mean and scale.
+        """Builds the standardization of a target's outcomes by the typical level and scale.
 
         Args:
             batch_shape: The batch shape of the target model.
