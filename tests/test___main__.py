@@ -201,7 +201,7 @@ def test_tables_as_spreadsheets_save_them(folder, capsys):
     assert "In the runs: The column 'log_loss' has '1.2.3' in row 4" in capsys.readouterr().err
     runs.write_text("C,gamma,log_loss\n1.0,0.01,0.5,\n2.0,0.02,0.4,9\n")
     assert main([*COMMAND, "runs.csv", *LOSS]) == 2
-    assert "runs.csv has 4 cells in row 3 and 3 column names" in capsys.readouterr().err
+    assert "runs.csv has 4 cells in row 3, but 3 column names" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])

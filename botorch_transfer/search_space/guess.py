@@ -1,7 +1,8 @@
 """Guesses a search space from a table of runs, as a draft to edit.
 
 A table does not determine the whole space, so some properties are guessed. A scale is logarithmic
-if the median of the values is nearer to the middle of a logarithmic scale than of a linear scale.
+if the median of the values is nearer to the middle of the range on a logarithmic scale than on a
+linear scale.
 A column with few distinct numbers becomes an ordinal parameter; a column with many distinct numbers
 becomes a parameter with a range. A parameter with empty cells is conditional if the values of
 another parameter determine which cells are empty.
@@ -46,13 +47,13 @@ from botorch_transfer.search_space.space import SearchSpace, check_arguments, ch
 
 logger = logging.getLogger(__name__)
 
-#: Least ratio of the largest to the smallest number for a logarithmic scale.
+#: Minimum ratio of the largest to the smallest number of a column that gets a logarithmic scale.
 LOG_RATIO = 10
 
 #: Maximum number of levels of an ordinal parameter, and least mean number of runs per level.
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 
-#: Maximum number of distinct values in a column of text that holds choices.
+#: Maximum number of distinct values in a column of text that becomes a categorical parameter.
 MAX_CHOICES = 100
 
 #: Empty cells count as the choice "none" if their share of all cells is at least this value, or at
@@ -69,7 +70,7 @@ NOTES = re.compile(
 STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
 
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
-#: Words in the names of minimized outcomes. ``LARGE_IS_GOOD`` has words for maximized outcomes.
+#: Words in names of outcomes to minimize; ``LARGE_IS_GOOD`` has words for outcomes to maximize.
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
 
 #: Pattern of names of measures. Units in brackets and per cent signs are removed before matching.
@@ -97,7 +98,8 @@ HOLD_NO_NUMBERS = {
 #: a spreadsheet has converted a number to a date.
 UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s*"
 
-#: A column may be another measure if its rank correlation with the outcome is above this value.
+#: A column may be another measure if the magnitude of its rank correlation with the outcome is
+#: above this value.
 ALMOST_THE_OUTCOME = 0.99
 
 
@@ -121,16 +123,18 @@ def guess_space(
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
     - columns of text that only rename the values of another column, such as the CAS numbers of
-      solvents. Of such columns, the column with the largest share of letters is kept.
+      solvents. Of columns that rename one another, the column with the most letters is kept.
 
-    The range of a parameter is the range of its column, without codes of missing values.
+    The range of a parameter is the range of its column, without codes of missing values such as
+    -999.
 
     Args:
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
         leave_out: Columns that are no parameters, such as the task and the outcomes.
         task: The column that names the task.
-        outcome: The outcomes, which are no parameters. If the rank correlation of a column with an
-            outcome is almost 1 or -1 in each task, the column is kept, with a warning.
+        outcome: The columns of outcomes, which are no parameters. If the rank correlation of
+            another column with an outcome is almost 1 or -1 in each task, a warning is logged, and
+            the other column is kept.
         step: The column of the step, in a table with one row per step.
         run: The column that identifies the run, in a table with one row per step. By default, a new
             run starts where the step does not increase.
@@ -140,7 +144,7 @@ def guess_space(
         parameters with empty cells. Otherwise, parameters have the order of the columns.
 
     Raises:
-        InputDataError: If no column is left.
+        InputDataError: If the table has no rows or lacks a named column, or if no column is left.
 
     Example:
         >>> from pandas import DataFrame
@@ -285,7 +289,10 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
 
 
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Maps columns of text that only rename another column's values to a reason for the log."""
+    """Finds columns of text that only rename the values of another column.
+
+    Returns a mapping from these columns to the reason in the log why they are left out.
+    """
     distinct = frame[columns].drop_duplicates()  # counts replicates once
     same: dict[bytes, list[str]] = {}
     for name in columns:
@@ -315,7 +322,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         is_number = to_numeric(column, errors="coerce").notna()
         is_unclear = ~is_number & column.astype(str).str.fullmatch(UNCLEAR)
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
-            problem = "which is no clear number: write a decimal point, or a list as 64-32"
+            problem = "which is no clear number: write a decimal point, or write a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
         if is_dropped:
             return "hardly repeats"
@@ -343,7 +350,10 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
 
 
 def find_condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dict[str, Any] | None:
-    """Finds an ``active_if`` for a column: a parent whose value decides which cells are filled."""
+    """Finds an ``active_if`` for a column: a parent whose value decides which cells are filled.
+
+    Returns ``None`` if no parameter in ``parents`` is such a parent.
+    """
     filled = frame[name].notna()
     for parent in parents:
         if isinstance(parent, CategoricalParameter | OrdinalParameter):

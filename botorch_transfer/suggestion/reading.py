@@ -140,27 +140,27 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        If :attr:`is_robust` is true, and a single outcome has few values so far, the worse half of
-        each old task's outcomes is replaced by values that depend only on ranks. In all other
-        cases, the tables are returned unchanged.
+        If :attr:`is_robust` is true, and if there is only one outcome, which has few values so far,
+        the worse half of each old task's outcomes is replaced by values that depend only on ranks.
+        In all other cases, the tables are returned unchanged.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
 
     def limited(self, by_rank: bool = False) -> EncodedTables:
-        """Raises very bad outcomes to a limit, in old tasks and in this study's runs.
+        """Clips very bad outcomes at a lower limit, in old tasks and in this study's runs.
 
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. If a value of an outcome is raised, predictions are clipped to
-        the worst value after the change, unless ``by_rank`` is true.
+        worst outcome of old tasks. If a value of an outcome is clipped, predictions of this outcome
+        are clipped at the worst value after the change, unless ``by_rank`` is true.
 
         Args:
             by_rank: Whether to replace the worse half of each old task's outcomes by rank
                 (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
         Returns:
-            The tables with raised outcomes.
+            The tables with clipped outcomes.
         """
         sources, outcomes = dict(self.sources), list(self.outcomes)
         Y, Yvar, added = (each.clone() for each in (self.runs.Y, self.runs.Yvar, self.runs.added))
@@ -387,7 +387,7 @@ def read_study(
     cost: str | None = None,
     robust: bool = True,
 ) -> EncodedTables:
-    """Checks and encodes the tables of a study, with the arguments of :func:`suggest`.
+    """Checks and encodes the tables of a study; takes the arguments of :func:`suggest`.
 
     Args:
         space: The search space.
@@ -399,12 +399,12 @@ def read_study(
         candidates: The rows to choose from.
         fixed: Fixed values of parameters in suggestions.
         constraints: Limits of further outcomes, and constraints between parameters.
-        repeats: Whether rows of the runs may be suggested again.
+        repeats: Whether rows of ``runs`` may be suggested again.
         prior: The prior, in place of ``history``.
         noise: The columns of standard errors.
         status: The column with the state of a run.
-        missing: A mapping from parameters that old tasks do not record to the values that they had
-            there.
+        missing: A mapping from parameters that old tasks do not record to their values in the old
+            tasks.
         rename: A mapping from old to new column names of ``history``.
         log: Names of outcomes whose logarithm is modelled.
         step: The column of a learning curve's step.
@@ -418,7 +418,7 @@ def read_study(
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space.
-        TypeError: If an argument is of another type.
+        TypeError: If an argument has a wrong type.
         ValueError: If arguments contradict one another.
 
     Example:
@@ -513,8 +513,8 @@ def read_tables(
         task: The column of ``history`` that names the task.
         status: The column with the state of a run.
         prior: The prior, in place of ``history``.
-        missing: A mapping from parameters that old tasks do not record to the values that they had
-            there.
+        missing: A mapping from parameters that old tasks do not record to their values in the old
+            tasks.
         curves: The columns of learning curves.
         robust: Whether very bad outcomes are clipped at a lower limit.
         memo: A cache of encoded old runs. If the old runs are in the cache, warnings about them are

@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 #: Maximum number of configurations of a space whose configurations are all listed and scored.
 MAX_GRID = 2_000
 
-#: Maximum number of rows that one call moves because they violate linear constraints.
+#: Maximum number of rows that one call of :meth:`Region.nearest` moves because they violate linear
+#: constraints.
 MAX_REPAIRED = 48
 
 #: Margins by which inequalities are tightened, relative to the sizes of their terms. A larger
@@ -374,7 +375,7 @@ class Region:
 
         Args:
             shared: Parameters with the same value in all rows of a batch.
-            x: A ``d`` tensor: an encoded row with these values.
+            x: A ``d`` tensor: an encoded row whose values of the shared parameters are fixed.
         """
         row = self.decode(x.unsqueeze(0)).iloc[0]
         conditions = {p.name: p.active_if or {} for p in self.space.parameters}
@@ -392,7 +393,7 @@ class Region:
 
         Raises:
             InputDataError: If a cost is not positive.
-            ValueError: If there are no candidates, or candidates lack the column.
+            ValueError: If there is no table of candidates, or if the table lacks the column.
         """
         if self.table is None or self.cost not in self.table.columns:
             raise ValueError(

@@ -41,7 +41,7 @@ MAX_VALUES = 2_000
 #: or if the relative improvement is below ``TOLERANCE``.
 NUM_STARTS, NUM_CHOICES, MAX_ITER, TOLERANCE = 4, 3, 80, 1e-5
 
-#: Maximum number of rows whose discrete parameters are changed by single steps.
+#: Maximum number of rows from which single steps of discrete parameters start.
 MAX_STEPS = 20
 
 #: Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
