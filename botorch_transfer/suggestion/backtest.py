@@ -438,9 +438,9 @@ def _recommended(table: DataFrame, names: Sequence[str]) -> str:
         names: The names of the compared models.
 
     Returns:
-        The first name, unless other models have mean distances that are smaller by more than one
-        standard error over tasks. Of these models, the name of the one with the smallest mean
-        distance.
+        The first name, unless the mean distance of another model is smaller by more than one
+        standard error over tasks. If there are several such models, the name of the model with the
+        smallest mean distance.
     """
     distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
     gains = distances.rsub(distances[names[0]], axis=0)

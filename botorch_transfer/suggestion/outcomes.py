@@ -169,8 +169,8 @@ def make_acquisition(
             determine the scales of outcomes.
         seed: The seed of samples.
         has_outcomes: Whether any run has an outcome. If no run has an outcome, the expected
-            improvement is not used. It may be largest where source tasks have bad outcomes, because
-            the study may be the opposite of the source tasks.
+            improvement is not used. The improvement may be largest where source tasks have bad
+            outcomes, because the study may be the opposite of the source tasks.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).
