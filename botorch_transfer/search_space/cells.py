@@ -305,9 +305,9 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
 
 
 def sheets(frame: DataFrame) -> str:
-    """Returns a remark that names the sheets of a table's Excel file; "" if it has only one sheet.
+    """Returns a remark that names the sheets of a table's Excel file, for the end of a message.
 
-    The remark is the end of a message.
+    Returns "" unless the file has several sheets.
     """
     return str(frame.attrs.get(SHEETS, ""))
 
