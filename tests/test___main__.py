@@ -346,7 +346,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
             [*COMMAND, *LOSS, "--cost", "price"],
             "--cost is 'price', but --candidates has no such col",
         ),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name one"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name out"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing column by --task, or"),
         (["space", "old.csv"], "The table has no column 'loss': use one of task"),

@@ -203,7 +203,8 @@ class TransferHistory:
                 ``(X, Y, Yvar)``, in raw units. ``X`` is ``n_i x d``; ``Y`` and ``Yvar`` are
                 ``n_i x 1``.
             missing: Mapping from parameters without a column to their values in the old runs;
-                ``None`` for an unknown value. These are the last parameters of the search space.
+                ``None`` for an unknown value. Only the last parameters of the search space may lack
+                a column.
 
         Returns:
             The history.

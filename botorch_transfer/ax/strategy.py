@@ -305,7 +305,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     Raises:
         UserInputError: If no transfer model has chosen a trial yet, or if ``metric`` has no
             transfer model. Also if ``metric`` is ``None`` and several metrics have transfer models.
-        ValueError: If the model has no separate posterior for each old task.
+        ValueError: If the model does not have a separate posterior for each old task.
 
     Example:
         >>> from ax.api.configs import RangeParameterConfig

@@ -63,9 +63,9 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
         columns: The table's columns.
 
     Returns:
-        The name of a column that is similar to ``name``, abbreviates ``name``, or is abbreviated by
-        ``name``. An abbreviation is the beginning or the initials of a name. ``None`` if there is
-        no such column.
+        The name of a column if it is similar to ``name``, abbreviates ``name``, or is abbreviated
+        by ``name``. An abbreviation is the beginning or the initials of a name. ``None`` if no
+        column has such a name.
 
     Example:
         >>> likely_column("learning_rate", ["Learning rate", "momentum"])
@@ -174,7 +174,7 @@ def check_columns(
         if changed:
             text = (
                 f"No old run records {name!r}, so old runs carry no information about it: give the "
-                f"value that it had there by missing={{{name!r}: ...}}, or None if it is unknown"
+                f"value in the old runs by missing={{{name!r}: ...}}, or None if it is unknown"
             )
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:

@@ -91,8 +91,8 @@ CELL = re.compile(
     re.IGNORECASE,
 )
 
-#: If there are more than ``ENOUGH`` outcomes, the best outcome is reported as a likely typing error
-#: if its distance from the second best is above ``TOO_GOOD`` times the range of all other outcomes.
+#: The best of more than ``ENOUGH`` outcomes is reported as a likely typing error if its distance
+#: from the second best is above ``TOO_GOOD`` times the range of all other outcomes.
 TOO_GOOD, ENOUGH = 3.0, 5
 
 #: Pattern of units in per cent or per mille.
@@ -308,7 +308,7 @@ def _fate(word: str) -> str:
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
-    """Returns the fate of each run by the words in its status; warns of unknown words."""
+    """Finds the fate of each run from the words in its status; warns of unknown words."""
     if status not in frame:
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]

@@ -33,11 +33,11 @@ class Outcome:
         name: The column of the outcome.
         sign: 1 if large outcomes are good, -1 if small outcomes are good.
         limit: The least feasible value of the modelled outcome; ``None`` for an objective.
-        noise: The column of standard errors, if there is such a column.
+        noise: The column of standard errors; ``None`` if there is none.
         log: Whether models predict the outcome's logarithm.
-        within: The least and the largest possible value of the outcome, such as a yield of 0 % and
-            of 100 %. The quantiles of predictions are clipped to this range. Means and standard
-            deviations are computed from the clipped quantiles.
+        within: The least and the largest possible value of the outcome, such as 0 and 100 for a
+            yield in per cent. The quantiles of predictions are clipped to this range. Means and
+            standard deviations are computed from the clipped quantiles.
 
     Example:
         >>> Outcome("loss", sign=-1.0).goal

@@ -65,8 +65,8 @@ ENOUGH_LEVELS = 5
 #: correlation among the other tasks is above ``AGREED``.
 REVERSED, AGREED = -0.65, 0.4
 
-#: Reversed tasks are searched if there are ``MIN_TASKS`` to ``MAX_TASKS`` tasks with at least
-#: ``MIN_COMPARED`` runs. At most ``MAX_COMPARED`` runs of each task are compared.
+#: The search for reversed tasks needs ``MIN_TASKS`` to ``MAX_TASKS`` tasks with at least
+#: ``MIN_COMPARED`` runs. It compares at most ``MAX_COMPARED`` runs of each task.
 MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
 
 #: Usual names of a summary row at the end of a table.
@@ -136,7 +136,7 @@ def from_dataframe(
       all runs of the task. The task then carries no information about other values. If the value is
       unknown, each run gets a random value, and these values are spread over the range. The
       outcomes of the task then do not depend on the parameter.
-    - An empty cell of a categorical parameter means ``"none"`` if ``"none"`` is one of its choices;
+    - An empty cell of a categorical parameter means ``"none"`` if the parameter has this choice;
       otherwise the run is left out. With ``changed``, a run is also left out if the cell of an
       unconditional numeric parameter is empty.
     - The encoding of a number outside of the parameter's range is extrapolated beyond the unit

@@ -307,7 +307,7 @@ def direction_signs(
 
 
 class _Finished(NamedTuple):
-    """Finished trials of one Optuna study or Ax experiment, with its name and its directions."""
+    """Name, directions and finished trials of one Optuna study or Ax experiment."""
 
     name: str
     directions: Sequence[StudyDirection]

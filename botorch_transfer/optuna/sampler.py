@@ -84,8 +84,8 @@ class TransferSampler(BaseSampler):
     **Parameters.** The model suggests values for the parameters that occur in all complete trials
     of the study, within the distributions of the study. The history may lack some of these
     parameters. With ``space=``, the model only suggests parameters of this space. Before the first
-    complete trial, the model suggests the parameters of the history. If such a value is outside the
-    parameter's distribution in the study, it is changed to the nearest value inside.
+    complete trial, the model suggests the parameters of the history. If a suggested value is
+    outside the parameter's distribution in the study, the nearest value inside replaces this value.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
     the objective function asks for this parameter although its condition is false. The range,
     scale, type and choices of a parameter may differ from the history: the sampler converts old

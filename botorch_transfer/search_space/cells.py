@@ -38,7 +38,7 @@ MONTH = (
 #: because spreadsheets turn a text such as ``2-5`` into a date such as ``2. Mai``.
 UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
-#: Patterns of cells with a date or a duration. ``REMARKS`` has the remark of each for messages.
+#: Patterns of cells with a date or a duration, and remarks on such cells for messages.
 DATE = (
     r"\s*(?:\d{4}([-/])\d\d?\1\d\d?|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
@@ -100,8 +100,8 @@ USUAL_CODE = re.compile(
 #: that occurs once, and ``FAR_ODD`` for any other number that occurs at least three times.
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
 
-#: Numbers that often code a missing value of a parameter. Powers of ten below 1e15 are no codes,
-#: because parameters often have such values.
+#: Numbers that often code a missing value of a parameter. Powers of ten below 1e15 are left out,
+#: because they are often ordinary values of parameters.
 PARAMETER_CODE = re.compile(r"-1|-99|-?(?:9{3,}(?:\.9+)?)|1e\+\d+|2147483647|3\.40282\d*e\+38")
 
 #: Maximum ratio of cells without a number to cells with a number in a column that is read as
@@ -241,7 +241,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 
 
 def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, list[str]]:
-    """Splits a text file into cells, and drops empty cells after the last column.
+    """Splits a text file into cells, and drops empty cells to the right of the last column.
 
     Args:
         path: The file, for messages.
@@ -331,24 +331,24 @@ def plain(value: Any) -> Any:
 def refuse_cell(
     bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
 ) -> None:
-    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
+    """Raises an ``InputDataError`` about the first cell for which ``bad`` is true, if any.
 
     Args:
-        bad: An ``n`` array.
+        bad: An ``n`` array: whether each cell is invalid.
         column: A column with ``n`` cells.
         reason: The end of the message, after the value and the row of the cell.
         what: The first words of the message, before the name of the column.
         verb: The verb of the message, between the name of the column and the value of the cell.
 
     Raises:
-        InputDataError: If ``bad`` is true anywhere.
+        InputDataError: If a cell is invalid.
     """
     for sentence in _about_first(bad, column, reason, what, verb):
         raise InputDataError(sentence)
 
 
 def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING) -> None:
-    """Logs a message about the first cell where ``bad`` is true, if any; see ``refuse_cell``."""
+    """Logs a message about the first cell for which ``bad`` is true; see ``refuse_cell``."""
     for sentence in _about_first(bad, column, reason):
         logger.log(level, sentence)
 
@@ -356,7 +356,7 @@ def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING
 def _about_first(
     bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
 ) -> Iterator[str]:
-    """Yields a message about the first cell where ``bad`` is true; nothing if there is none."""
+    """Yields a message about the first cell for which ``bad`` is true, if there is such a cell."""
     bad = np.asarray(bad, dtype=np.bool_)
     if not bad.any():
         return
@@ -503,7 +503,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             such numbers are emptied, and the log counts these cells.
 
     Returns:
-        A table with the numbers.
+        The table with numbers in these columns.
 
     Raises:
         InputDataError: If a column has several units that cannot be converted.
@@ -593,8 +593,8 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
 def codes(values: Array) -> list[float]:
     """Finds numbers, such as -999, that stand for missing outcomes.
 
-    A number is such a code if it is far from all other outcomes, and is a usual code or occurs
-    several times.
+    A number stands for missing outcomes if it is far from all other outcomes, and if it is a usual
+    code or occurs several times.
 
     Args:
         values: The outcomes of all tables; NaN where an outcome is missing.
@@ -625,7 +625,8 @@ def codes(values: Array) -> list[float]:
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
     """Returns whether ``value`` is so far from ``others`` that it stands for a missing value.
 
-    The least distance depends on how often the value occurs, and on whether it is a usual code.
+    The necessary distance depends on ``count``, how often the value occurs, and on whether the
+    value is a usual code.
     """
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
     is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative number

@@ -2,10 +2,9 @@
 
 A table does not determine the whole space, so some properties are guessed. A scale is logarithmic
 if the median of the values is nearer to the middle of the range on a logarithmic scale than on a
-linear scale.
-A column with few distinct numbers becomes an ordinal parameter; a column with many distinct numbers
-becomes a parameter with a range. A parameter with empty cells is conditional if the values of
-another parameter determine which cells are empty.
+linear scale. A column with few distinct numbers becomes an ordinal parameter; a column with many
+distinct numbers becomes a parameter with a range. A parameter with empty cells is conditional if
+the values of another parameter determine which cells are empty.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 #: Maximum number of distinct values in a column of text that becomes a categorical parameter.
 MAX_CHOICES = 100
 
-#: Empty cells count as the choice "none" if their share of all cells is at least this value, or at
-#: least half of the average share of a choice.
+#: Empty cells of a column of choices count as the choice "none" if their share of all cells is at
+#: least this value. With many choices, half of the average share of a choice is enough.
 MANY_EMPTY = 0.05
 
 #: Pattern of names of columns that hold the place, time or number of a run.
@@ -114,7 +113,7 @@ def guess_space(
 ) -> SearchSpace:
     """Guesses the search space of a table of runs; check the result before you use it.
 
-    Some columns are left out, because they are no parameters. The log names these columns with the
+    Some columns are left out, because they are not parameters. The log names these columns with the
     reason:
 
     - columns with a single value, or with a single value in each task;
@@ -123,18 +122,19 @@ def guess_space(
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
     - columns of text that only rename the values of another column, such as the CAS numbers of
-      solvents. Of columns that rename one another, the column with the most letters is kept.
+      solvents. Of columns that rename one another, the column with the largest share of letters
+      is kept.
 
     The range of a parameter is the range of its column, without codes of missing values such as
     -999.
 
     Args:
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
-        leave_out: Columns that are no parameters, such as the task and the outcomes.
+        leave_out: Columns that are not parameters, such as the task and the outcomes.
         task: The column that names the task.
-        outcome: The columns of outcomes, which are no parameters. If the rank correlation of
-            another column with an outcome is almost 1 or -1 in each task, a warning is logged, and
-            the other column is kept.
+        outcome: The columns of outcomes, which are not parameters. If another column has a rank
+            correlation of almost 1 or -1 with an outcome in each task, the column is kept, and a
+            warning is logged.
         step: The column of the step, in a table with one row per step.
         run: The column that identifies the run, in a table with one row per step. By default, a new
             run starts where the step does not increase.
@@ -267,7 +267,7 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
 
 
 def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None) -> Series:
-    """Returns the number of each row's run, for a table with several rows per run."""
+    """Returns the run number of each row, for a table with several rows per run."""
     keys = [frame[name] for name in (task, run) if name is not None]
     if run is not None or step is None:
         return frame.groupby([key.to_numpy() for key in keys], dropna=False).ngroup()
@@ -291,7 +291,7 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
     """Finds columns of text that only rename the values of another column.
 
-    Returns a mapping from these columns to the reason in the log why they are left out.
+    Returns a mapping from each of these columns to the reason to leave out the column.
     """
     distinct = frame[columns].drop_duplicates()  # counts replicates once
     same: dict[bytes, list[str]] = {}
@@ -309,7 +309,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses a parameter from a column; returns a reason as text if the column is no parameter."""
+    """Guesses the parameter of a column; returns a reason as text if it is not a parameter."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"

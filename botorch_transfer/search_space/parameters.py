@@ -144,7 +144,7 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Returns whether a discrete parameter can have ``value``; ``False`` for a continuous one.
+        """Returns whether the parameter can have ``value``; ``False`` for continuous parameters.
 
         Args:
             value: A value in the ``active_if`` of another parameter.
@@ -372,16 +372,15 @@ class IntegerParameter(_RangeParameter):
 
     Every integer ``k`` has a cell ``[b_k, b_{k+1})`` of the unit interval. By default, all cells
     have the same width. With ``log=True``, the width is proportional to the width of
-    ``[k - 1/2, k + 1/2)`` on the logarithmic scale. A point is decoded to the integer in whose cell
-    the point lies. If points are uniform, the share of points that are decoded to ``k`` is thus the
-    width of the cell of ``k``, also at the bounds. The encoding of ``k`` is a point in its cell,
+    ``[k - 1/2, k + 1/2)`` on the logarithmic scale. A point is decoded to the integer whose cell
+    contains the point. If points are uniform, the share of points that are decoded to ``k`` is thus
+    the width of the cell of ``k``, also at the bounds. The encoding of ``k`` is the point
 
-        u_k = b_k / (b_k + 1 - b_{k+1}),
+        u_k = b_k / (b_k + 1 - b_{k+1})
 
-    the total width of all cells below the cell of ``k``, divided by the total width of all cells
-    except the cell of ``k``. The encodings of the bounds are then exactly 0 and 1, as BoTorch's
-    mixed optimizer requires. If all cells have the same width, the encoding is
-    ``(k - lower) / (upper - lower)``.
+    in this cell: the total width of all cells below the cell, divided by the total width of all
+    other cells. The encodings of the bounds are then exactly 0 and 1, as BoTorch's mixed optimizer
+    requires. If all cells have the same width, the encoding is ``(k - lower) / (upper - lower)``.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -392,7 +391,7 @@ class IntegerParameter(_RangeParameter):
 
     Raises:
         ValueError: If a bound is not an integer, the range is empty, or ``log`` is not a boolean.
-            Also if the lower bound is not positive with ``log=True``.
+            Also if ``log=True`` and the lower bound is not positive.
 
     Example:
         >>> IntegerParameter("max_depth", 1, 12).size
@@ -432,7 +431,7 @@ class IntegerParameter(_RangeParameter):
         return self._inside(integers)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Maps each point of the unit interval to the integer in whose cell the point lies."""
+        """Maps each point of the unit interval to the integer whose cell contains the point."""
         u = unit[:, 0]
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
         # The encoding of an integer may be within a rounding error of the edge of its cell. So a
@@ -542,8 +541,8 @@ class OrdinalParameter(_ListedParameter):
         active_if: See :class:`FloatParameter`.
 
     Raises:
-        ValueError: If the list is empty, repeats a value, or has decreasing numbers. Also if a
-            value is not a positive number with ``log=True``.
+        ValueError: If the list is empty, repeats a value, or has decreasing numbers. Also if
+            ``log=True`` and a value is not a positive number.
 
     Example:
         >>> OrdinalParameter("batch_size", (8, 16, 32, 64), log=True).size
@@ -571,7 +570,7 @@ class OrdinalParameter(_ListedParameter):
             yield f"has log={self.log!r} and the values {self.values}: give positive numbers"
 
     def decode(self, unit: Array) -> DataFrame:
-        """Maps each point of the unit interval to the value in whose cell the point lies."""
+        """Maps each point of the unit interval to the value whose cell contains the point."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
         if self.is_numeric:
             return DataFrame({self.name: np.array(self.values)[ranks]})
@@ -653,8 +652,8 @@ class CategoricalParameter(_ListedParameter):
     Args:
         name: Column of the table that holds the parameter.
         values: All values: text, numbers, booleans. By default, all values in the table of
-            descriptors. If only the number 1 is one of the values, a cell with the text "1" counts
-            as this number; if only the text is one of the values, the number counts as this text.
+            descriptors. A cell with the text "1" counts as the number 1 if the number is a value
+            and the text is not. In the opposite case, a cell with the number counts as the text.
         active_if: See :class:`FloatParameter`.
         descriptors: A table of numbers, one row per value. The values are in the index, or in a
             column with the parameter's name. The table may also have values of old runs that are no
@@ -739,7 +738,7 @@ class CategoricalParameter(_ListedParameter):
         return dict(zip(levels, points, strict=True))
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up each cell in ``places``; empty cells count as ``"none"`` if it is a value."""
+        """Looks up each cell in ``places``; empty cells count as the value ``"none"``, if any."""
         no_value = next((value for value in self.values if is_none(value)), object())
         filled = column.astype(object).where(column.notna(), no_value)
         return super()._look_up(filled, places, nowhere)

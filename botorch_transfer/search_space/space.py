@@ -89,7 +89,7 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
         columns: Names of the columns that must not occur twice.
 
     Returns:
-        The table with names as text: the name 1 becomes ``"1"``.
+        The table with column names as text: the name 1 becomes ``"1"``.
 
     Raises:
         InputDataError: If ``frame`` is not a ``DataFrame``, if column names have several levels, or
@@ -431,8 +431,8 @@ class SearchSpace:
             A table with ``n`` rows. Conditional integers have pandas' nullable type ``Int64``.
 
         Raises:
-            ValueError: If ``X`` is no ``n x d`` tensor, or is outside of the unit cube by more than
-                1e-6.
+            ValueError: If ``X`` is not an ``n x d`` tensor, or is outside of the unit cube by more
+                than 1e-6.
         """
         if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[-1] != self.dim:
             found = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__

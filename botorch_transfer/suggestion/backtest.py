@@ -101,7 +101,7 @@ class Backtest:
 
     @property
     def saved(self) -> pd.Series:
-        """Number of evaluations that :attr:`model` saves in each task, against the plain GP."""
+        """Number of evaluations that :attr:`model` saves in each task, relative to the plain GP."""
         return self.table[self.table["model"] == self.model].set_index("task")["saved"]
 
     def interval(self) -> tuple[float, float]:

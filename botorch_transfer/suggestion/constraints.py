@@ -226,7 +226,7 @@ class _Reader:
     def check(self, node: ast.expr) -> None:
         """Raises an error unless the expression is a comparison, or combines comparisons.
 
-        Also adds the numbers with which parameters are compared to ``ends``.
+        Also adds to ``ends`` the numbers with which the expression compares parameters.
         """
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=part):
@@ -482,8 +482,8 @@ class Repair:
     def _move(self, place: Array, stay: Mask, margin: float, rng: np.random.Generator) -> Array:
         """Moves the values ``place`` of one configuration until they satisfy all constraints.
 
-        Returns the nearest such values, or ``place`` if there are no such values. Values in the
-        mask ``stay`` do not change.
+        Returns the nearest values that satisfy the constraints; ``place`` if there are none. Values
+        in the mask ``stay`` do not change.
         """
         m, p = self._scales.shape  # m parameters, made of p variables
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m)])

@@ -137,7 +137,7 @@ class Suggestion(NamedTuple):
     def outlook(self) -> str:
         """Sentence about the largest expected improvement, or about a reason to stop the study.
 
-        The text is empty if there is no best run, unless all rows have been tried.
+        The text is empty if there is no best run and some rows have not been tried.
         """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), self.tables.best_run()
@@ -251,8 +251,8 @@ def suggest(
         step: The column of the step, if the tables have learning curves with one row a step. Leave
             the cell empty in rows without a curve. Rows of a task with the same parameters and
             growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"``,
-            or if its curve is shorter than complete curves. Its final outcome is then a noisy
-            prediction of :class:`~botorch_transfer.curves.CurvePrior`, which learns from old
+            or if its curve is shorter than complete curves. The final outcome of such a run is a
+            noisy prediction of :class:`~botorch_transfer.curves.CurvePrior`, which learns from old
             curves.
         run: The column that identifies the run, if there are learning curves. By default, rows with
             the same parameters are one run.
@@ -288,8 +288,8 @@ def suggest(
         - With one objective, ``probability_of_improvement``: the probability of a gain. Both
           improvement columns are empty as long as no run has an outcome within all limits.
         - ``sources``: the old tasks that support the row, the most certain task first. A task
-          supports a row if its prediction is better than the task's average by more than one
-          standard deviation.
+          supports a row if the prediction for this task is better than the task's average by more
+          than one standard deviation.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space. The message
@@ -341,8 +341,8 @@ def predict(
         progress: Whether pre-training shows a progress bar.
         seed: The seed of all random numbers.
         options: Arguments of :func:`suggest` about tables and outcomes, such as ``task``,
-            ``prior``, ``missing`` and ``outcome_range``. If ``space`` is ``None``, also
-            ``candidates``. Outcomes with limits are predicted, too.
+            ``prior``, ``missing`` and ``outcome_range``. If ``space`` is ``None``, ``candidates``
+            is also needed. Outcomes with limits are predicted, too.
 
     Returns:
         The rows with further columns, in the outcome's unit: ``predicted_mean``,
@@ -629,8 +629,8 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
     Returns:
         The names of ``M`` source tasks, and an ``M x n`` tensor of z-scores: posterior means
         divided by standard deviations. If the model gives a task a small weight, the task's
-        z-scores are minus infinity. Both results are empty if the model has no posterior for each
-        source task.
+        z-scores are minus infinity. Both results are empty unless the model has a posterior for
+        each source task.
     """
     informed: Any = getattr(model, "member_on_sources", None)
     if informed is None:

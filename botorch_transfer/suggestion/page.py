@@ -435,7 +435,7 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         A table of total Sobol indices between 0 and 1, with one row for each parameter, the most
         important parameter first. The column ``this study`` has the indices of the model's
         predicted mean. The column ``old tasks`` has the indices of each old task's posterior mean,
-        averaged over tasks; NaN for a model without a posterior of each old task.
+        averaged over tasks; NaN unless the model has a posterior for each old task.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

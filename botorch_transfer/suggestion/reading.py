@@ -69,7 +69,7 @@ class EncodedTables(NamedTuple):
 
     Args:
         region: The rows of the search space that may be suggested.
-        outcomes: The outcomes, an objective first.
+        outcomes: The outcomes; the first outcome is an objective.
         sources: For each outcome, a prior or source data, as :func:`from_dataframe` returns them.
             The entry is ``None`` if no old run has the outcome. The outcome's model is then a plain
             GP. If all entries are ``None``, the study starts with a space-filling first design.
@@ -289,7 +289,7 @@ def read_outcomes(
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: name one.")
+        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: name outcomes.")
 
 
 def _split_constraints(
@@ -507,7 +507,7 @@ def read_tables(
 
     Args:
         region: The rows that may be suggested.
-        outcomes: The outcomes, an objective first.
+        outcomes: The outcomes; the first outcome is an objective.
         history: Old runs of other tasks.
         runs: The runs of this study.
         task: The column of ``history`` that names the task.
@@ -582,7 +582,7 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
 
 
 def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
-    """Warns if a column that is no parameter looks like the steps of learning curves."""
+    """Warns if a column that is not a parameter looks like the steps of learning curves."""
     for name in history.columns:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])

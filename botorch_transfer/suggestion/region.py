@@ -30,7 +30,8 @@ from botorch_transfer.suggestion.constraints import Condition, Repair, parameter
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of configurations of a space whose configurations are all listed and scored.
+#: Maximum number of configurations of a finite space. In a larger space, the configurations are not
+#: all listed and scored.
 MAX_GRID = 2_000
 
 #: Maximum number of rows that one call of :meth:`Region.nearest` moves because they violate linear
@@ -341,7 +342,7 @@ class Region:
         """Restricts the region so that any row can be the first row of a batch of ``n`` rows.
 
         All rows of the batch have the same values of the shared parameters. A row is left out if
-        fewer than ``n`` rows have its values of these parameters.
+        fewer than ``n`` rows share the row's values of these parameters.
 
         Args:
             shared: Parameters with the same value in all rows of a batch.
@@ -353,8 +354,8 @@ class Region:
             A region with the remaining rows as candidates; the same region if ``free`` is ``None``.
 
         Raises:
-            ValueError: If a name is no parameter, or if no ``n`` rows have the same values of the
-                shared parameters.
+            ValueError: If a name is not a parameter, or if no group of ``n`` rows has the same
+                values of the shared parameters.
         """
         for name in shared:
             parameter_of(name, self.space, "same_in_batch")

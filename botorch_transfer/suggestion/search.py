@@ -26,7 +26,7 @@ from botorch_transfer.gp.objective import minimize_batched
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
-#: Tolerance: encoded rows count as the same row if no column differs by more.
+#: Two encoded rows count as the same row if no column differs by more than this tolerance.
 SAME_ROW = 1e-4
 
 #: Number of random rows that are scored before the best rows are improved.
