@@ -152,8 +152,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def member_on_sources(self) -> OnSources | None:
         """The model that is built on one GP for each source task.
 
-        The property of an average of models is the first averaged model of this kind. ``None`` if
-        there is no such model.
+        For an average of models, this property is the first such model among the averaged models.
+        ``None`` if there is no such model.
         """
         return None
 
@@ -566,7 +566,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return model
 
     def _noise_variance(self) -> Tensor:
-        """Returns the observation noise variances of the target's points, ``batch_shape x n``."""
+        """Returns the noise variances of the target's points, a ``batch_shape x n`` tensor."""
         return noise_variance(self.likelihood, self.train_inputs[0])
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
@@ -755,10 +755,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
                 gets the parameters by name and BoTorch's ``OptimizationResult`` at each iteration.
             **kwargs: ``max_attempts=``, the total number of starts.
-                ``pick_best_of_all_attempts=`` is always ``True``. The other arguments select
-                BoTorch's fit: ``optimizer=``, ``closure=``, ``closure_kwargs=``,
-                ``warning_handler=`` and ``caught_exception_types=``. ``max_attempts=`` then has
-                BoTorch's meaning, and draws come from PyTorch's global random number generator.
+                ``pick_best_of_all_attempts=`` has no effect: the best optimum is always kept.
+                The other arguments select BoTorch's fit: ``optimizer=``, ``closure=``,
+                ``closure_kwargs=``, ``warning_handler=`` and ``caught_exception_types=``. The first
+                two arguments then have BoTorch's meaning, and starts are drawn with PyTorch's
+                global random number generator.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points or parameters to

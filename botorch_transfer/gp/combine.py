@@ -151,7 +151,8 @@ class TaskWeights(SourceWeights):
         """Restricts the weighted sum to some source tasks.
 
         A task that is already selected keeps its weight. A newly selected task gets the weight
-        ``1 / S``. If all ``M`` weights are equal, as in a new object, every task gets ``1 / S``.
+        ``1 / S``. If all ``M`` weights are equal, as in a new object, each selected task gets
+        ``1 / S``.
 
         Args:
             tasks: The ``S`` indices of the tasks, ascending.
@@ -448,7 +449,7 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
     Within the context, the kernel between ``x`` and the source data is evaluated only once.
 
     Args:
-        mean: The model's prior mean. If it does not use source GPs, the context has no effect.
+        mean: The model's prior mean. For a mean without source GPs, the context has no effect.
         x: A ``batch_shape x n x d`` tensor of inputs.
 
     Returns:

@@ -155,7 +155,7 @@ def log_density_prior(prior: Prior) -> Prior:
 
 
 class LogPrior:
-    """Joint evaluation of the hyperpriors of several hyperparameters, with derivatives.
+    """Log densities of several hyperparameters and their derivatives, evaluated together.
 
     Args:
         priors: Pairs of a hyperprior and the number of hyperparameters with this hyperprior. If the
@@ -339,7 +339,7 @@ class GPHyperparameters:
         return LogPrior([(part.prior(), size) for part, size in self.columns(dim)])
 
     def columns(self, dim: int) -> list[tuple[Hyperparameter, int]]:
-        """Returns pairs of a hyperparameter and its number of values, for ``dim`` inputs."""
+        """Returns pairs of a hyperparameter and its number of values, in a GP of ``dim`` inputs."""
         return [(self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)]
 
 
@@ -382,8 +382,8 @@ def cautious_hyperparameters(
     sources. The hyperpriors of the ScaML-GP paper are broad log-normal densities with modes near
     zero. With these hyperpriors, if the sources predict two target points well, MAP ends at a
     residual variance of ``1e-4``. Predictions at other inputs are then wrong by many standard
-    deviations. The cautious hyperpriors are narrower. Their MAP estimate maximizes the density of
-    the hyperparameter's logarithm. The mode of this density is the median:
+    deviations. The cautious hyperpriors are narrower. With a cautious hyperprior, MAP maximizes the
+    density of the hyperparameter's logarithm. The mode of this density is the median:
 
     .. code-block:: text
 

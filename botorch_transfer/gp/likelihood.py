@@ -135,8 +135,8 @@ def nll(
 
     Args:
         mean: A ``batch_shape x N`` tensor: the GP's mean at each task's inputs.
-        covariance: A ``batch_shape x N x N`` tensor: the covariance at each task's inputs. It
-            includes the noise unless ``noise`` is given.
+        covariance: A ``batch_shape x N x N`` tensor: the covariance at each task's inputs. Include
+            the noise in this covariance, or give ``noise``.
         Y: A ``batch_shape x N`` tensor of outcomes.
         mask: A ``batch_shape x N`` boolean tensor for tasks of different sizes, ``True`` for data
             and ``False`` for padding. If omitted, there is no padding.
@@ -205,7 +205,7 @@ class _GaussianLoss(torch.autograd.Function):
 
 
 def cholesky_or_nan(covariance: Tensor) -> Tensor:
-    """Computes the Cholesky factors of a batch of matrices, with jitter only where it is needed.
+    """Computes the Cholesky factors of matrices, with jitter only for matrices that need jitter.
 
     Args:
         covariance: A ``batch_shape x N x N`` tensor.

@@ -498,7 +498,7 @@ class ClosedFormObjective(FitObjective):
     @classmethod
     @abstractmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Returns the model's hyperparameters, by the names that :meth:`likelihood` uses."""
+        """Returns a mapping from the names in :meth:`likelihood` to the model's hyperparameters."""
 
     @classmethod
     def is_served(cls, mll: ExactMarginalLogLikelihood) -> bool:
@@ -525,8 +525,8 @@ class ClosedFormObjective(FitObjective):
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
         """Returns pairs of a hyperparameter's name and its prior, for all priors of a model.
 
-        Returns ``None`` if a fitted hyperparameter has a prior that is not univariate, or if
-        :meth:`parts` does not contain a hyperparameter with a prior.
+        Returns ``None`` if a fitted hyperparameter with a prior is not in :meth:`parts`, or if its
+        prior is not univariate.
         """
         model: Any = mll.model
         found: list[tuple[str, Prior]] = []
@@ -817,7 +817,7 @@ def fit_from_starts(
             uses the model's current hyperparameters.
         seed: The seed of the samples.
         options: ``{"maxiter": ...}``, or options of SciPy's optimizer.
-        timeout_sec: The time in seconds after which all starts stop.
+        timeout_sec: The time in seconds after which all starts stop; ``None`` for no limit.
         **others: Further arguments of :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`, such as
             ``callback=``.
 

@@ -149,10 +149,10 @@ def in_users_units(model: Any, path: SamplePath) -> PathDict:
 
 
 class RescaledPath(ModelPath):
-    """Functions drawn from a model's exact GP, rescaled to the model's predictions.
+    """Functions drawn from a model's exact GP, rescaled to the moments of the model's predictions.
 
-    The rescaled functions have the mean and the standard deviation of the model's predictions. They
-    have the correlations of the exact GP's predictions. If the model's predictions have the same
+    The rescaled functions have the mean and the standard deviation of the model's predictions, and
+    the correlations of the exact GP's predictions. If the model's predictions also have these
     correlations, the rescaled functions have the joint distribution of the model's predictions.
 
     Args:
@@ -277,8 +277,8 @@ class SourcePath(ModelPath):
         gps: The source GPs.
         weights: A ``batch_shape x G`` tensor of the weights of the GPs.
         shape: The sample shape, followed by the batch shape of the target model.
-        num_features: The total number of frequencies, divided among the kernels. Each kernel has at
-            least half of ``MIN_FEATURES`` frequencies.
+        num_features: The total number of frequencies of the features, divided among the kernels.
+            Each kernel has at least ``MIN_FEATURES / 2`` frequencies.
     """
 
     gps: ConditionedBatch

@@ -90,7 +90,10 @@ class Conditioned(ABC):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the hyperparameters; the batch shape of inputs must end with it."""
+        """The batch shape of the hyperparameters.
+
+        The batch shape of inputs must end with the batch shape of the hyperparameters.
+        """
         return torch.Size()
 
     @abstractmethod
@@ -205,7 +208,7 @@ class Conditioned(ABC):
             self._shared = None
 
     def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
-        """Returns a method's result for flat inputs: cached within :meth:`sharing`, or computed."""
+        """Returns a method's result for flat inputs. Within :meth:`sharing`, results are cached."""
         if self._shared is None or flat is not self._shared.flat:
             return function(flat)
         results, name = self._shared.results, function.__name__
@@ -495,7 +498,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         ``f(x) - k(x, points) v`` is a sample from the posterior, minus the posterior mean. The
         coefficients are ``K⁻¹ f`` plus a random term for the noise of the data. The covariance of
         the random term is ``Fᵀ (I - F k Fᵀ) F``, where ``F`` is ``inverse_root`` and ``k`` is the
-        prior covariance at ``points``. For an exact posterior, this is equal to
+        prior covariance at ``points``. For an exact posterior, the covariance of the random term is
         ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
@@ -546,7 +549,10 @@ class ConditionedBatch(Conditioned, DoubleState):
         """Approximates the posteriors on inducing points, to hide the outcomes of the data."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the prior variance of each GP, equal at all inputs, a ``G x 1`` tensor."""
+        """Evaluates the prior variance of each GP, a ``G x 1`` tensor.
+
+        The prior variance of a stationary kernel is the same at all inputs.
+        """
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

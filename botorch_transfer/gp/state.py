@@ -46,7 +46,7 @@ def select_batch(module: M, index: Any) -> M:
     """Returns a copy of a module with selected elements of its batch dimensions.
 
     Args:
-        module: The module. The last dimension of its parameters is not a batch dimension.
+        module: The module. Each parameter has its batch dimensions and one last dimension.
         index: An index into the batch dimensions, as for tensors.
 
     Returns:

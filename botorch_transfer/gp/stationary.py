@@ -212,7 +212,7 @@ _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
 @dataclass(frozen=True)
 class Stationary:
-    """An RBF or Matérn kernel times a signal variance: its name and its hyperparameters.
+    """Name and hyperparameters of an RBF or Matérn kernel with a signal variance.
 
     Args:
         name: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.

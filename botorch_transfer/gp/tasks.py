@@ -492,7 +492,10 @@ def read_models(
 def _read_model(
     name: str, model: SingleTaskGP, input_transform: Normalize | None
 ) -> dict[str, Any]:
-    """Reads the data and the hyperparameters of one model into a dictionary, or raises an error."""
+    """Reads the data and the hyperparameters of one model into a dictionary.
+
+    Raises an error if the model is not supported.
+    """
     if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
         raise ValueError(
             f"{name!r} is not a SingleTaskGP with one outcome and no batch dimensions: only such "

@@ -116,7 +116,7 @@ class CoregionalizationKernel(Kernel):
     def batch_shape(self) -> torch.Size:
         """The batch shape of the hyperparameters.
 
-        GPyTorch's property would visit all modules, which makes small fits slow.
+        This property replaces GPyTorch's property, which visits all modules and slows small fits.
         """
         return self._batch_shape
 
@@ -127,9 +127,10 @@ class CoregionalizationKernel(Kernel):
 
     @property
     def fitted_part(self) -> tuple[Module, str] | None:
-        """The module and the property name of the hyperparameter that determines the task factors.
+        """The fitted hyperparameter that determines the task factors.
 
-        ``None`` if the factors are constant.
+        A pair of the hyperparameter's module and the name of its property; ``None`` if the factors
+        are constant.
         """
         return None
 
@@ -169,8 +170,8 @@ class CoregionalizationKernel(Kernel):
         Each kernel over inputs is evaluated only for the tasks that use this kernel.
 
         Args:
-            points1: The first ``batch_shape x n1`` points.
-            points2: The second ``batch_shape x n2`` points.
+            points1: Points with a ``batch_shape x n1 x d`` tensor of inputs.
+            points2: Points with a ``batch_shape x n2 x d`` tensor of inputs.
 
         Returns:
             A ``batch_shape x n1 x n2`` tensor.
@@ -244,7 +245,7 @@ class CoregionalizationKernel(Kernel):
         )
 
     def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
-        """Returns a copy with new data kernels, and with ``change`` applied to other parameters."""
+        """Returns a copy with new data kernels and with ``change`` applied to other parameters."""
         twin = deepcopy(self)
         twin.data_kernels = ModuleList(kernels)
         for name, parameter in self.named_parameters():
@@ -313,7 +314,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def fitted_part(self) -> tuple[Module, str]:
-        """The fitted hyperparameter: this kernel and the name of its property ``factors``."""
+        """The fitted hyperparameter: the property ``factors`` of this kernel."""
         return self, "factors"
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
@@ -355,8 +356,8 @@ class HierarchicalKernel(CoregionalizationKernel):
     r"""Kernel of ordered tasks: each task adds a new function to the previous task's function.
 
     The kernel is ``Σ_{ν ≤ min(i, j)} k_ν(x, x')`` for tasks ``i`` and ``j``. This is the kernel of
-    HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. The data kernels have the
-    only hyperparameters.
+    HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Only the data kernels have
+    hyperparameters.
 
     Args:
         data_kernels: A kernel for each task, in the order of the tasks, target last.
@@ -417,7 +418,7 @@ class IndependentSourcesKernel(CoregionalizationKernel):
 
     @property
     def fitted_part(self) -> tuple[Module, str]:
-        """The fitted hyperparameter: the module of the source weights and its property name."""
+        """The fitted hyperparameter: the property ``weights`` of the module ``task_weights``."""
         return self.task_weights, "weights"
 
     def _factors(self, own: Tensor, targets: Tensor) -> Tensor:
@@ -449,8 +450,8 @@ class WeightedSourceKernel(IndependentSourcesKernel):
 
         k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')
 
-    Source task ``ν`` is the sum of a private function and of ``√w_ν`` times a function that it
-    shares with the target. Both functions have the kernel ``k_ν``. The target is task ``t``.
+    Source task ``ν`` is the sum of a private function and of ``√w_ν`` times a function that task
+    ``ν`` shares with the target. Both functions have the kernel ``k_ν``. The target is task ``t``.
 
     Args:
         data_kernels: A kernel for each task, target last.

@@ -260,8 +260,9 @@ class JointTransferGP(TargetGP):
             mll: The marginal log likelihood of this model, in training mode.
 
         Returns:
-            The objective. ``None`` if a kernel over inputs is neither RBF nor Matérn, or if the
-            target's noise is neither one learned variance, nor known variances, nor their sum.
+            The objective. ``None`` if the objective does not support the model. All kernels over
+            inputs must be RBF or Matérn. The target's noise must have one learned variance, known
+            variances, or both.
         """
         has_closed_form = (
             type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
@@ -536,7 +537,7 @@ class JointHierarchicalGP(JointTransferGP):
 
 
 class _IndependentSourcesGP(JointTransferGP):
-    """Base class of the joint models with independent source tasks that have weights."""
+    """Base class of the joint models with independent source tasks and source weights."""
 
     @property
     def weights(self) -> Tensor:
