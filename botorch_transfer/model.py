@@ -355,7 +355,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     #: Default number of starts of a fit that are drawn from the hyperpriors.
     num_restarts: int = 5
 
-    _warns: ClassVar[bool] = True  # warns about inputs outside the unit cube
+    _warns: ClassVar[bool] = True  # whether to warn about inputs outside the unit cube
 
     #: Maximum number of iterations of a fit; ``None`` for the optimizer's default.
     max_fit_iterations: ClassVar[int | None] = None

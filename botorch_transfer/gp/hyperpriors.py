@@ -57,7 +57,7 @@ def make_prior(family: str, parameters: Tensor) -> Prior:
         tensor(0.5000)
     """
     first, second = parameters.detach().clone().unbind()
-    # The density is zero outside the bounds of a distribution. Validation would raise an error.
+    # Validation would raise an error for a value outside the bounds. Its density is zero.
     return _FAMILIES[family][0](first, second, validate_args=False)
 
 
@@ -258,8 +258,8 @@ class Hyperparameter:
     def __post_init__(self) -> None:
         if not 0 < self.lower <= self.start <= self.upper < math.inf:
             raise ValueError(
-                f"A hyperparameter has the start {self.start} and the bounds {self.lower} and "
-                f"{self.upper}: they must satisfy 0 < lower <= start <= upper < inf."
+                f"start={self.start}, lower={self.lower} and upper={self.upper} of a "
+                "hyperparameter must satisfy 0 < lower <= start <= upper < inf."
             )
 
     def prior(self) -> Prior | None:

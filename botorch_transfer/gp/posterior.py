@@ -438,7 +438,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         self.kernel = kernel
         self.task_names = list(task_names or map(str, range(len(outputscale))))
         self._reach = Cache(size=1)
-        # The kernel is a buffer, so that loading a state_dict with another kernel raises an error.
+        # The buffer `kernel_index` makes loading a state_dict with another kernel raise an error.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
@@ -556,7 +556,7 @@ class ConditionedBatch(Conditioned, DoubleState):
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # No tensor changes in place, so copies of a model, such as fantasy models, share them.
+        # Copies of a model, such as fantasy models, can share the tensors, which never change.
         return shallow_copy(self)
 
 

@@ -246,7 +246,7 @@ class Cache:
         True
     """
 
-    # `Memo` hashes the fields of dataclasses. Cached values are not in a field and not hashed.
+    # `Memo` hashes only the fields of dataclasses. The cached values are not in a field.
     size: int = 2
     max_elements: float = 2**22
 

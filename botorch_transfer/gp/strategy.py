@@ -239,7 +239,7 @@ class Strategy:
                 covariance = evaluate(self.kernel, X, X)
             cross = None if is_prior else evaluate(self.kernel, X, self.X)
         if cross is None:
-            # A constant mean has no graph, but optimizers need its gradient with respect to X.
+            # A constant mean has no graph, but optimizers need a gradient with respect to X.
             return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
         mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
         if without_variance:

@@ -98,7 +98,7 @@ class SourcePoints(NamedState):
         self.task_names = tuple(names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
-        # The tensors never change, so that copies of a model, such as fantasy models, share them.
+        # Copies of a model, such as fantasy models, can share the tensors, which never change.
         return shallow_copy(self)
 
     @property

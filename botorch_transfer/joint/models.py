@@ -107,7 +107,7 @@ class JointTransferGP(TargetGP):
             of kernels is wrong, or ``max_points`` is less than the number of source tasks.
     """
 
-    max_fit_iterations = 200  # free matrices have flat ridges, on which a fit would not converge
+    max_fit_iterations = 200  # the objective has flat ridges, on which a fit would not converge
     covar_module: SourceConditionalKernel
 
     def __init__(
@@ -152,8 +152,8 @@ class JointTransferGP(TargetGP):
             if len(covar_modules) != len(kernels):
                 raise ValueError(
                     f"covar_modules= has {len(covar_modules)} kernels, but {type(self).__name__} "
-                    f"needs {len(kernels)}. Give one kernel for each task, with the target's "
-                    "kernel last. For IntrinsicCoregionalizationGP, give a single kernel."
+                    f"needs {len(kernels)}. Give a single kernel for IntrinsicCoregionalizationGP. "
+                    "For other models, give one kernel for each task, the target's kernel last."
                 )
             kernels = covar_modules
         kernel = self._coregionalization(kernels, num_tasks, batch_shape)
@@ -221,7 +221,7 @@ class JointTransferGP(TargetGP):
         with self.conditional.sharing(x):
             self._set_loss_term(self.conditional.factor().log_likelihood)
             mean = self.conditional.mean(x)
-            # An operator, because GPyTorch factorizes a tensor at once, before the noise is added.
+            # The covariance is an operator: GPyTorch would factorize a tensor before adding noise.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
 
