@@ -157,7 +157,7 @@ class HasContent(Protocol):
     """Protocol of objects that return the values to hash in :func:`content_key`."""
 
     def content(self) -> Sequence[Any]:
-        """Returns the values to hash. Two objects with equal values have the same key."""
+        """Returns the values to hash. Objects of one class with equal values have the same key."""
         ...
 
 

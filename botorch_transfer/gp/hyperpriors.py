@@ -155,7 +155,7 @@ def log_density_prior(prior: Prior) -> Prior:
 
 
 class LogPrior:
-    """Log densities of several hyperparameters and their derivatives, evaluated together.
+    """Log densities of the hyperpriors of several hyperparameters, with derivatives.
 
     Args:
         priors: Pairs of a hyperprior and the number of hyperparameters with this hyperprior. If the
