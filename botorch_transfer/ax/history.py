@@ -219,7 +219,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("The history is a mapping: give tensors as {metric: {task: (X, Y)}}.")
+            raise TypeError("A history of tensors needs the form {metric: {task: (X, Y)}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():

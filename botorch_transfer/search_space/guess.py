@@ -211,15 +211,14 @@ def guess_space(
             if other != value:
                 message = "%r has both %r and %r: if they mean the same, use one spelling"
                 logger.warning(message, name, other, value)
+    listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
     if unused:
-        listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
         has_remedy = any(": " in reason for reason in unused.values())
         level = logging.WARNING if copies or has_remedy else logging.INFO
         logger.log(level, "Columns that are left out: %s", listed)
     if not found:
-        raise InputDataError(
-            f"The table has no column that varies besides {', '.join(map(repr, leave_out))}."
-        )
+        problem = "No column is left as a parameter: give the settings of each run."
+        raise InputDataError(f"{problem} Left out: {listed}." if unused else problem)
     return SearchSpace(list(found.values()))
 
 
@@ -309,7 +308,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses the parameter of a column; returns a reason as text if it is not a parameter."""
+    """Guesses the parameter of a column. If the column is not a parameter, returns the reason."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"

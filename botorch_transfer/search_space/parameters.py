@@ -652,8 +652,9 @@ class CategoricalParameter(_ListedParameter):
     Args:
         name: Column of the table that holds the parameter.
         values: All values: text, numbers, booleans. By default, all values in the table of
-            descriptors. A cell with the text "1" counts as the number 1 if the number is a value
-            and the text is not. In the opposite case, a cell with the number counts as the text.
+            descriptors. If the number 1 is in ``values``, but not the text "1", a cell with the
+            text "1" counts as the number. If the text is in ``values``, but not the number, a cell
+            with the number counts as the text.
         active_if: See :class:`FloatParameter`.
         descriptors: A table of numbers, one row per value. The values are in the index, or in a
             column with the parameter's name. The table may also have values of old runs that are no

@@ -355,7 +355,8 @@ def _in_logarithm(outcome: Outcome) -> Outcome:
         return replace(outcome, log=True)
     if bound <= 0:
         raise ValueError(
-            f"{outcome.name!r} has the limit {bound:g}, which has no logarithm: omit it from log=."
+            f"{outcome.name!r} has the limit {bound:g}, which has no logarithm: omit "
+            f"{outcome.name!r} from log=."
         )
     return replace(outcome, log=True, limit=outcome.sign * math.log(bound))
 

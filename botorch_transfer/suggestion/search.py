@@ -175,8 +175,8 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
     X = X[~is_among(X, taken)]
     if len(X) < n:
         raise ExhaustedSpaceError(
-            "All configurations of the search space, or all candidates, are among the runs or in "
-            "this batch: suggest fewer rows, widen the space, or give repeats=True."
+            "No new row is left, because each possible row is among the runs or in this batch: "
+            "suggest fewer rows, widen the space, or give repeats=True."
         )
     return X
 
