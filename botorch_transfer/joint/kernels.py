@@ -126,7 +126,7 @@ class CoregionalizationKernel(Kernel):
         """For each kernel over inputs, one flag per task: whether the task uses the kernel."""
 
     @property
-    def fitted_part(self) -> tuple[Module, str] | None:
+    def fitted_param(self) -> tuple[Module, str] | None:
         """The fitted hyperparameter that determines the task factors: a module and property name.
 
         ``None`` if the factors are constant.
@@ -139,7 +139,7 @@ class CoregionalizationKernel(Kernel):
 
         Args:
             *fitted: A value to use instead of the current value of the fitted hyperparameter, see
-                :attr:`fitted_part`.
+                :attr:`fitted_param`.
 
         Returns:
             A ``batch_shape x Q x T x R`` tensor with ``R`` columns for each of the ``Q`` kernels.
@@ -150,7 +150,7 @@ class CoregionalizationKernel(Kernel):
 
         Args:
             *fitted: A value to use instead of the current value of the fitted hyperparameter, see
-                :attr:`fitted_part`.
+                :attr:`fitted_param`.
 
         Returns:
             A ``batch_shape x Q x T x T`` tensor.
@@ -311,7 +311,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
         self.initialize(raw_factors=value)
 
     @property
-    def fitted_part(self) -> tuple[Module, str]:
+    def fitted_param(self) -> tuple[Module, str]:
         """The fitted hyperparameter: this kernel and the name of its property ``factors``."""
         return self, "factors"
 
@@ -415,7 +415,7 @@ class IndependentSourcesKernel(CoregionalizationKernel):
         return [[task in (index, target) for task in tasks] for index in tasks]
 
     @property
-    def fitted_part(self) -> tuple[Module, str]:
+    def fitted_param(self) -> tuple[Module, str]:
         """The fitted hyperparameter: the module of the source weights and its property name."""
         return self.task_weights, "weights"
 

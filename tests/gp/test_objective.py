@@ -85,7 +85,7 @@ def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1
             prior.base_dist = Normal(prior.loc.double(), prior.scale.double())
     objective = TargetObjective.of(mll)
     assert objective is not None
-    fitted = {name: p for name, p in TargetObjective.parts(mll.model).items() if p.is_fitted}
+    fitted = {name: p for name, p in TargetObjective.params(mll.model).items() if p.is_fitted}
     parameters, generator = [part.raw for part in fitted.values()], torch.Generator()
     generator.manual_seed(0)
     starts, expected, slopes = [], [], []
@@ -506,7 +506,7 @@ def test_a_sum_of_the_users_kernels_is_all_residual() -> None:
 
 def test_a_value_at_a_bound_has_a_finite_parameter() -> None:
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-4))
-    part = target_fit.Part(likelihood.noise_covar, "noise")
+    part = target_fit.Param(likelihood.noise_covar, "noise")
     part.write(torch.tensor([[1e-4]], dtype=torch.double))
     assert part.raw.isfinite().all()
 
