@@ -490,7 +490,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Builds a fast posterior at single inputs, for fixed hyperparameters and data.
 
         Args:
-            X: An ``r x d`` tensor of inputs. The posterior returns covariances with these inputs.
+            X: An ``r x d`` tensor of inputs. The posterior also returns the covariances between the
+                inputs at which it is evaluated and these inputs.
             weight: A factor of the outcome.
             offset: A constant that is added to the weighted outcome.
 

@@ -306,7 +306,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: name its JSON file first"),
+        (["suggest", *LOSS], "There is no search space: give its JSON file as the first argument"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "search space is described by a list"),

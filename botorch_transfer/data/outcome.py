@@ -126,7 +126,7 @@ class Outcome:
         return gains.clamp_min(0.0).mean(dim=-1), (gains > 0).double().mean(dim=-1)
 
     def limited(self, values: NDArray[np.float64], depth: float = 0.0) -> NDArray[np.float64]:
-        """Raises very bad outcomes of one task to a limit, see :func:`robust_limit`.
+        """Clips very bad outcomes of one task at a limit, see :func:`robust_limit`.
 
         Args:
             values: An ``n`` array in the outcome's unit; NaN where an outcome is missing.

@@ -455,7 +455,8 @@ class TransferSampler(BaseSampler):
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
         """Returns a conditional parameter's parent, with the parent's values that activate it.
 
-        The mapping is empty if the parameter has no parent, or if all complete trials have it.
+        The mapping is empty if the parameter has no parent, or if the parameter is in each complete
+        trial.
         """
         is_always = bool(complete) and all(name in trial.params for trial in complete)
         return {} if is_always or name not in self._known else self._known[name].active_if or {}

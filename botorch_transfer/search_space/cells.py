@@ -186,8 +186,9 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 
     In columns of text and in ``choices``, "None" and "nan" are words, not empty cells. Cells of a
     text file are separated by commas, semicolons or tabs. With semicolons or tabs, numbers may have
-    a decimal comma and separators of thousands, see :func:`decimal_points`. The index numbers the
-    rows as a spreadsheet does: the row of column names is row 1. Empty rows are left out.
+    a decimal comma and separators of thousands, see :func:`decimal_points`. The index of the
+    table holds the row numbers of a spreadsheet: the row of column names is row 1. Empty rows are
+    left out.
 
     Args:
         path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
@@ -398,8 +399,8 @@ def check_same_units(
         if len(found) > 1:
             (unit, what), (other, where) = list(found.values())[:2]
             raise InputDataError(
-                f"{name!r} is in {unit!r} in the {what} and in {other!r} in the {where}: convert "
-                "one of them."
+                f"{name!r} has the unit {unit!r} in the {what}, but {other!r} in the {where}: "
+                "convert one of them."
             )
         if not are_outcomes and found and values[False]:
             (unit, what), *_ = found.values()

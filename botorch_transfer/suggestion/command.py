@@ -175,7 +175,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """
     if options.space is None and options.candidates is None:
         raise ValueError(
-            "There is no search space: name its JSON file first, or give --candidates."
+            "There is no search space: give its JSON file as the first argument, or --candidates."
         )
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs candidates")

@@ -307,6 +307,6 @@ def test_old_excel_files_are_refused(tmp_path):
 def test_words_behind_outcomes_are_no_units():
     old = pd.DataFrame({"y": ["12 failed", "5 mg"]})
     check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 mg"]})}, ["y"], True)
-    message = "'y' is in 'mg' in the history and in 'g' in the runs: convert one of them"
+    message = "'y' has the unit 'mg' in the history, but 'g' in the runs: convert one of them"
     with pytest.raises(InputDataError, match=message):
         check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 g"]})}, ["y"], True)
