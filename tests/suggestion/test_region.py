@@ -139,7 +139,7 @@ def test_fixed_values_are_kept_and_old_runs_still_count():
     every = {"temperature": 20, "load": 4, "base": "KOH"}
     last = suggest(SPACE, HISTORY, fixed=every, **FAST)[SPACE.columns]
     assert last.iloc[0].to_dict() == every
-    with pytest.raises(ValueError, match="All configurations"):
+    with pytest.raises(ValueError, match="No new row is left"):
         suggest(SPACE, HISTORY, last, fixed=every, **FAST)
 
 
