@@ -306,7 +306,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: name its JSON file first"),
+        (["suggest", *LOSS], "There is no search space: name its JSON file, or"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "search space is described by a list"),
@@ -342,10 +342,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
-        (
-            [*COMMAND, *LOSS, "--cost", "price"],
-            "--cost is 'price', but --candidates has no such col",
-        ),
+        ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
         ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name one"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing column by --task, or"),
@@ -353,10 +350,9 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["space", "old.csv", *LOSS, "-o", "nowhere/s.json"], "nowhere does not exist: make it"),
         ([*COMMAND, *LOSS, "--report", "./old.csv"], "old.csv is one of the tables to read"),
         ([*COMMAND, *LOSS, "--report", "space.json"], "space.json is one of the tables to read"),
-        (
-            ["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"],
-            "old.csv is one of the tables to read",
-        ),
+        ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: write p.html."),
+        (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: write s.json."),
+        (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "csv is one of"),
     ],
 )
 def test_errors_are_one_sentence(folder, capsys, arguments, message):

@@ -337,10 +337,8 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         is_bad = outcome.sign * (code - np.median(others)) < 0
         first = next(table for table in tables if (table[outcome.name] == code).any())
         row = int((first[outcome.name] == code).to_numpy().argmax())
-        text = (
-            "The column %r has the code %g, %s, which is far from all other outcomes: empty such "
-        )
-        text += "cells, or correct them. This number counts as a missing outcome"
+        text = "The column %r has the code %g, %s, which is far from all other outcomes: empty "
+        text += "such cells, or correct them. This number counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _place(first, task, outcome.name, row))
         for table in tables:
