@@ -156,7 +156,10 @@ SCRAP = np.array([3.92, 8.18, 2.9, 6.79, 6.32, 5.64, 4.0, 5.41])
 @pytest.mark.parametrize(
     ("told", "groups"),
     [
-        ("fractions in b and percentages in a: multiply the fractions", [SCRAP, SCRAP[:3] / 100]),
+        (
+            "fractions in b and percentages in a: multiply the",
+            [np.append(SCRAP, 0), SCRAP[:3] / 100],
+        ),
         ("fractions in a and percentages in b", [SCRAP / 100, SCRAP + 1 / 7]),
         ("fractions and percentages in a", [np.append(SCRAP[:2] / 100, SCRAP[2:4])]),
         ("negative values in b and positive values in a: check the sign", [SCRAP, -SCRAP]),
@@ -166,6 +169,7 @@ SCRAP = np.array([3.92, 8.18, 2.9, 6.79, 6.32, 5.64, 4.0, 5.41])
         ("", [SCRAP, SCRAP / 1000]),
         ("", [SCRAP, SCRAP / 10, SCRAP / 100]),  # tasks differ by factors
         ("", [np.array([0.3, 0.5, 70, 80, 45])]),  # two failures
+        ("", [np.array([0.1, 0.2, 0.5, 4, 20, 60]), np.array([0.15, 0.25])]),
         ("", [np.array([-0.8, -0.4, 0.1, 0.6, 1.2, 0.9]), np.zeros(4), SCRAP, np.zeros(0)]),
     ],
 )
@@ -176,8 +180,8 @@ def test_mixed_units_and_signs(told, groups):
 
 
 def test_minutes_in_a_wide_range_of_seconds(caplog):
-    space = SearchSpace([FloatParameter("time", 1, 30)])
-    for minutes in ([0.1, 0.25, 0.4], [0.8, 0.9, 0.95], [5.0, 7.0, 0.1]):
+    space = SearchSpace([FloatParameter("time", 1, 100)])
+    for minutes in ([0.15, 0.4, 1.4], [0.8, 0.9, 0.95], [5.0, 7.0, 0.1]):
         read_study(space, None, pd.DataFrame({"time": minutes, "loss": 1.0}))
     told = "'time' of this study lies outside of its range, but fits if multiplied by 60"
     assert caplog.messages == [f"Maybe another unit: {told}"]
