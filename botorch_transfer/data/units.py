@@ -72,7 +72,7 @@ FAR_APART = {100: 2.0, -1: 1.3}
 POSITIVE = {"yield", "conversion", "selectivity", "purity", "accuracy"}
 
 #: Words in the names of outcomes that are seldom fractions or percentages.
-NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seconds", "memory"}
+NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seconds"}
 
 #: Description of the runs of this study.
 STUDY = "this study"

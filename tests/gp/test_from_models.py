@@ -193,7 +193,9 @@ BAD_MODELS = {
     "is not a SingleTaskGP with one outcome and no batch dimensions: only": lambda: SingleTaskGP(
         points(4, 2), points(4, 2)
     ),
-    "not a SingleTaskGP with one outcome": lambda: SingleTaskGP(points(3, 4, 2), points(3, 4, 1)),
+    "is not a SingleTaskGP with one outcome": lambda: SingleTaskGP(
+        points(3, 4, 2), points(3, 4, 1)
+    ),
     "has a LinearKernel: only RBF and Matérn kernels on all inputs, with or": lambda: build(
         covar_module=LinearKernel()
     ),
@@ -203,7 +205,9 @@ BAD_MODELS = {
     "has a RBFKernel: only RBF and Matérn kernels on all inputs": lambda: build(
         covar_module=RBFKernel(active_dims=(0,))
     ),
-    "a ScaleKernel: only RBF": lambda: build(covar_module=ScaleKernel(ScaleKernel(RBFKernel()))),
+    "has a ScaleKernel: only RBF": lambda: build(
+        covar_module=ScaleKernel(ScaleKernel(RBFKernel()))
+    ),
     "has a LinearMean: only zero and constant means are supported": lambda: build(
         mean_module=LinearMean(2), constant=None
     ),
